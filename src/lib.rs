@@ -86,7 +86,7 @@
 //! | record what each worker and process does | [`Host::start_trace`], [`guide::tracing`] |
 //! | keep the last events in memory, and write them after a fault | [`Builder::flight_recorder`], [`Host::write_flight_record`] |
 //! | list and inspect processes | [`Host::processes`], [`Host::process_details`], [`observe::ProcessQuery`] |
-//! | list the names of processes | [`Host::names`] |
+//! | list names and groups | [`Host::names`], [`Host::groups`] |
 //! | find out why nothing moves | [`Host::explain`], [`Host::wait_for_graph`], [`guide::troubleshooting`] |
 //! | see how processes exited | [`Host::last_exits`], [`CrashReport`] |
 //! | inspect a running program from another terminal | `Builder::console` and the page `guide::console`, with the feature `console` |

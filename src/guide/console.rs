@@ -91,6 +91,7 @@
 //! | `supervision_tree` | | `rows`: the supervisors and their children; `depth` is 0 for a supervisor without a supervisor, and each row follows its supervisor; `supervisor` contains the strategy and the limit of restarts |
 //! | `last_exits` | `limit` | `exits`: the records of [`Host::last_exits`](crate::Host::last_exits), newest first |
 //! | `names` | `prefix`, `limit` | `rows`: the rows of [`Host::names`](crate::Host::names) for the first host of the runtime; `name_count`: the number of all names that begin with the prefix |
+//! | `groups` | `prefix`, `limit` | `rows`: the rows of [`Host::groups`](crate::Host::groups) for the first host of the runtime; `group_count`: the number of all groups whose names begin with the prefix |
 //! | `cancel` | `pid`, `reason`, `grace_ms` (default 5,000) | nothing |
 //! | `kill` | `pid` | nothing |
 //! | `set_priority` | `pid`, `priority` (`Low`, `Normal`, `High`) | nothing |

@@ -358,6 +358,36 @@ fn the_names_are_listed_by_prefix() {
     });
 }
 
+/// 2.5e, 9.6b: the groups of the host are listed with their first members.
+#[test]
+fn the_groups_are_listed_with_their_first_members() {
+    within(60, || {
+        let folder = Folder::new();
+        let (rt, mut client) = lone(&folder);
+        let member = async |ctx: Context<u8>| {
+            ctx.join_group("jobs.many");
+            pending::<()>().await;
+        };
+        let members: Vec<_> = (0..10).map(|_| rt.spawn(member)).collect();
+        let watcher = rt.spawn(async |ctx: Context| {
+            let _ = ctx.monitor_group("jobs.empty");
+            pending::<()>().await;
+        });
+        rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
+        let reply = client.ask(json!({ "request": "groups", "prefix": "jobs." }));
+        let first: Vec<_> = members.iter().take(8).map(|one| one.pid().to_string()).collect();
+        let rows = json!([
+            { "name": "jobs.empty", "members": 0, "first_members": [], "monitors": 1 },
+            { "name": "jobs.many", "members": 10, "first_members": first, "monitors": 0 },
+        ]);
+        assert_eq!((&reply["rows"], &reply["group_count"]), (&rows, &json!(2)));
+        let one = client.ask(json!({ "request": "groups", "limit": 1 }));
+        assert_eq!((&one["rows"], &one["group_count"]), (&json!([rows[0]]), &json!(2)));
+        assert_eq!(client.ask(json!({ "request": "groups", "prefix": "k" }))["group_count"], 0);
+        drop(watcher);
+    });
+}
+
 /// 9.4c: the supervisors and their children are listed with their restarts.
 #[test]
 fn the_supervision_tree_is_listed_from_the_top() {
@@ -446,7 +476,7 @@ fn the_server_answers_while_all_workers_are_blocked() {
         }
         let rows = client.ask(json!({ "request": "processes", "state": "Running" }));
         assert_eq!(rows["rows"].as_array().unwrap().len(), 2);
-        for request in ["names"] {
+        for request in ["names", "groups"] {
             client.ask(json!({ "request": request }));
         }
         drop(held);

@@ -1,7 +1,7 @@
-//! Lists the names of a host.
+//! Lists the names and groups of a host.
 
 use crate::host::Host;
-use crate::observe::{Listing, NameInfo};
+use crate::observe::{GroupInfo, Listing, NameInfo};
 
 impl Host {
     /// Returns a row about each name of this host that begins with `prefix`, in alphabetical order, but at most `limit`
@@ -32,5 +32,28 @@ impl Host {
             // Only a process has a name.
             type_name: holder.type_name().unwrap_or_default(),
         })
+    }
+
+    /// Returns a row about each group of this host whose name begins with `prefix`, in alphabetical order, but at most
+    /// `limit` rows. A row contains the number of members and the first members. The result also contains the number of
+    /// all these groups. The duration, the locks and the memory of the call are those of [`names`](Self::names), with
+    /// groups instead of names.
+    ///
+    /// ```
+    /// # use procession::{Context, Group, Runtime};
+    /// const JOBS: Group<u8> = Group::new("jobs");
+    /// let rt = Runtime::builder().workers(0).build()?;
+    /// let member = rt.spawn(async |ctx: Context<u8>| {
+    ///     ctx.join_group(JOBS);
+    ///     std::future::pending::<()>().await;
+    /// });
+    /// rt.block_on(rt.spawn(async |_: Context| ()))?;
+    /// let groups = rt.groups("", 10);
+    /// assert_eq!((groups.rows[0].members, groups.count), (1, 1));
+    /// assert_eq!(groups.rows[0].first_members, [member.pid()]);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn groups(&self, prefix: &str, limit: usize) -> Listing<GroupInfo> {
+        self.namespace().groups().list(prefix, limit)
     }
 }

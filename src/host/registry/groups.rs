@@ -18,7 +18,9 @@
 use std::collections::BTreeMap;
 
 use crate::host::link::Linkable;
+use crate::host::registry::listing;
 use crate::host::registry::names::{Text, hash};
+use crate::observe::{GroupInfo, Listing};
 use crate::platform::sync::{Arc, CachePadded, Mutex, planted};
 use crate::process::event::{MonitorRef, Signal};
 use crate::process::mailbox::Wakes;
@@ -27,6 +29,9 @@ use crate::process::state::Ref;
 
 /// Number of shards. Each shard has its own lock. The hash of the group name selects the shard.
 const SHARDS: usize = if cfg!(procession_loom) { 1 } else { 16 };
+
+/// Maximum number of members in a row about a group.
+const LISTED: usize = 8;
 
 /// The memberships and monitors of one process. The control block of the process stores this value.
 pub(crate) type Own = Mutex<Memberships>;
@@ -220,6 +225,17 @@ impl<E: Linkable + ?Sized> Groups<E> {
         let emptied = if members.is_unused() { shard.remove_entry(group) } else { None };
         drop(shard);
         drop((watcher, emptied));
+    }
+
+    /// Lists the first `limit` groups whose names begin with `prefix`, in the order of the names.
+    pub(crate) fn list(&self, prefix: &str, limit: usize) -> Listing<GroupInfo> {
+        let row = |name: &Text, group: &Members<E>| GroupInfo {
+            name: name.clone(),
+            members: group.members.len(),
+            first_members: group.members.values().take(LISTED).map(|member| member.pid()).collect(),
+            monitors: group.watchers.len(),
+        };
+        listing::list(self.shards.iter().map(|shard| &shard.0), prefix, limit, row)
     }
 
     /// Returns the members of a group, in the order in which they joined.

@@ -83,7 +83,7 @@ mod tests {
     fn shards(count: usize) -> Vec<Mutex<BTreeMap<Text, usize>>> {
         let name = |number| Text::from(format!("n{number:05}"));
         let mut maps: Vec<BTreeMap<Text, usize>> = vec![BTreeMap::new(); 3];
-        (0..count).for_each(|number| drop(maps[number % 3].insert(name(number), number)));
+        (0..count).for_each(|number| _ = maps[number % 3].insert(name(number), number));
         maps.into_iter().map(Mutex::new).collect()
     }
 

@@ -1,4 +1,4 @@
-//! Rows about the names of a host.
+//! Rows about the names and groups of a host.
 
 use std::borrow::Cow;
 
@@ -25,4 +25,18 @@ pub struct NameInfo {
     pub pid: Pid,
     /// Name of the type of the process's code: see [`ProcessInfo::type_name`](crate::observe::ProcessInfo::type_name).
     pub type_name: &'static str,
+}
+
+/// Row about one group: see [`Host::groups`](crate::Host::groups). All fields of a row belong to one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupInfo {
+    /// Name of the group.
+    pub name: Cow<'static, str>,
+    /// Number of members. A group without members exists while it has monitors.
+    pub members: usize,
+    /// The first members, in the order in which they joined. At most 8 members.
+    pub first_members: Vec<Pid>,
+    /// Number of monitors that are set on the group.
+    pub monitors: usize,
 }

@@ -89,6 +89,7 @@ pub(super) enum ConsoleRequest {
     SupervisionTree,
     LastExits { limit: usize },
     Names(Prefix),
+    Groups(Prefix),
     Action(Action),
 }
 
@@ -119,6 +120,7 @@ pub(super) const REQUESTS: &[&str] = &[
     "last_exits",
     "supervision_tree",
     "names",
+    "groups",
     "cancel",
     "kill",
     "set_priority",
@@ -157,6 +159,7 @@ impl ConsoleRequest {
             "supervision_tree" => Self::SupervisionTree,
             "last_exits" => Self::LastExits { limit: arguments.limit()? },
             "names" => Self::Names(Prefix::parse(arguments)?),
+            "groups" => Self::Groups(Prefix::parse(arguments)?),
             "cancel" => Self::Action(Action::cancel(arguments)?),
             "kill" => Self::Action(Action::Kill { pid: arguments.pid()? }),
             "set_priority" => Self::Action(Action::SetPriority {

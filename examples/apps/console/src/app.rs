@@ -44,7 +44,7 @@ pub enum View {
     Exits,
     /// The supervision tree.
     Tree,
-    /// The tables of names.
+    /// The tables of names and groups.
     Registry,
 }
 
@@ -391,6 +391,10 @@ impl App {
                 self.prompt = Some(Prompt::Filter(self.registry.prefix.clone()));
             }
             Command::Filter => self.prompt = Some(Prompt::Filter(self.filter.clone())),
+            Command::NextTable => {
+                (self.registry.table, self.selected) = (self.registry.table.next(), 0);
+                return Effect::Refresh;
+            }
             Command::Pause => self.is_paused = !self.is_paused,
             Command::Cancel => return self.ask_about_process("cancel", &[]),
             Command::Kill => return self.ask_about_process("kill", &[]),

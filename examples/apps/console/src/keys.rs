@@ -22,6 +22,8 @@ pub enum Command {
     Back,
     /// Sorts by the next column.
     NextColumn,
+    /// Shows the next table of the view.
+    NextTable,
     /// Reverses the order.
     Reverse,
     /// Opens the input of the filter.
@@ -66,6 +68,7 @@ const KEYS: &[(KeyCode, Command, &[View], &str)] = &[
     (KeyCode::Char('s'), Command::NextColumn, &[View::Processes], "s sort"),
     (KeyCode::Char('r'), Command::Reverse, &[View::Processes], "r reverse"),
     (KeyCode::Char('/'), Command::Filter, &[View::Processes], "/ filter"),
+    (KeyCode::Char('t'), Command::NextTable, &[View::Registry], "t next table"),
     (KeyCode::Char('/'), Command::Filter, &[View::Registry], "/ prefix"),
     (KeyCode::Char('c'), Command::Cancel, PROCESSES, "c cancel"),
     (KeyCode::Char('k'), Command::Kill, PROCESSES, "k kill"),

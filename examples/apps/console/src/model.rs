@@ -319,6 +319,26 @@ pub struct Names {
     pub name_count: u64,
 }
 
+/// A group.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct GroupRow {
+    pub name: String,
+    pub members: u64,
+    pub first_members: Vec<String>,
+    pub monitors: u64,
+}
+
+/// Reply to `groups`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Groups {
+    pub rows: Vec<GroupRow>,
+    pub group_count: u64,
+}
+
 /// The difference of two replies to `overview`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Interval {

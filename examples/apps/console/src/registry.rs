@@ -1,23 +1,49 @@
-//! The state of the view of names.
+//! The state of the view of names and groups. The view shows one table at a time.
 
 use serde_json::Value;
 
 use crate::app::{ROWS, Request};
-use crate::model::Names;
+use crate::model::{Groups, Names};
+
+/// A table of the view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Table {
+    /// The names of processes.
+    #[default]
+    Names,
+    /// The groups of processes.
+    Groups,
+}
+
+impl Table {
+    /// Returns the table after this table. The first table follows the last table.
+    pub fn next(self) -> Self {
+        match self {
+            Self::Names => Self::Groups,
+            Self::Groups => Self::Names,
+        }
+    }
+}
 
 /// State of the view.
 #[derive(Debug, Default)]
 #[expect(missing_docs, reason = "the names of the fields are enough")]
 pub struct Registry {
-    /// Text with which the shown names begin.
+    pub table: Table,
+    /// Text with which the shown names of processes and groups begin.
     pub prefix: String,
     pub names: Names,
+    pub groups: Groups,
 }
 
 impl Registry {
     /// The request for the table.
     pub fn request(&self) -> Request {
-        ("names", vec![("prefix", self.prefix.as_str().into()), ("limit", ROWS.into())])
+        let prefix = vec![("prefix", self.prefix.as_str().into()), ("limit", ROWS.into())];
+        match self.table {
+            Table::Names => ("names", prefix),
+            Table::Groups => ("groups", prefix),
+        }
     }
 
     /// Takes the reply to a request. Ignores the replies to other requests.
@@ -25,19 +51,27 @@ impl Registry {
     /// # Errors
     /// Returns an error if a field has a wrong type.
     pub fn store(&mut self, request: &str, value: Value) -> Result<(), serde_json::Error> {
-        if request == "names" {
-            self.names = serde_json::from_value(value)?;
+        match request {
+            "names" => self.names = serde_json::from_value(value)?,
+            "groups" => self.groups = serde_json::from_value(value)?,
+            _ => {}
         }
         Ok(())
     }
 
     /// Number of rows of the table.
     pub fn rows(&self) -> usize {
-        self.names.rows.len()
+        match self.table {
+            Table::Names => self.names.rows.len(),
+            Table::Groups => self.groups.rows.len(),
+        }
     }
 
-    /// Pid of a row. `None` if there is no such row.
+    /// Pid of a row: the process with the name, or the first member of the group. `None` if there is no such process.
     pub fn pid(&self, row: usize) -> Option<&str> {
-        self.names.rows.get(row).map(|row| row.pid.as_str())
+        match self.table {
+            Table::Names => self.names.rows.get(row).map(|row| row.pid.as_str()),
+            Table::Groups => self.groups.rows.get(row)?.first_members.first().map(String::as_str),
+        }
     }
 }

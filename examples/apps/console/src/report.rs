@@ -83,6 +83,7 @@ impl Reading {
             "explain": get("explain", Vec::new())?,
             "last_exits": get("last_exits", vec![("limit", ROWS.into())])?,
             "names": known(get("names", vec![("limit", 1_000.into())]))?,
+            "groups": known(get("groups", vec![("limit", 1_000.into())]))?,
         }))
         .map_err(|error| Error::Protocol(error.to_string()))
     }

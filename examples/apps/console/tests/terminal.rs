@@ -158,13 +158,16 @@ fn keys_lead_through_the_views_of_a_running_program() {
     assert!(screen.console.wait().unwrap().success());
 }
 
-/// 9.6b: the console lists the names of a running program.
+/// 9.6b: the console lists the names and groups of a running program.
 #[test]
-fn the_names_of_a_running_program_are_listed() {
+fn the_names_and_groups_of_a_running_program_are_listed() {
     let demo = Demo::start("registry");
     let mut screen = Screen::open(&demo);
     screen.wait_for("Processes 7");
-    screen.press("9");
+    screen.press("9t");
+    let groups = screen.wait_for("1 groups\n");
+    assert!(groups.lines().any(|line| line.starts_with("clerks  ") && line.contains("  2 ")), "{groups}");
+    screen.press("t");
     let names = screen.wait_for("7 names\n");
     assert!(names.lines().nth(4).unwrap().starts_with("archive  "), "{names}");
     assert!(names.lines().all(|line| line.chars().count() <= 80) && names.contains("9Registry"), "{names}");
@@ -241,7 +244,7 @@ fn scripts_get_text_json_and_an_exit_status() {
         (&value["wait_for_graph"]["deadlock_count"], &value["overview"]["processes_alive"]),
         (&1.into(), &7.into())
     );
-    assert_eq!(value["names"]["name_count"], 7);
+    assert_eq!((&value["names"]["name_count"], value["groups"]["rows"].is_array()), (&7.into(), true));
     let status = |options: &[&str]| demo.ask(options).status.code();
     assert_eq!(
         (status(&["--fail-if", "nothing"]), status(&["--interval", "0"]), status(&["--dance"])),

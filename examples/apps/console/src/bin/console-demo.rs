@@ -1,4 +1,4 @@
-//! A program to look at with the console: two clerks with a supervisor, a slow process with a long mailbox, a worker
+//! A program to look at with the console: two clerks with a supervisor and a group, a slow process with a long mailbox, a worker
 //! that is blocked, and two processes that call each other.
 //!
 //!     cargo run -p procession-console --bin console-demo -- /tmp/demo.console
@@ -12,6 +12,7 @@ use procession::{BoxError, Context, Exit, Reply, Runtime, Supervisor};
 /// Sends itself a message every 10 ms.
 async fn clerk(mut ctx: Context<u64>) -> Result<(), Exit> {
     let own = ctx.address();
+    ctx.join_group("clerks");
     own.send(0)?;
     loop {
         let number = ctx.receive().await?;

@@ -1,13 +1,13 @@
-//! The table of names.
+//! The tables of names and groups.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 
 use crate::app::App;
-use crate::model::Names;
-use crate::registry::Registry;
-use crate::views::{BOLD, SELECTED, draw_lines, number, offset, tail};
+use crate::model::{GroupRow, Groups, Names};
+use crate::registry::{Registry, Table};
+use crate::views::{BOLD, SELECTED, draw_lines, fit, number, offset, tail};
 
 /// The lines of a table.
 struct Lines {
@@ -19,7 +19,10 @@ struct Lines {
 }
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
-    let Lines { title, columns, rows, left_out } = names(&app.registry);
+    let Lines { title, columns, rows, left_out } = match app.registry.table {
+        Table::Names => names(&app.registry),
+        Table::Groups => groups(&app.registry),
+    };
     let mut lines = vec![Line::raw(title), Line::styled(columns, BOLD)];
     let visible = usize::from(area.height).saturating_sub(3);
     for (index, text) in rows.into_iter().enumerate().skip(offset(app.selected, visible)).take(visible) {
@@ -45,6 +48,23 @@ fn names(Registry { prefix, names: Names { rows, name_count }, .. }: &Registry) 
         columns: row("NAME", "PID", "TYPE"),
         rows: rows.iter().map(|one| row(&one.name, &one.pid, &one.type_name)).collect(),
         left_out: name_count.saturating_sub(rows.len() as u64),
+    }
+}
+
+fn groups(Registry { prefix, groups: Groups { rows, group_count }, .. }: &Registry) -> Lines {
+    let line = |name: &str, members: &str, monitors: &str, first: &str| {
+        format!("{:<28} {members:>7} {monitors:>8}  {first}", tail(name, 28))
+    };
+    let row = |GroupRow { name, members, first_members, monitors }: &GroupRow| {
+        let more = if *members > first_members.len() as u64 { " …" } else { "" };
+        let first = format!("{}{more}", first_members.join(" "));
+        line(name, &number(*members), &number(*monitors), &fit(&first, 33))
+    };
+    Lines {
+        title: format!("{} groups{}", number(*group_count), beginning(prefix)),
+        columns: line("GROUP", "MEMBERS", "MONITORS", "FIRST MEMBERS"),
+        rows: rows.iter().map(row).collect(),
+        left_out: group_count.saturating_sub(rows.len() as u64),
     }
 }
 
@@ -87,6 +107,34 @@ mod tests {
         assert_eq!(app.selected_pid(), Some("<1.1.1>"));
         press(&mut app, KeyCode::Enter);
         assert_eq!((app.view, app.pid.as_deref()), (View::Process, Some("<1.1.1>")));
+    }
+
+    #[test]
+    fn groups_are_shown_with_their_first_members() {
+        let mut app = App { view: View::Registry, ..App::new("socket".into()) };
+        assert_eq!(press(&mut app, KeyCode::Char('t')), Effect::Refresh);
+        assert_eq!(app.requests()[1].0, "groups");
+        let many: Vec<_> = (0..8).map(|number| format!("<1.{number}.1>")).collect();
+        let rows = json!([
+            { "name": "jobs", "members": 1_200, "first_members": many, "monitors": 1 },
+            { "name": "none", "members": 0, "first_members": [], "monitors": 2 },
+            { "name": "pair", "members": 2, "first_members": ["<1.3.1>", "<1.1.1>"], "monitors": 0 },
+        ]);
+        app.handle_reply("groups", Ok(json!({ "rows": rows, "group_count": 3 })));
+        let expected = [
+            "3 groups",
+            "GROUP                        MEMBERS MONITORS  FIRST MEMBERS",
+            "jobs                           1,200        1  <1.0.1> <1.1.1> <1.2.1> <1.3.1> …",
+            "none                               0        2",
+            "pair                               2        0  <1.3.1> <1.1.1>",
+            "",
+        ];
+        assert_eq!(screen(&app)[2..8], expected);
+        assert_eq!(app.selected_pid(), Some("<1.0.1>"));
+        press(&mut app, KeyCode::Down);
+        assert_eq!(app.selected_pid(), None);
+        press(&mut app, KeyCode::Char('t'));
+        assert_eq!((app.selected, app.requests()[1].0), (0, app.registry.request().0));
     }
 
     #[test]

@@ -92,6 +92,7 @@
 //! | `last_exits` | `limit` | `exits`: the records of [`Host::last_exits`](crate::Host::last_exits), newest first |
 //! | `names` | `prefix`, `limit` | `rows`: the rows of [`Host::names`](crate::Host::names) for the first host of the runtime; `name_count`: the number of all names that begin with the prefix |
 //! | `groups` | `prefix`, `limit` | `rows`: the rows of [`Host::groups`](crate::Host::groups) for the first host of the runtime; `group_count`: the number of all groups whose names begin with the prefix |
+//! | `timers` | | `wheels`: the timer wheels with timers: the worker (`null`: all other threads), the number of timers, and `nearest_ns`; `wheel_count`: the number of all wheels; `timer_count`: the number of all timers |
 //! | `cancel` | `pid`, `reason`, `grace_ms` (default 5,000) | nothing |
 //! | `kill` | `pid` | nothing |
 //! | `set_priority` | `pid`, `priority` (`Low`, `Normal`, `High`) | nothing |
@@ -102,6 +103,10 @@
 //!   answered while all workers are blocked.
 //! - Fields of structs have the names of the Rust fields. A time has the suffix `_ns`, and counts from the start of the
 //!   runtime. Most replies contain the present time as `now_ns`.
+//! - No timer of a wheel fires before `nearest_ns`. After a cancellation, the next deadline may be later. `null`: no
+//!   timer of the wheel will fire. The server lists no deadlines: a wheel has a spin lock, and a list of its deadlines
+//!   would hold this lock for a time that is proportional to the number of timers. `process` lists the deadlines of one
+//!   process.
 //! - If two replies to `workers` contain the same `process` and the same `polls` for a worker, the worker was in one
 //!   step from the first reply to the second.
 //!

@@ -127,6 +127,18 @@ impl Shard {
     }
 }
 
+/// Figures of one wheel.
+#[cfg(feature = "console")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WheelFigures {
+    /// Worker of the wheel. `None` for the wheel of all other threads.
+    pub(crate) worker: Option<usize>,
+    /// Number of timers.
+    pub(crate) timers: usize,
+    /// Lower bound of the deadlines: no timer of the wheel fires earlier. `None` if no timer of the wheel will fire.
+    pub(crate) nearest: Option<Instant>,
+}
+
 /// Maximum number of entries that a thread processes while it holds the lock of a wheel.
 const BATCH: usize = 64;
 
@@ -362,6 +374,21 @@ impl Timers {
         self.shards.iter().map(|shard| shard.wheel.lock().len()).sum()
     }
 
+    /// Returns the figures of each wheel. This function takes constant time for each wheel. A list of all deadlines
+    /// would hold the spin lock of a wheel for a time that is linear in the number of timers.
+    #[cfg(feature = "console")]
+    pub(crate) fn wheels(&self) -> Vec<WheelFigures> {
+        let others = self.shards.len() - 1;
+        let figures = |(worker, shard): (usize, &CachePadded<Shard>)| {
+            let wheel = shard.wheel.lock();
+            let (timers, nearest) = (wheel.len(), shard.nearest.load(Ordering::Relaxed));
+            drop(wheel);
+            let nearest = Some(Instant::from_ns(nearest)).filter(|&at| at != Instant::FAR);
+            WheelFigures { worker: (worker != others).then_some(worker), timers, nearest }
+        };
+        self.shards.iter().enumerate().map(figures).collect()
+    }
+
     /// Returns the memory of the timers in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.shards.iter().map(|shard| shard.wheel.lock().bytes()).sum()
@@ -441,6 +468,24 @@ mod tests {
         fn log(&self) -> Vec<u64> {
             mem::take(&mut self.log.lock())
         }
+    }
+
+    #[cfg(feature = "console")]
+    #[test]
+    fn the_figures_of_each_wheel_are_its_own() {
+        let f = Fixture::new();
+        let insert = |worker, at| f.timers.insert(worker, at, Fire::Call(Box::new(|| ()))).0;
+        insert(Some(1), at(30));
+        let first = insert(Some(1), at(20));
+        insert(None, Instant::FAR);
+        let figures = |worker, timers, nearest| WheelFigures { worker, timers, nearest };
+        let none = [figures(Some(0), 0, None), figures(None, 1, None)];
+        assert_eq!(f.timers.wheels(), [none[0], figures(Some(1), 2, Some(at(20))), none[1]]);
+        f.timers.cancel(first);
+        let [_, one, _] = f.timers.wheels()[..] else { panic!("three wheels") };
+        assert_eq!((one.timers, one.nearest.is_some_and(|nearest| nearest <= at(30))), (1, true));
+        f.turn_at(30);
+        assert_eq!(f.timers.wheels(), [none[0], figures(Some(1), 0, None), none[1]]);
     }
 
     #[test]

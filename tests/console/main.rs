@@ -388,6 +388,31 @@ fn the_groups_are_listed_with_their_first_members() {
     });
 }
 
+/// 9.6b: each timer wheel is listed with its number of timers and its nearest deadline.
+#[test]
+fn the_timer_wheels_are_listed_with_their_nearest_deadlines() {
+    within(60, || {
+        let folder = Folder::new();
+        let (rt, mut client) = lone(&folder);
+        let empty = client.ask(json!({ "request": "timers" }));
+        assert_eq!((&empty["timer_count"], &empty["wheels"]), (&json!(0), &json!([])));
+        let _setter = rt.spawn(async |ctx: Context<u8>| {
+            for hours in [3, 1, 2] {
+                ctx.send_after(Duration::from_secs(hours * 3_600), ctx.pid(), 0_u8);
+            }
+            pending::<()>().await;
+        });
+        rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
+        let reply = client.ask(json!({ "request": "timers" }));
+        let wheel = &reply["wheels"][0];
+        assert_eq!((&reply["timer_count"], reply["wheels"].as_array().unwrap().len()), (&json!(3), 1));
+        assert_eq!(wheel["timers"], 3);
+        let [begun, nearest] = [&empty["now_ns"], &wheel["nearest_ns"]].map(|time| time.as_u64().unwrap());
+        let hour = 3_600_000_000_000;
+        assert!((begun + hour..begun + 2 * hour).contains(&nearest), "{nearest}");
+    });
+}
+
 /// 9.4c: the supervisors and their children are listed with their restarts.
 #[test]
 fn the_supervision_tree_is_listed_from_the_top() {
@@ -476,7 +501,7 @@ fn the_server_answers_while_all_workers_are_blocked() {
         }
         let rows = client.ask(json!({ "request": "processes", "state": "Running" }));
         assert_eq!(rows["rows"].as_array().unwrap().len(), 2);
-        for request in ["names", "groups"] {
+        for request in ["names", "groups", "timers"] {
             client.ask(json!({ "request": request }));
         }
         drop(held);

@@ -104,6 +104,7 @@ impl Inspected {
             ConsoleRequest::LastExits { limit } => Ok(last_exits(&host, limit)),
             ConsoleRequest::Names(prefix) => Ok(registered::names(&host, &prefix)),
             ConsoleRequest::Groups(prefix) => Ok(registered::groups(&host, &prefix)),
+            ConsoleRequest::Timers => Ok(registered::timers(&host)),
             ConsoleRequest::Action(_) if !self.allows_actions => {
                 let message = "actions are off; the program turns them on with `Builder::console_actions`";
                 Err(Fault::new(FaultKind::ActionsOff, message))

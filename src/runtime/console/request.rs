@@ -90,6 +90,7 @@ pub(super) enum ConsoleRequest {
     LastExits { limit: usize },
     Names(Prefix),
     Groups(Prefix),
+    Timers,
     Action(Action),
 }
 
@@ -121,6 +122,7 @@ pub(super) const REQUESTS: &[&str] = &[
     "supervision_tree",
     "names",
     "groups",
+    "timers",
     "cancel",
     "kill",
     "set_priority",
@@ -160,6 +162,7 @@ impl ConsoleRequest {
             "last_exits" => Self::LastExits { limit: arguments.limit()? },
             "names" => Self::Names(Prefix::parse(arguments)?),
             "groups" => Self::Groups(Prefix::parse(arguments)?),
+            "timers" => Self::Timers,
             "cancel" => Self::Action(Action::cancel(arguments)?),
             "kill" => Self::Action(Action::Kill { pid: arguments.pid()? }),
             "set_priority" => Self::Action(Action::SetPriority {

@@ -44,7 +44,7 @@ pub enum View {
     Exits,
     /// The supervision tree.
     Tree,
-    /// The tables of names and groups.
+    /// The tables of names, groups and timers.
     Registry,
 }
 

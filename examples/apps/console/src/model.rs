@@ -339,6 +339,27 @@ pub struct Groups {
     pub group_count: u64,
 }
 
+/// A timer wheel with timers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Wheel {
+    pub worker: Option<u64>,
+    pub timers: u64,
+    pub nearest_ns: Option<u64>,
+}
+
+/// Reply to `timers`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Timers {
+    pub now_ns: u64,
+    pub timer_count: u64,
+    pub wheel_count: u64,
+    pub wheels: Vec<Wheel>,
+}
+
 /// The difference of two replies to `overview`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Interval {

@@ -1,9 +1,9 @@
-//! The state of the view of names and groups. The view shows one table at a time.
+//! The state of the view of names, groups and timers. The view shows one table at a time.
 
 use serde_json::Value;
 
 use crate::app::{ROWS, Request};
-use crate::model::{Groups, Names};
+use crate::model::{Groups, Names, Timers};
 
 /// A table of the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -13,6 +13,8 @@ pub enum Table {
     Names,
     /// The groups of processes.
     Groups,
+    /// The timer wheels.
+    Timers,
 }
 
 impl Table {
@@ -20,7 +22,8 @@ impl Table {
     pub fn next(self) -> Self {
         match self {
             Self::Names => Self::Groups,
-            Self::Groups => Self::Names,
+            Self::Groups => Self::Timers,
+            Self::Timers => Self::Names,
         }
     }
 }
@@ -34,6 +37,7 @@ pub struct Registry {
     pub prefix: String,
     pub names: Names,
     pub groups: Groups,
+    pub timers: Timers,
 }
 
 impl Registry {
@@ -43,6 +47,7 @@ impl Registry {
         match self.table {
             Table::Names => ("names", prefix),
             Table::Groups => ("groups", prefix),
+            Table::Timers => ("timers", Vec::new()),
         }
     }
 
@@ -54,6 +59,7 @@ impl Registry {
         match request {
             "names" => self.names = serde_json::from_value(value)?,
             "groups" => self.groups = serde_json::from_value(value)?,
+            "timers" => self.timers = serde_json::from_value(value)?,
             _ => {}
         }
         Ok(())
@@ -64,6 +70,7 @@ impl Registry {
         match self.table {
             Table::Names => self.names.rows.len(),
             Table::Groups => self.groups.rows.len(),
+            Table::Timers => self.timers.wheels.len(),
         }
     }
 
@@ -72,6 +79,7 @@ impl Registry {
         match self.table {
             Table::Names => self.names.rows.get(row).map(|row| row.pid.as_str()),
             Table::Groups => self.groups.rows.get(row)?.first_members.first().map(String::as_str),
+            Table::Timers => None,
         }
     }
 }

@@ -84,6 +84,7 @@ impl Reading {
             "last_exits": get("last_exits", vec![("limit", ROWS.into())])?,
             "names": known(get("names", vec![("limit", 1_000.into())]))?,
             "groups": known(get("groups", vec![("limit", 1_000.into())]))?,
+            "timers": known(get("timers", Vec::new()))?,
         }))
         .map_err(|error| Error::Protocol(error.to_string()))
     }

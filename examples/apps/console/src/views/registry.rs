@@ -1,13 +1,15 @@
-//! The tables of names and groups.
+//! The tables of names, groups and timers.
+
+use std::time::Duration;
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 
 use crate::app::App;
-use crate::model::{GroupRow, Groups, Names};
+use crate::model::{GroupRow, Groups, Names, Timers, Wheel};
 use crate::registry::{Registry, Table};
-use crate::views::{BOLD, SELECTED, draw_lines, fit, number, offset, tail};
+use crate::views::{BOLD, SELECTED, draw_lines, duration, fit, number, offset, tail};
 
 /// The lines of a table.
 struct Lines {
@@ -22,6 +24,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let Lines { title, columns, rows, left_out } = match app.registry.table {
         Table::Names => names(&app.registry),
         Table::Groups => groups(&app.registry),
+        Table::Timers => timers(&app.registry.timers),
     };
     let mut lines = vec![Line::raw(title), Line::styled(columns, BOLD)];
     let visible = usize::from(area.height).saturating_sub(3);
@@ -65,6 +68,25 @@ fn groups(Registry { prefix, groups: Groups { rows, group_count }, .. }: &Regist
         columns: line("GROUP", "MEMBERS", "MONITORS", "FIRST MEMBERS"),
         rows: rows.iter().map(row).collect(),
         left_out: group_count.saturating_sub(rows.len() as u64),
+    }
+}
+
+fn timers(Timers { now_ns, timer_count, wheel_count, wheels }: &Timers) -> Lines {
+    let line = |wheel: &str, timers: &str, nearest: &str| format!("{wheel:<16} {timers:>12}  {nearest}");
+    let row = |Wheel { worker, timers, nearest_ns }: &Wheel| {
+        let wheel = worker.map_or_else(|| "other threads".to_owned(), |worker| format!("worker {worker}"));
+        let nearest = match nearest_ns.map(|nearest| nearest.checked_sub(*now_ns)) {
+            None => "never".to_owned(),
+            Some(None) => "due".to_owned(),
+            Some(Some(wait)) => format!("in {}", duration(Duration::from_nanos(wait))),
+        };
+        line(&wheel, &number(*timers), &nearest)
+    };
+    Lines {
+        title: format!("{} timers in {} of {wheel_count} wheels", number(*timer_count), wheels.len()),
+        columns: line("WHEEL", "TIMERS", "NEXT NOT BEFORE"),
+        rows: wheels.iter().map(row).collect(),
+        left_out: 0,
     }
 }
 
@@ -135,6 +157,30 @@ mod tests {
         assert_eq!(app.selected_pid(), None);
         press(&mut app, KeyCode::Char('t'));
         assert_eq!((app.selected, app.requests()[1].0), (0, app.registry.request().0));
+    }
+
+    #[test]
+    fn each_timer_wheel_has_its_number_of_timers_and_its_next_deadline() {
+        let mut app = App { view: View::Registry, ..App::new("socket".into()) };
+        (0..2).for_each(|_| _ = press(&mut app, KeyCode::Char('t')));
+        assert_eq!(app.requests()[1], ("timers", vec![]));
+        let wheels = json!([
+            { "worker": 0, "timers": 1_000, "nearest_ns": 3_500_000_000_u64 },
+            { "worker": 1, "timers": 1, "nearest_ns": 1_000_000_000 },
+            { "worker": null, "timers": 2, "nearest_ns": null },
+        ]);
+        let reply = json!({ "now_ns": 2_000_000_000, "timer_count": 1_003, "wheel_count": 5, "wheels": wheels });
+        app.handle_reply("timers", Ok(reply));
+        let expected = [
+            "1,003 timers in 3 of 5 wheels",
+            "WHEEL                  TIMERS  NEXT NOT BEFORE",
+            "worker 0                1,000  in 1.5 s",
+            "worker 1                    1  due",
+            "other threads               2  never",
+            "",
+        ];
+        assert_eq!(screen(&app)[2..8], expected);
+        assert_eq!(app.selected_pid(), None);
     }
 
     #[test]

@@ -93,6 +93,7 @@
 //! | `names` | `prefix`, `limit` | `rows`: the rows of [`Host::names`](crate::Host::names) for the first host of the runtime; `name_count`: the number of all names that begin with the prefix |
 //! | `groups` | `prefix`, `limit` | `rows`: the rows of [`Host::groups`](crate::Host::groups) for the first host of the runtime; `group_count`: the number of all groups whose names begin with the prefix |
 //! | `timers` | | `wheels`: the timer wheels with timers: the worker (`null`: all other threads), the number of timers, and `nearest_ns`; `wheel_count`: the number of all wheels; `timer_count`: the number of all timers |
+//! | `handlers` | `limit` | `rows`: the handlers of the first host; `kind` is `type`, `name` or `stream_name`; `outstanding`: the number of commands of this type without an answer; `others`: the outstanding commands of all other types; `handler_count` and `other_count`: the number of all rows |
 //! | `cancel` | `pid`, `reason`, `grace_ms` (default 5,000) | nothing |
 //! | `kill` | `pid` | nothing |
 //! | `set_priority` | `pid`, `priority` (`Low`, `Normal`, `High`) | nothing |
@@ -107,6 +108,10 @@
 //!   timer of the wheel will fire. The server lists no deadlines: a wheel has a spin lock, and a list of its deadlines
 //!   would hold this lock for a time that is proportional to the number of timers. `process` lists the deadlines of one
 //!   process.
+//! - `handlers` counts the commands as [`Host::explain`](crate::Host::explain) does: by type, for all hosts of the
+//!   runtime. All commands with a name have the same type, so a row about a name has the count `null`, and `others`
+//!   contains their sum. `others` also contains the built-in commands, and the commands that only other hosts handle.
+//!   The runtime does not count the answered commands by type. The request reads all processes.
 //! - If two replies to `workers` contain the same `process` and the same `polls` for a worker, the worker was in one
 //!   step from the first reply to the second.
 //!

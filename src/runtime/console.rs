@@ -9,7 +9,7 @@
 //! - `client.rs` reads the requests of one client, and writes the replies.
 //! - `request.rs` parses a request.
 //! - `reply.rs` reads the figures of the runtime, and performs actions.
-//! - `registered.rs` reads the names, groups and timers.
+//! - `registered.rs` reads the names, groups, timers and handlers.
 //! - `tree.rs` asks the supervisors, which answer later.
 
 mod client;

@@ -413,6 +413,61 @@ fn the_timer_wheels_are_listed_with_their_nearest_deadlines() {
     });
 }
 
+/// 9.6b: the handlers are listed, each with the number of commands of its type that have no answer.
+#[test]
+fn the_handlers_are_listed_with_their_outstanding_commands() {
+    struct Ask;
+    impl Command for Ask {
+        type Reply = u8;
+    }
+    struct Quick;
+    impl Command for Quick {
+        type Reply = u8;
+    }
+    within(60, || {
+        let folder = Folder::new();
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let (asked, named) = (Arc::clone(&kept), Arc::new(Mutex::new(Vec::new())));
+        let named_kept = Arc::clone(&named);
+        let builder = Runtime::builder()
+            .workers(0)
+            .handler(move |_: Ask, completion: Completion<u8>| asked.lock().unwrap().push(completion))
+            .handle(|_: Quick| 7)
+            .handler_named("print", move |_: NamedCommand, completion| named_kept.lock().unwrap().push(completion));
+        let rt = builder.console(folder.socket()).build().unwrap();
+        let mut client = Client::attach(&folder.socket());
+        let ask = |rt: &Runtime| rt.spawn(async |ctx: Context| ctx.perform(Ask).await);
+        let handles = [ask(&rt), ask(&rt)];
+        let print = rt.spawn(async |ctx: Context| ctx.perform(NamedCommand::new("print")).await.map(drop));
+        rt.block_on(rt.spawn(async |ctx: Context| ctx.perform(Quick).await)).unwrap();
+        let reply = client.ask(json!({ "request": "handlers" }));
+        let row = |kind: &str, end: &str, outstanding: Value| {
+            let rows = reply["rows"].as_array().unwrap();
+            let is_it = |row: &&Value| row["kind"] == kind && row["command"].as_str().unwrap().ends_with(end);
+            rows.iter().any(|row| is_it(&row) && row["outstanding"] == outstanding)
+        };
+        assert!(row("type", "::Ask", json!(2)) && row("type", "::Quick", json!(0)), "{reply}");
+        assert!(row("name", "print", Value::Null), "{reply}");
+        assert_eq!(reply["handler_count"], reply["rows"].as_array().unwrap().len());
+        let others = reply["others"].as_array().unwrap();
+        assert!(
+            others
+                .iter()
+                .any(|row| { row["command"].as_str().unwrap().ends_with("::NamedCommand") && row["outstanding"] == 1 }),
+            "{reply}"
+        );
+        let one = client.ask(json!({ "request": "handlers", "limit": 1 }));
+        assert_eq!((one["rows"].as_array().unwrap().len(), &one["handler_count"]), (1, &reply["handler_count"]));
+        // A stored completion keeps the runtime alive.
+        kept.lock().unwrap().drain(..).for_each(|completion| completion.complete(1));
+        named.lock().unwrap().clear();
+        handles.into_iter().for_each(|handle| drop(rt.block_on(handle)));
+        drop(rt.block_on(print));
+        let done = client.ask(json!({ "request": "handlers" }));
+        assert!(done["rows"].as_array().unwrap().iter().all(|row| row["outstanding"] == 0 || row["kind"] != "type"));
+    });
+}
+
 /// 9.4c: the supervisors and their children are listed with their restarts.
 #[test]
 fn the_supervision_tree_is_listed_from_the_top() {
@@ -501,7 +556,7 @@ fn the_server_answers_while_all_workers_are_blocked() {
         }
         let rows = client.ask(json!({ "request": "processes", "state": "Running" }));
         assert_eq!(rows["rows"].as_array().unwrap().len(), 2);
-        for request in ["names", "groups", "timers"] {
+        for request in ["names", "groups", "timers", "handlers"] {
             client.ask(json!({ "request": request }));
         }
         drop(held);

@@ -73,6 +73,18 @@ pub(crate) struct Dispatcher<E: ?Sized> {
     pub(super) streams_by_name: ByName<Streamed<NamedCommand>, E>,
 }
 
+/// How a handler is found.
+#[cfg(feature = "console")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandlerKey<'a> {
+    /// By the type of the command.
+    Type(&'static str),
+    /// By the name of a [`NamedCommand`].
+    Name(&'a str),
+    /// By the name of a [`NamedCommand`] that yields a stream.
+    StreamName(&'a str),
+}
+
 impl<E: ?Sized> fmt::Debug for Dispatcher<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dispatcher").field("types", &self.typed.len()).field("names", &self.by_name.keys()).finish()
@@ -125,6 +137,15 @@ impl<E: ?Sized> Dispatcher<E> {
     /// Returns the name of the command type of the handler with this index.
     pub(crate) fn command_name(&self, place: u32) -> &'static str {
         self.at(place).map_or("", AnyHandler::command_name)
+    }
+
+    /// Returns the keys of all handlers: the types in the order of their registration, and then the names in
+    /// alphabetical order.
+    #[cfg(feature = "console")]
+    pub(crate) fn handler_keys(&self) -> impl Iterator<Item = HandlerKey<'_>> {
+        let types = self.typed.iter().map(|handler| HandlerKey::Type(handler.command_name()));
+        let names = self.by_name.keys().map(|name| HandlerKey::Name(name));
+        types.chain(names).chain(self.streams_by_name.keys().map(|name| HandlerKey::StreamName(name)))
     }
 
     /// Returns the index of the handler of this command type.

@@ -89,6 +89,13 @@ impl Host {
         [polls, spawned, exited, messages, completions]
     }
 
+    /// Returns the number of commands without an answer by the name of the command type, as [`explain`](Self::explain)
+    /// counts them. The counts include the commands of all hosts of the runtime, and the built-in commands.
+    #[cfg(feature = "console")]
+    pub(crate) fn outstanding_commands(&self) -> CommandCounts {
+        self.read_processes().commands
+    }
+
     fn read_processes(&self) -> Reading {
         let table = &self.shared().pid_table;
         let mut reading = Reading::new();

@@ -105,6 +105,7 @@ impl Inspected {
             ConsoleRequest::Names(prefix) => Ok(registered::names(&host, &prefix)),
             ConsoleRequest::Groups(prefix) => Ok(registered::groups(&host, &prefix)),
             ConsoleRequest::Timers => Ok(registered::timers(&host)),
+            ConsoleRequest::Handlers { limit } => Ok(registered::handlers(&host, limit)),
             ConsoleRequest::Action(_) if !self.allows_actions => {
                 let message = "actions are off; the program turns them on with `Builder::console_actions`";
                 Err(Fault::new(FaultKind::ActionsOff, message))

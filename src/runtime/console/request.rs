@@ -91,6 +91,7 @@ pub(super) enum ConsoleRequest {
     Names(Prefix),
     Groups(Prefix),
     Timers,
+    Handlers { limit: usize },
     Action(Action),
 }
 
@@ -123,6 +124,7 @@ pub(super) const REQUESTS: &[&str] = &[
     "names",
     "groups",
     "timers",
+    "handlers",
     "cancel",
     "kill",
     "set_priority",
@@ -163,6 +165,7 @@ impl ConsoleRequest {
             "names" => Self::Names(Prefix::parse(arguments)?),
             "groups" => Self::Groups(Prefix::parse(arguments)?),
             "timers" => Self::Timers,
+            "handlers" => Self::Handlers { limit: arguments.limit()? },
             "cancel" => Self::Action(Action::cancel(arguments)?),
             "kill" => Self::Action(Action::Kill { pid: arguments.pid()? }),
             "set_priority" => Self::Action(Action::SetPriority {

@@ -44,7 +44,7 @@ pub enum View {
     Exits,
     /// The supervision tree.
     Tree,
-    /// The tables of names, groups and timers.
+    /// The tables of names, groups, timers and handlers.
     Registry,
 }
 
@@ -388,6 +388,9 @@ impl App {
                 return Effect::Refresh;
             }
             Command::Filter if self.view == View::Registry => {
+                if !self.registry.table.has_prefix() {
+                    return self.say("only names and groups are selected by a prefix");
+                }
                 self.prompt = Some(Prompt::Filter(self.registry.prefix.clone()));
             }
             Command::Filter => self.prompt = Some(Prompt::Filter(self.filter.clone())),

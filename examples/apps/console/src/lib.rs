@@ -7,7 +7,7 @@
 //! | `model.rs` | the replies as data, rates and percentiles between two snapshots |
 //! | `app.rs` | the state of the console: the view, the selection, the requests, and the actions |
 //! | `keys.rs` | the keys of each view |
-//! | `registry.rs` | the state of the view of names, groups and timers |
+//! | `registry.rs` | the state of the view of names, groups, timers and handlers |
 //! | `filter.rs` | the text that selects processes |
 //! | `views.rs` | draws the state; the folder `views` has one file for each view |
 //! | `terminal.rs` | the loop that reads keys, asks the server, and draws |

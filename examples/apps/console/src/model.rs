@@ -360,6 +360,27 @@ pub struct Timers {
     pub wheels: Vec<Wheel>,
 }
 
+/// A handler, or a command type without a handler in the first host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct HandlerRow {
+    pub kind: String,
+    pub command: String,
+    pub outstanding: Option<u64>,
+}
+
+/// Reply to `handlers`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct Handlers {
+    pub rows: Vec<HandlerRow>,
+    pub handler_count: u64,
+    pub others: Vec<HandlerRow>,
+    pub other_count: u64,
+}
+
 /// The difference of two replies to `overview`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Interval {

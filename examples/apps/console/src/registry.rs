@@ -1,9 +1,9 @@
-//! The state of the view of names, groups and timers. The view shows one table at a time.
+//! The state of the view of names, groups, timers and handlers. The view shows one table at a time.
 
 use serde_json::Value;
 
 use crate::app::{ROWS, Request};
-use crate::model::{Groups, Names, Timers};
+use crate::model::{Groups, Handlers, Names, Timers};
 
 /// A table of the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -15,15 +15,23 @@ pub enum Table {
     Groups,
     /// The timer wheels.
     Timers,
+    /// The command handlers.
+    Handlers,
 }
 
 impl Table {
+    /// Returns whether a prefix selects the rows of this table.
+    pub fn has_prefix(self) -> bool {
+        matches!(self, Self::Names | Self::Groups)
+    }
+
     /// Returns the table after this table. The first table follows the last table.
     pub fn next(self) -> Self {
         match self {
             Self::Names => Self::Groups,
             Self::Groups => Self::Timers,
-            Self::Timers => Self::Names,
+            Self::Timers => Self::Handlers,
+            Self::Handlers => Self::Names,
         }
     }
 }
@@ -38,6 +46,7 @@ pub struct Registry {
     pub names: Names,
     pub groups: Groups,
     pub timers: Timers,
+    pub handlers: Handlers,
 }
 
 impl Registry {
@@ -48,6 +57,7 @@ impl Registry {
             Table::Names => ("names", prefix),
             Table::Groups => ("groups", prefix),
             Table::Timers => ("timers", Vec::new()),
+            Table::Handlers => ("handlers", vec![("limit", ROWS.into())]),
         }
     }
 
@@ -60,6 +70,7 @@ impl Registry {
             "names" => self.names = serde_json::from_value(value)?,
             "groups" => self.groups = serde_json::from_value(value)?,
             "timers" => self.timers = serde_json::from_value(value)?,
+            "handlers" => self.handlers = serde_json::from_value(value)?,
             _ => {}
         }
         Ok(())
@@ -71,6 +82,7 @@ impl Registry {
             Table::Names => self.names.rows.len(),
             Table::Groups => self.groups.rows.len(),
             Table::Timers => self.timers.wheels.len(),
+            Table::Handlers => self.handlers.rows.len() + self.handlers.others.len(),
         }
     }
 
@@ -79,7 +91,7 @@ impl Registry {
         match self.table {
             Table::Names => self.names.rows.get(row).map(|row| row.pid.as_str()),
             Table::Groups => self.groups.rows.get(row)?.first_members.first().map(String::as_str),
-            Table::Timers => None,
+            Table::Timers | Table::Handlers => None,
         }
     }
 }

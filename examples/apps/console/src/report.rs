@@ -13,6 +13,9 @@ use crate::views::{duration, number};
 /// Number of processes in the report.
 const ROWS: u64 = 20;
 
+/// Number of rows of each table of names. With the longest texts, a reply with more rows could be too long.
+const TABLE_ROWS: u64 = 200;
+
 /// Condition of `--fail-if`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
@@ -82,9 +85,10 @@ impl Reading {
             "workers": get("workers", Vec::new())?,
             "explain": get("explain", Vec::new())?,
             "last_exits": get("last_exits", vec![("limit", ROWS.into())])?,
-            "names": known(get("names", vec![("limit", 1_000.into())]))?,
-            "groups": known(get("groups", vec![("limit", 1_000.into())]))?,
+            "names": known(get("names", vec![("limit", TABLE_ROWS.into())]))?,
+            "groups": known(get("groups", vec![("limit", TABLE_ROWS.into())]))?,
             "timers": known(get("timers", Vec::new()))?,
+            "handlers": known(get("handlers", vec![("limit", TABLE_ROWS.into())]))?,
         }))
         .map_err(|error| Error::Protocol(error.to_string()))
     }

@@ -158,9 +158,9 @@ fn keys_lead_through_the_views_of_a_running_program() {
     assert!(screen.console.wait().unwrap().success());
 }
 
-/// 9.6b: the console lists the names, groups and timers of a running program.
+/// 9.6b: the console lists the names, groups, timers and handlers of a running program.
 #[test]
-fn the_names_groups_and_timers_of_a_running_program_are_listed() {
+fn the_tables_of_the_registry_of_a_running_program_are_listed() {
     let demo = Demo::start("registry");
     let mut screen = Screen::open(&demo);
     screen.wait_for("Processes 7");
@@ -170,6 +170,8 @@ fn the_names_groups_and_timers_of_a_running_program_are_listed() {
     screen.press("t");
     // The clerks sleep most of the time.
     screen.wait("a wheel", |text| text.lines().any(|line| line.starts_with("worker ") && line.contains("in ")));
+    screen.press("t");
+    screen.wait_for(" handlers; commands without an answer");
     screen.press("t");
     let names = screen.wait_for("7 names\n");
     assert!(names.lines().nth(4).unwrap().starts_with("archive  "), "{names}");
@@ -248,7 +250,7 @@ fn scripts_get_text_json_and_an_exit_status() {
         (&1.into(), &7.into())
     );
     assert_eq!((&value["names"]["name_count"], value["groups"]["rows"].is_array()), (&7.into(), true));
-    assert!(value["timers"]["timer_count"].is_u64(), "{value}");
+    assert!(value["timers"]["timer_count"].is_u64() && value["handlers"]["handler_count"].is_u64(), "{value}");
     let status = |options: &[&str]| demo.ask(options).status.code();
     assert_eq!(
         (status(&["--fail-if", "nothing"]), status(&["--interval", "0"]), status(&["--dance"])),

@@ -1,4 +1,4 @@
-//! The tables of names, groups and timers.
+//! The tables of names, groups, timers and handlers.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 
 use crate::app::App;
-use crate::model::{GroupRow, Groups, Names, Timers, Wheel};
+use crate::model::{GroupRow, Groups, HandlerRow, Handlers, Names, Timers, Wheel};
 use crate::registry::{Registry, Table};
 use crate::views::{BOLD, SELECTED, draw_lines, duration, fit, number, offset, tail};
 
@@ -25,6 +25,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
         Table::Names => names(&app.registry),
         Table::Groups => groups(&app.registry),
         Table::Timers => timers(&app.registry.timers),
+        Table::Handlers => handlers(&app.registry.handlers),
     };
     let mut lines = vec![Line::raw(title), Line::styled(columns, BOLD)];
     let visible = usize::from(area.height).saturating_sub(3);
@@ -32,7 +33,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
         lines.push(if index == app.selected { Line::styled(text, SELECTED) } else { Line::raw(text) });
     }
     if left_out != 0 {
-        lines.push(Line::raw(format!("{} more are left out; a prefix selects fewer", number(left_out))));
+        let advice = if app.registry.table.has_prefix() { "; a prefix selects fewer" } else { "" };
+        lines.push(Line::raw(format!("{} more are left out{advice}", number(left_out))));
     }
     draw_lines(frame, area, lines);
 }
@@ -87,6 +89,26 @@ fn timers(Timers { now_ns, timer_count, wheel_count, wheels }: &Timers) -> Lines
         columns: line("WHEEL", "TIMERS", "NEXT NOT BEFORE"),
         rows: wheels.iter().map(row).collect(),
         left_out: 0,
+    }
+}
+
+fn handlers(Handlers { rows, handler_count, others, other_count }: &Handlers) -> Lines {
+    let line =
+        |outstanding: &str, kind: &str, command: &str| format!("{outstanding:>11}  {kind:<12} {}", tail(command, 54));
+    let row = |HandlerRow { kind, command, outstanding }: &HandlerRow| {
+        let outstanding = outstanding.map_or_else(|| "-".to_owned(), number);
+        let kind = match kind.as_str() {
+            "" => "no handler",
+            "stream_name" => "stream name",
+            kind => kind,
+        };
+        line(&outstanding, kind, command)
+    };
+    Lines {
+        title: format!("{} handlers; commands without an answer", number(*handler_count)),
+        columns: line("OUTSTANDING", "HANDLER OF", "COMMAND"),
+        rows: rows.iter().chain(others).map(row).collect(),
+        left_out: (handler_count + other_count).saturating_sub((rows.len() + others.len()) as u64),
     }
 }
 
@@ -156,7 +178,7 @@ mod tests {
         press(&mut app, KeyCode::Down);
         assert_eq!(app.selected_pid(), None);
         press(&mut app, KeyCode::Char('t'));
-        assert_eq!((app.selected, app.requests()[1].0), (0, app.registry.request().0));
+        assert_eq!((app.selected, app.requests()[1].0), (0, "timers"));
     }
 
     #[test]
@@ -181,6 +203,35 @@ mod tests {
         ];
         assert_eq!(screen(&app)[2..8], expected);
         assert_eq!(app.selected_pid(), None);
+    }
+
+    #[test]
+    fn handlers_are_shown_with_their_outstanding_commands() {
+        let mut app = App { view: View::Registry, ..App::new("socket".into()) };
+        (0..3).for_each(|_| _ = press(&mut app, KeyCode::Char('t')));
+        assert_eq!(app.requests()[1], ("handlers", vec![("limit", 200.into())]));
+        let rows = json!([
+            { "kind": "type", "command": "app::Query", "outstanding": 1_200 },
+            { "kind": "name", "command": "print", "outstanding": null },
+            { "kind": "stream_name", "command": "lines", "outstanding": null },
+        ]);
+        let others = json!([{ "command": "procession::NamedCommand", "outstanding": 3 }]);
+        let reply = json!({ "rows": rows, "handler_count": 4, "others": others, "other_count": 1 });
+        app.handle_reply("handlers", Ok(reply));
+        let expected = [
+            "4 handlers; commands without an answer",
+            "OUTSTANDING  HANDLER OF   COMMAND",
+            "      1,200  type         app::Query",
+            "          -  name         print",
+            "          -  stream name  lines",
+            "          3  no handler   procession::NamedCommand",
+            "1 more are left out",
+        ];
+        assert_eq!(screen(&app)[2..9], expected);
+        press(&mut app, KeyCode::Char('/'));
+        assert_eq!((&app.prompt, &*screen(&app)[22]), (&None, "only names and groups are selected by a prefix"));
+        press(&mut app, KeyCode::Char('t'));
+        assert_eq!(app.requests()[1].0, "names");
     }
 
     #[test]

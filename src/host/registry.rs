@@ -62,6 +62,16 @@ impl From<u64> for LocalId {
     }
 }
 
+/// Entry of the pid table. While this value exists, this thread holds the lock of the entry's slot. Therefore the entry
+/// stays in the table.
+pub(crate) struct Listed<'a, E: ?Sized>(&'a Ref<E>);
+
+impl<'a, E: ?Sized> Listed<'a, E> {
+    pub(crate) fn entry(&self) -> &'a Ref<E> {
+        self.0
+    }
+}
+
 /// Returns the number that selects the shard of this thread in the pid table. The table reduces this number modulo the
 /// number of shards.
 #[inline]
@@ -408,12 +418,25 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
     /// Calls `f` for each entry of the table, as [`with`](Self::with) does. If an entry is inserted or removed during
     /// the call, `f` may or may not be called for this entry. The thread holds at most one lock of the table at a time.
     pub(crate) fn visit(&self, mut f: impl FnMut(&Ref<E>) -> Result<(), Busy>) {
+        self.visit_listed(|listed| f(listed.entry()));
+    }
+
+    /// Calls `f` for each entry of the table, as [`visit`](Self::visit) does. The argument of `f` proves that the entry
+    /// is in the table.
+    pub(crate) fn visit_listed(&self, mut f: impl FnMut(Listed<'_, E>) -> Result<(), Busy>) {
         for shard in &self.shards {
             let used = shard.fresh.lock().next as usize;
             for slot in (0..used).filter_map(|index| shard.slot(index)) {
-                try_slot(slot, &mut f);
+                try_slot(slot, |entry| f(Listed(entry)));
             }
         }
+    }
+
+    /// Returns the pid of the entry with this index.
+    pub(crate) fn pid_at(&self, index: u32) -> Option<Pid> {
+        let (shard, at) = self.shard_and_index(index);
+        let generation = try_slot(shard.slot(at)?, |entry| Ok(entry.generation()))?;
+        Some(self.pid(LocalId { index, generation }))
     }
 
     /// Returns all entries of the table. If an entry is inserted or removed during the call, the result may or may not

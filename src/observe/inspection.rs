@@ -190,7 +190,9 @@ pub enum WaitsFor {
         /// Source line that made the send.
         line: Option<&'static Location<'static>>,
     },
-    /// The exit of a process, through [`Exited`](crate::future::Exited).
+    /// The exit of a process, through a [`JoinHandle`](crate::JoinHandle) or [`Exited`](crate::future::Exited). The
+    /// [wait-for graph](crate::Host::wait_for_graph) contains the waits for join handles. The
+    /// [details](ProcessDetails::waits_for) of a process contain only the other waits.
     Exit {
         /// Process that must exit.
         process: Pid,

@@ -38,6 +38,8 @@ pub(crate) struct Metrics {
 #[derive(Debug)]
 struct Block {
     counts: [AtomicU64; COUNTERS],
+    /// Number of exits that are over: see [`Metrics::end_exit`].
+    ended_exits: AtomicU64,
     durations: SampledBuckets,
 }
 
@@ -262,6 +264,27 @@ impl Metrics {
         exited
     }
 
+    /// Counts the end of an exit that [`add_exited`](Self::add_exited) has counted. The thread that runs the exit calls
+    /// this function after it has woken the task that awaits the join handle.
+    #[inline(never)]
+    pub(crate) fn end_exit(&self) {
+        // Release pairs with the acquire loads in `is_between_exits`. A thread that sees this count also sees the
+        // wake-up, and the count in `add_exited`.
+        let (block, own) = self.block();
+        add_to(&block.ended_exits, 1, own, Ordering::Release);
+    }
+
+    /// Returns whether no exit was in progress at one moment during the call. An exit is in progress between
+    /// [`add_exited`](Self::add_exited) and [`end_exit`](Self::end_exit).
+    ///
+    /// Both counts only grow, and the number of ended exits is never higher. The function first reads the number of
+    /// ended exits. If the two numbers are equal, they were equal at a moment between the two readings.
+    pub(crate) fn is_between_exits(&self) -> bool {
+        let add = |sum: u64, block: &Block| sum.wrapping_add(block.ended_exits.load(Ordering::Acquire));
+        let ended = self.blocks().fold(0, add);
+        ended == self.sum(Counter::Exited)
+    }
+
     /// Records a duration.
     pub(crate) fn sample(&self, what: Sampled, ns: u64) {
         let (block, own) = self.block();
@@ -404,7 +427,11 @@ impl Drop for SlotGuard {
 
 impl Block {
     fn new() -> Self {
-        Self { counts: std::array::from_fn(|_| AtomicU64::new(0)), durations: SampledBuckets::new() }
+        Self {
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            ended_exits: AtomicU64::new(0),
+            durations: SampledBuckets::new(),
+        }
     }
 }
 
@@ -414,6 +441,19 @@ mod tests {
 
     use super::*;
     use crate::platform::sync::thread;
+
+    #[test]
+    fn an_exit_is_in_progress_until_its_end_is_counted() {
+        let metrics = Arc::new(Metrics::new(1));
+        assert!(metrics.is_between_exits());
+        let slot = metrics.enter(0);
+        metrics.add_exited();
+        assert!(!metrics.is_between_exits());
+        // The thread may count the end of the exit in another block.
+        drop(slot);
+        metrics.end_exit();
+        assert!(metrics.is_between_exits());
+    }
 
     #[test]
     fn a_difference_is_read_again_if_the_smaller_counter_changes() {

@@ -31,7 +31,7 @@ use crate::platform::alloc as memory;
 use crate::platform::sync::counts::{AtomicU32, Ordering, fence};
 use crate::platform::sync::planted;
 pub(crate) use crate::process::state::run_state::RunState;
-pub(crate) use crate::process::state::runnable::{PendingSchedule, RunnableProcess, Schedule, Stepped, Task};
+pub(crate) use crate::process::state::runnable::{Joiner, PendingSchedule, RunnableProcess, Schedule, Stepped, Task};
 
 /// Maximum value of a count. Only a program that leaks references can exceed this maximum. Such a program is aborted
 /// before the count wraps.

@@ -34,21 +34,27 @@ use crate::context::address::recipient::Takes;
 use crate::context::me::SelfHandle;
 use crate::host::ControlParts;
 use crate::host::control::{AnyControl, Control, Head};
+use crate::host::registry::Listed;
 use crate::platform::sync::Lock;
 use crate::process::catch as panic;
 use crate::process::catch::Held;
 use crate::process::exit::Exit;
 use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{
-    Borrowed, Clear, Header, HeaderFirst, Ref, RunState, RunnableProcess, Schedule, Stepped, Task, VTable,
+    Borrowed, Clear, Header, HeaderFirst, Joiner, Ref, RunState, RunnableProcess, Schedule, Stepped, Task, VTable,
 };
 use crate::task;
 use crate::task::{Machine, TurnOutcome};
 
 /// State of the outcome of a process.
 enum Outcome<T> {
-    /// The process has no outcome yet. If a task awaits the join handle, the value is the waker of this task.
-    Awaited(Option<Waker>),
+    /// The process has no outcome yet.
+    Awaited {
+        /// If a task awaits the join handle, the waker of this task.
+        waker: Option<Waker>,
+        /// Process that has polled the join handle with this waker, for the wait-for graph.
+        joiner: Joiner,
+    },
     /// The join handle was dropped.
     Detached,
     /// The process has exited. The value is `None` if the outcome was taken, or if the process was dropped with its
@@ -152,8 +158,10 @@ struct Entered<'a, X: Machine, S> {
 }
 
 impl<'a, X: Machine, S: Schedule> Cell<X, S> {
-    const KIND: &'static VTable =
-        &Ref::<Self>::kind(Task { run: Self::run, cancel: Self::cancel, schedule: Self::schedule }, Some(X::name));
+    const KIND: &'static VTable = &Ref::<Self>::kind(
+        Task { run: Self::run, cancel: Self::cancel, schedule: Self::schedule, joiner: Self::joiner },
+        Some(X::name),
+    );
 
     /// Takes over the right to run a cell.
     ///
@@ -304,12 +312,25 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         } else {
             cell.shell.settle(outcome);
         }
+        // The task that awaits the join handle was woken by `settle`.
+        cell.shell.control.head.host().shared().metrics.end_exit();
         // SAFETY: `end` requires the right to run the process. The present function received this right in `ready`, and
         // `into_at` has consumed `ready`. The present function does not access the outcome after `settle` or `discard`.
         unsafe { cell.shell.control.head.run.end() };
         // SAFETY: one count belonged to the right to run. If `left` is true, the other count is the count that the pid
         // table owned and that the caller passed to this function. The cell is not accessed after this call.
         unsafe { Header::release_many(at, counts) };
+    }
+
+    /// # Safety
+    /// `at` points to the header of a cell of this type, with the provenance of the whole cell. The cell is alive during
+    /// the call, and its entry stays in the pid table during the call. Therefore the outcome may be locked: the process
+    /// is not over, and [`JoinBlock::take_alone`] is not called before the call returns.
+    unsafe fn joiner(at: NonNull<Header>) -> Option<Joiner> {
+        // SAFETY: by contract, `at` points to the header of a cell of this type, and the cell is alive. A cell begins
+        // with its join block, and `at` has the provenance of the whole cell. By contract, `JoinBlock::joiner` may lock
+        // the outcome.
+        unsafe { at.cast::<JoinBlock<X::Message, X::Output>>().as_ref() }.joiner()
     }
 
     /// # Safety
@@ -326,11 +347,15 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
 }
 
 impl<T> Outcome<T> {
+    fn new() -> Self {
+        Self::Awaited { waker: None, joiner: Joiner::default() }
+    }
+
     /// Takes the outcome for the join handle. Returns `None` if the process was dropped with its runtime.
     fn take(&mut self) -> Option<Result<T, Exit>> {
         match self {
             Self::Over(outcome) => outcome.take().map(Held::into_inner),
-            Self::Awaited(_) => unreachable!("it has ended"),
+            Self::Awaited { .. } => unreachable!("it has ended"),
             Self::Detached => unreachable!("its handle detaches it when it goes"),
         }
     }
@@ -363,11 +388,11 @@ impl<M, T> JoinBlock<M, T> {
         let mut current = self.outcome.lock();
         // The destructor of the outcome is user code, and the waker is user code. Therefore, both are called without
         // the lock.
-        let Outcome::Awaited(waiting) = &mut *current else {
+        let Outcome::Awaited { waker, .. } = &mut *current else {
             drop(current);
             return self.discard(outcome);
         };
-        let waiting = waiting.take();
+        let waiting = waker.take();
         *current = Outcome::Over(outcome.take().map(Held::new));
         drop(current);
         if let Some(waker) = waiting {
@@ -375,24 +400,33 @@ impl<M, T> JoinBlock<M, T> {
         }
     }
 
-    /// Registers a waker for the outcome.
+    /// Registers a waker for the outcome. `by` is the word of the pid of the process that polls the join handle, or 0.
     ///
     /// # Errors
     /// If the process has exited, returns the outcome and registers no waker. If the process was dropped with its
     /// runtime, the error contains `None`.
-    fn await_with(&self, waker: &Waker) -> Result<(), Option<Result<T, Exit>>> {
+    fn await_with(&self, waker: &Waker, by: u64) -> Result<(), Option<Result<T, Exit>>> {
         // The functions `clone` and `drop` of a waker run user code, so both are called without the lock.
         let waker = waker.clone();
         let mut current = self.outcome.lock();
-        let Outcome::Awaited(waiting) = &mut *current else {
+        let Outcome::Awaited { waker: waiting, joiner } = &mut *current else {
             let outcome = current.take();
             drop(current);
             return Err(outcome);
         };
         let former = waiting.replace(waker);
+        *joiner = joiner.next(by);
         drop(current);
         drop(former);
         Ok(())
+    }
+
+    /// Returns the process that awaits the join handle.
+    fn joiner(&self) -> Option<Joiner> {
+        match &*self.outcome.lock() {
+            Outcome::Awaited { waker: Some(_), joiner } if joiner.is_process() => Some(*joiner),
+            _ => None,
+        }
     }
 
     /// Takes the outcome without the lock. Returns `None` if the process was dropped with its runtime.
@@ -450,8 +484,7 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
     #[inline]
     pub(crate) fn new(schedule: S, blank: ControlParts) -> (Ref<dyn AnyControl>, Self) {
         let make = |life| {
-            let shell =
-                JoinBlock { control: blank.fill(life, RunState::active()), outcome: Lock::new(Outcome::Awaited(None)) };
+            let shell = JoinBlock { control: blank.fill(life, RunState::active()), outcome: Lock::new(Outcome::new()) };
             Cell { shell, schedule, machine: UnsafeCell::new(MaybeUninit::uninit()) }
         };
         let counts = 3 + u32::from(X::KEEPS_ITSELF);
@@ -559,8 +592,9 @@ impl<T, M: Send + 'static> Joined<T, M> {
     }
 
     /// Polls for the outcome. Resolves to `None` if the process was dropped with its runtime, or if the spawn was
-    /// refused.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Exit>>> {
+    /// refused. If this thread steps a process of the same runtime, `by` returns the word of the pid of this process.
+    /// Otherwise `by` returns 0.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, by: impl FnOnce() -> u64) -> Poll<Option<Result<T, Exit>>> {
         let Some(shell) = self.shell() else { return Poll::Ready(None) };
         // If the process has already exited, neither a waker nor a lock is needed. This case is common.
         let outcome = if shell.control.head.run.is_over() {
@@ -568,7 +602,7 @@ impl<T, M: Send + 'static> Joined<T, M> {
             // and it is borrowed mutably.
             unsafe { shell.take_alone() }
         } else {
-            match shell.await_with(cx.waker()) {
+            match shell.await_with(cx.waker(), by()) {
                 Ok(()) => {
                     self.stage = JoinStage::Waits;
                     return Poll::Pending;
@@ -601,6 +635,16 @@ impl RunnableProcess {
         // SAFETY: every task is a cell, and a cell begins with a `repr(C)` control block. In the control block, the
         // head follows the header without padding, as the assertion below `Stepped for Control` checks.
         unsafe { self.behind() }
+    }
+}
+
+impl Listed<'_, dyn AnyControl> {
+    /// Returns the process that awaits the join handle of this process, if there is such a process.
+    pub(crate) fn joiner(&self) -> Option<Joiner> {
+        // SAFETY: this thread holds the lock of the slot that contains the entry. An exit takes this lock to remove the
+        // entry (step 6 in `host/exit.rs`), and ends the run state afterwards (`Cell::finish`). Therefore the process is
+        // not over before this call returns, and the unlocks in this call happen before `JoinBlock::take_alone`.
+        unsafe { self.entry().joiner() }
     }
 }
 

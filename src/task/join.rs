@@ -21,6 +21,7 @@ use crate::process::catch::Guard;
 use crate::process::event::MonitorRef;
 use crate::process::exit::{Exit, Reason};
 use crate::process::payload::Payload;
+use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::task::cell::Joined;
@@ -154,10 +155,12 @@ impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
             "the join handle of process {} was polled after it had resolved; poll it once to its end",
             this.pid()
         );
-        if Current::with(Current::pid) == Some(this.pid()) {
+        let (pid, by) = (this.pid(), Current::with(Current::pid));
+        if by == Some(pid) {
             return Poll::Ready(Err(Exit::failed("a process can't join itself")));
         }
-        let Poll::Ready(result) = this.guard.over(cx, |cx| this.joined.poll(cx)) else { return Poll::Pending };
+        let by = || by.filter(|by| by.is_in_same_runtime(pid)).map_or(0, Pid::word);
+        let Poll::Ready(result) = this.guard.over(cx, |cx| this.joined.poll(cx, by)) else { return Poll::Pending };
         // There is no outcome if the process was dropped with its runtime, or if its spawn was refused.
         let lost = || Err(this.control().head.exit().unwrap_or(Exit::Cancelled(Reason::SHUTDOWN)));
         let result = result.unwrap_or_else(lost);

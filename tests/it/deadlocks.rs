@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use futures::future::{join, select};
+use futures::future::{Either, join, select};
+use futures::stream::{FuturesUnordered, StreamExt};
 use procession::observe::{
-    Deadlock, Explanation, Finding, ProcessQuery, ProcessState, Transition, WaitForGraph, WaitsFor,
+    Deadlock, Explanation, Finding, ProcessQuery, ProcessState, Transition, WaitEdge, WaitForGraph, WaitsFor,
 };
 use procession::*;
 
@@ -213,6 +214,97 @@ fn a_child_that_calls_its_parent_before_it_has_started_is_a_deadlock() {
     assert_deadlock(&graph, &["child", "parent"], 0);
 }
 
+/// 9.2d, 9.2e: a process that awaits the join handle of a child is deadlocked if the child calls the process. The handle
+/// may be awaited directly, in a combinator, or in a join set.
+#[test]
+fn a_parent_that_joins_a_child_that_calls_it_is_a_deadlock() {
+    async fn child(ctx: Context) {
+        _ = ctx.call("parent", |reply: Question| reply).await;
+    }
+    let plant = |parent: fn(&Host)| {
+        let graph = graph_of(parent);
+        assert_deadlock(&graph, &["child", "parent"], 0);
+        let joins = |edge: &WaitEdge| edge.waits_for == WaitsFor::Exit { process: edge.target };
+        assert_eq!(graph.edges.iter().filter(|edge| joins(edge)).count(), 1, "{graph:?}");
+    };
+    plant(|host| {
+        let parent =
+            async move |ctx: Context<Question>| _ = ctx.host().process().name("child").spawn(child).unwrap().await;
+        host.process().name("parent").spawn(parent).unwrap();
+    });
+    plant(|host| {
+        let parent = async move |ctx: Context<Question>| {
+            let mut all = FuturesUnordered::from_iter([ctx.host().process().name("child").spawn(child).unwrap()]);
+            _ = all.next().await;
+        };
+        host.process().name("parent").spawn(parent).unwrap();
+    });
+    plant(|host| {
+        let parent = async move |ctx: Context<Question>| {
+            let mut set = ctx.join_set();
+            set.insert(ctx.host().process().name("child").spawn(child).unwrap());
+            _ = set.join_next().await;
+        };
+        host.process().name("parent").spawn(parent).unwrap();
+    });
+}
+
+/// 9.2e: a process that awaits several join handles, or a join handle and a call, is deadlocked only if no event can
+/// occur.
+#[test]
+fn a_join_beside_another_wait_is_a_deadlock_if_neither_can_end() {
+    let plant = |free: bool| {
+        graph_of(move |host| {
+            let parent = async move |ctx: Context<Question>| {
+                let joined = ctx.host().process().name("b").spawn(async move |ctx: Context| {
+                    if free {
+                        pending::<()>().await;
+                    }
+                    _ = ctx.call("a", |reply: Question| reply).await;
+                });
+                _ = select(joined.unwrap(), ctx.call("c", |reply: Question| reply)).await;
+            };
+            host.process().name("a").spawn(parent).unwrap();
+            calls(host, "c", "a");
+        })
+    };
+    let graph = plant(false);
+    assert_eq!((graph.deadlocks.len(), graph.deadlocks[0].behind.len(), graph.edges.len()), (1, 1, 4), "{graph:?}");
+    let graph = plant(true);
+    assert_eq!((&graph.deadlocks[..], graph.edges.len()), (&[][..], 3), "{graph:?}");
+}
+
+/// 9.2d: the edge of a join disappears when the handle is dropped, and moves when another process polls the handle.
+#[test]
+fn the_edge_of_a_join_belongs_to_the_process_that_polled_the_handle_last() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let edges = || {
+        settle(&rt);
+        rt.wait_for_graph().edges.into_iter().map(|edge| (edge.pid, edge.target)).collect::<Vec<_>>()
+    };
+    let joined = rt.spawn(async |_: Context| pending::<()>().await);
+    let target = joined.pid();
+    let joins = async |mut ctx: Context<JoinHandle<()>>| {
+        let mut joined = ctx.receive().await.unwrap();
+        if let Either::Right((Ok(_), _)) = select(&mut joined, Box::pin(ctx.receive())).await {
+            panic!("one handle is enough");
+        }
+    };
+    let (one, other) = (rt.spawn(joins), rt.spawn(joins));
+    let passes = async |mut ctx: Context<(JoinHandle<()>, Address<JoinHandle<()>>)>| {
+        let (mut joined, to) = ctx.receive().await.unwrap();
+        _ = select(&mut joined, Box::pin(ctx.yield_now())).await;
+        to.send(joined).unwrap();
+        pending::<()>().await;
+    };
+    let passes = rt.spawn(passes);
+    passes.address().send((joined, one.address())).unwrap();
+    assert_eq!(edges(), [(one.pid(), target)]);
+    one.abort();
+    assert_eq!(edges(), []);
+    drop((other, passes));
+}
+
 /// 9.2e: a cycle is no deadlock if one of its processes also waits for a message, for a time, or for an answer to a
 /// command, or if its wait is limited.
 #[test]
@@ -272,7 +364,7 @@ async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), E
             continue;
         };
         let asks = |to: &Address<Job>, salt: u64| ctx.call(to, move |reply| Job::Ask(chance / 3 + salt, reply));
-        match chance % 7 {
+        match chance % 9 {
             0 => _ = asks(next, 1).await,
             1 => _ = join(asks(next, 2), asks(&above[0], 3)).await,
             2 => _ = select(asks(next, 4), ctx.sleep(Duration::from_millis(1))).await,
@@ -281,8 +373,27 @@ async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), E
                 let next = next.clone();
                 _ = ctx.spawn(async move |_: Context<u8>| _ = next.call(|reply| Job::Ask(5, reply)).await).await;
             }
-            // The reply is passed on to another process.
+            // The worker waits for the exit of a child and for an answer. One of the two events is enough.
             5 => {
+                let (asks_next, yields) = (next.clone(), chance % 2 == 0);
+                let child = ctx.spawn(async move |ctx: Context<u8>| {
+                    if yields {
+                        ctx.yield_now().await;
+                    }
+                    _ = asks_next.call(|reply| Job::Ask(7, reply)).await;
+                });
+                _ = select(child, asks(next, 6)).await;
+            }
+            6 => {
+                let mut set = ctx.join_set();
+                for _ in 0..2 {
+                    let next = next.clone();
+                    set.spawn(async move |_: Context<u8>| _ = next.call(|reply| Job::Ask(8, reply)).await);
+                }
+                _ = set.join_next().await;
+            }
+            // The reply is passed on to another process.
+            7 => {
                 _ = next.send_wait(Job::Ask(chance / 5, reply)).await;
                 continue;
             }
@@ -403,6 +514,46 @@ fn an_answered_call_is_no_edge_of_a_deadlock() {
             _ = rt.kill(pid);
         }
     });
+}
+
+/// Reads the graph during the exit of the process `child`, after the pid of `child` was removed, and before the process
+/// that awaits the join handle is woken.
+#[derive(Default)]
+struct DuringTheExit {
+    host: OnceLock<Host>,
+    seen: Mutex<Option<WaitForGraph>>,
+}
+
+impl Observer for DuringTheExit {
+    fn transition(&self, _: &Transition) {}
+
+    fn ended(&self, _: Pid, name: Option<&str>, _: &'static str, _: &Exit) {
+        if let (Some("child"), Some(host)) = (name, self.host.get()) {
+            *self.seen.lock().unwrap() = Some(host.wait_for_graph());
+        }
+    }
+}
+
+/// 9.2e: a process that waits for a call and for a join is no part of a deadlock while the joined process exits.
+#[test]
+fn a_join_that_is_about_to_end_is_no_deadlock() {
+    let observer = Arc::new(DuringTheExit::default());
+    let rt = Runtime::builder().workers(0).observer(Arc::clone(&observer)).build().unwrap();
+    assert!(observer.host.set(rt.host().clone()).is_ok());
+    let joins = async |ctx: Context<Question>| {
+        let child = async |mut ctx: Context<u8>| _ = ctx.receive().await;
+        let child = ctx.host().process().name("child").spawn(child).unwrap();
+        _ = select(child, ctx.call("b", |reply: Question| reply)).await;
+    };
+    let joins = rt.process().name("a").spawn(joins).unwrap();
+    calls(rt.host(), "b", "a");
+    settle(&rt);
+    assert_eq!((rt.wait_for_graph().edges.len(), rt.wait_for_graph().deadlocks), (3, vec![]));
+    rt.host().send("child", 1_u8).unwrap();
+    settle(&rt);
+    let during = observer.seen.lock().unwrap().take().unwrap();
+    assert_eq!((during.edges.len(), during.deadlocks), (2, vec![]));
+    assert!(joins.is_finished());
 }
 
 /// 9.2c, 9.2e: a deadlock is confirmed by a second reading. On two workers, two processes call each other in turn, so

@@ -10,8 +10,8 @@
 //!
 //! A sleep has no record, because a record contains a source line. Each sleep would have to store its source line,
 //! which takes 8 bytes. Each sleeping process would also need a boxed part of its control block. A wait for a join
-//! handle has no record either. A join handle has no reference to the process that polls the handle. Therefore a record
-//! of this wait made a spawn with a join a tenth more expensive.
+//! handle has no record either, because such a record made a spawn with a join 6 % more expensive. Instead, the joined
+//! process stores which process has polled its handle: see [`Joiner`](crate::process::state::Joiner).
 
 use std::collections::BTreeMap;
 use std::panic::Location;

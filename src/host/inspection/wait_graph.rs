@@ -1,20 +1,44 @@
 //! Reads the wait-for graph. A second reading confirms each deadlock.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::host::Host;
 use crate::host::control::AnyControl;
 use crate::host::control::flag;
 use crate::host::control::waits::{WaitKind, Waits};
 use crate::host::inspection::{first_name, process};
-use crate::host::registry::Busy;
+use crate::host::registry::{Busy, Listed};
+use crate::observe::inspection::WaitsFor;
 use crate::observe::inspection::wait_graph::{self, WaitEdge, WaitForGraph, WaitNode, WaitNodes};
-use crate::process::state::Ref;
+use crate::process::pid::Pid;
+use crate::process::state::{Joiner, Ref};
+
+/// Maximum number of times that the code looks for a moment without an exit in progress.
+const ATTEMPTS: u32 = 1_000;
+
+/// A process awaits the join handle of another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Join {
+    by: Joiner,
+    /// Process that must exit.
+    target: Pid,
+}
+
+/// The joins of each process that awaits join handles.
+type Joins = BTreeMap<Pid, Vec<Join>>;
+
+/// If a process awaits the join handle of this process, adds the join.
+fn add_join(listed: &Listed<'_, dyn AnyControl>, joins: &mut Vec<Join>) {
+    joins.extend(listed.joiner().map(|by| Join { by, target: listed.entry().head().pid() }));
+}
 
 impl Host {
     /// Reads the wait-for graph, and finds the deadlocks. An edge of the graph means that one process waits for another
     /// process. The graph includes the processes of all hosts of the runtime.
     ///
     /// The edges are calls of async bodies, sends that wait for room in a full mailbox, and waits for the start or the
-    /// exit of a process. For example, a supervisor has an edge while it waits for the exit of a child.
+    /// exit of a process, also through a [`JoinHandle`](crate::JoinHandle). For example, a supervisor has an edge while
+    /// it waits for the exit of a child.
     ///
     /// A process is deadlocked if each event that it waits for must come from a deadlocked process. These processes are
     /// not deadlocked:
@@ -29,10 +53,11 @@ impl Host {
     /// The runtime does not know all waits:
     ///
     /// - In one `select`, a process may wait for a call and for an event that the runtime does not know. Such an event
-    ///   is the end of a future of another crate, of a [`Host::sleep`](crate::Host::sleep), of a join handle or of a
-    ///   socket operation. The graph then contains only the call. A reported deadlock ends if the unknown event occurs.
+    ///   is the end of a future of another crate, of a [`Host::sleep`](crate::Host::sleep) or of a socket operation. The
+    ///   graph then contains only the call. A reported deadlock ends if the unknown event occurs.
     /// - A [started](crate::future::Call::start) call has an edge, also while the process does not await the call.
-    /// - A process that awaits only a [`JoinHandle`](crate::JoinHandle) has no edge.
+    /// - A process that has polled a join handle has an edge until the handle resolves or is dropped, or until another
+    ///   process polls the handle. The process may wait for an unknown event meanwhile.
     /// - The receiver of a request may pass the [`Reply`](crate::Reply) to another process. The graph then still has an
     ///   edge to the receiver of the request.
     /// - A call of a hand-written process has no edge, because this call is a yield. A hand-written process handles
@@ -40,7 +65,9 @@ impl Host {
     /// - A step that blocks its thread, for example in [`block_on`](crate::Runtime::block_on), has no edge.
     ///
     /// Any thread can make this call, also during a step. The call never stops a worker. The duration of the call is
-    /// proportional to the largest number of processes that were alive at one time.
+    /// proportional to the largest number of processes that were alive at one time. If processes exit so often that the
+    /// call finds no moment without an exit in progress, or if the call is made during an exit, for example by an
+    /// observer, the call reports no deadlock.
     ///
     /// ```
     /// # use procession::{Context, Reply, Runtime};
@@ -60,24 +87,67 @@ impl Host {
     /// ```
     pub fn wait_for_graph(&self) -> WaitForGraph {
         let table = &self.shared().pid_table;
-        let mut nodes = WaitNodes::new();
-        table.visit(|control| {
-            if let Some(node) = self.wait_node(control)? {
+        let (mut nodes, mut joins) = (WaitNodes::new(), Vec::new());
+        table.visit_listed(|listed| {
+            if let Some(node) = self.wait_node(listed.entry(), &[])? {
                 nodes.insert(node.edges[0].pid, node);
             }
+            add_join(&listed, &mut joins);
             Ok(())
         });
+        let joins = self.by_joiner(joins);
+        for (pid, joins) in &joins {
+            nodes.remove(pid);
+            nodes.extend(table.with(*pid, |control| self.wait_node(control, joins)).flatten().map(|node| (*pid, node)));
+        }
+        let stuck = self.confirm(&mut nodes, &joins);
+        let deadlocks = wait_graph::deadlocks(&nodes, &stuck);
+        WaitForGraph { edges: nodes.into_values().flat_map(|node| node.edges).collect(), deadlocks }
+    }
+
+    /// Reads the stuck processes for the second time. If the waits of a process have changed, marks the process as free.
+    /// Returns the stuck processes that remain.
+    ///
+    /// A join is read at the process that must exit, because the process that awaits the join handle has no record of
+    /// the join. The joins of a process and its other waits are read at different times. Therefore the order of the
+    /// readings matters:
+    ///
+    /// 1. The second reading of the joins begins after the first reading of each node. If a process waited for a join
+    ///    at its first reading, either the second reading finds this join, or the joined process has exited meanwhile.
+    /// 2. An exit first removes the pid. From then on, the join is not found. Later, the exit wakes the process that
+    ///    awaits the join handle. At one moment after the second reading of the joins, no exit is in progress. Therefore
+    ///    each joined process whose pid was removed before has woken the other process.
+    /// 3. The second reading of a node finds that a woken process is queued, runs, or has run.
+    fn confirm(&self, nodes: &mut WaitNodes, joins: &Joins) -> BTreeSet<Pid> {
+        let table = &self.shared().pid_table;
+        if wait_graph::stuck(nodes).is_empty() {
+            return BTreeSet::new();
+        }
+        let mut second_joins = Vec::new();
+        table.visit_listed(|listed| {
+            add_join(&listed, &mut second_joins);
+            Ok(())
+        });
+        let second_joins = self.by_joiner(second_joins);
+        if !(0..ATTEMPTS).any(|_| self.shared().metrics.is_between_exits()) {
+            return BTreeSet::new();
+        }
         // All first readings end before the second readings begin. If a node is unchanged, its edges existed at each
         // moment between its two readings. Therefore the edges of all unchanged nodes existed when the last round of
         // this loop began.
-        let stuck = loop {
-            let stuck = wait_graph::stuck(&nodes);
+        loop {
+            let stuck = wait_graph::stuck(nodes);
             let mut is_confirmed = true;
             for pid in &stuck {
-                let second = table.with(*pid, |control| self.wait_node(control)).flatten();
+                let joins = joins.get(pid).map_or(&[][..], Vec::as_slice);
+                let second = table.with(*pid, |control| self.wait_node(control, joins)).flatten();
+                let has_equal_joins = second_joins.get(pid).map_or(&[][..], Vec::as_slice) == joins;
                 let node = nodes.get_mut(pid).expect("a stuck process is a node");
                 let is_equal = |second: WaitNode| {
-                    !second.is_free && second.generation == node.generation && second.edges == node.edges
+                    has_equal_joins
+                        && !second.is_free
+                        && second.generation == node.generation
+                        && second.edges == node.edges
                 };
                 if !second.is_some_and(is_equal) {
                     node.is_free = true;
@@ -85,15 +155,27 @@ impl Host {
                 }
             }
             if is_confirmed {
-                break stuck;
+                return stuck;
             }
-        };
-        let deadlocks = wait_graph::deadlocks(&nodes, &stuck);
-        WaitForGraph { edges: nodes.into_values().flat_map(|node| node.edges).collect(), deadlocks }
+        }
     }
 
-    /// Reads the edges of a process. Returns `None` if the process waits for no other process.
-    fn wait_node(&self, control: &Ref<dyn AnyControl>) -> Result<Option<WaitNode>, Busy> {
+    /// Groups joins by the processes that await the join handles.
+    fn by_joiner(&self, joins: Vec<Join>) -> Joins {
+        let mut grouped = Joins::new();
+        for join in joins {
+            let by = self.shared().pid_table.pid_at(join.by.index);
+            // If the process with this generation has exited, it does not wait.
+            if let Some(by) = by.filter(|pid| pid.generation() as u16 == join.by.generation) {
+                grouped.entry(by).or_default().push(join);
+            }
+        }
+        grouped
+    }
+
+    /// Reads the edges of a process. The caller has read the joins of the process. Returns `None` if the process waits
+    /// for no other process.
+    fn wait_node(&self, control: &Ref<dyn AnyControl>, joins: &[Join]) -> Result<Option<WaitNode>, Busy> {
         let Some((head, type_name)) = process(control) else { return Ok(None) };
         // The code reads the run state before and after the other values. If the process runs between the two reads of
         // the run state, it may change the other values. A process keeps the record of an answered call until its next
@@ -101,7 +183,7 @@ impl Host {
         let waits_now = || head.is_inactive();
         let is_waiting = waits_now();
         let Waits { waits, generation } = head.waits();
-        if !is_waiting || waits.is_empty() {
+        if !is_waiting || waits.is_empty() && joins.is_empty() {
             return Ok(None);
         }
         let name = first_name(head)?;
@@ -118,6 +200,7 @@ impl Host {
                 None => is_bound = false,
             }
         }
+        edges.extend(joins.iter().map(|join| edge(join.target, WaitsFor::Exit { process: join.target })));
         let may_be_ended = head.has(flag::KILLED | flag::CANCELLED) || head.inherited().deadline().is_some();
         let awaits_more = control.mailbox_figures().is_awaited
             || head.yields_if_any().is_some_and(|yields| yields.outstanding() != 0)

@@ -17,7 +17,7 @@ use crate::process::state::current::{Current, InTurn};
 #[cfg(not(procession_loom))]
 use crate::process::state::wake_order::SchedulerHandle;
 use crate::process::state::wake_order::WakeSource;
-use crate::process::state::{Borrowed, Header, HeaderFirst, RunState};
+use crate::process::state::{Borrowed, Header, HeaderFirst, Ref, RunState};
 
 /// Functions for one type of cell. The owner of the right to run a cell does not know the type of the cell, and calls
 /// these functions through the header.
@@ -26,11 +26,39 @@ pub(crate) struct Task {
     pub(crate) run: unsafe fn(NonNull<Header>),
     pub(crate) cancel: unsafe fn(NonNull<Header>),
     pub(crate) schedule: unsafe fn(NonNull<Header>, WakeSource<'_>),
+    pub(crate) joiner: unsafe fn(NonNull<Header>) -> Option<Joiner>,
+}
+
+/// Process that awaits the join handle of another process. The numbers identify the poll that has returned `Pending`.
+/// They wrap, because the value must fit into the padding of the place where the outcome is stored later. Otherwise each
+/// process would need 8 more bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Joiner {
+    /// Index in the pid of the process that awaits the join handle.
+    pub(crate) index: u32,
+    /// Low bits of the generation in this pid.
+    pub(crate) generation: u16,
+    /// Number of pending polls of the join handle so far.
+    polls: u8,
+}
+
+impl Joiner {
+    /// Returns the value after the next pending poll. `by` is the word of the pid of the process that polls, or 0.
+    #[inline]
+    pub(crate) fn next(self, by: u64) -> Self {
+        Self { index: by as u32, generation: (by >> 32) as u16, polls: self.polls.wrapping_add(1) }
+    }
+
+    /// Returns whether a process has made the last poll. The result is also false for the process with the index 0, if
+    /// the low bits of its generation are 0.
+    pub(crate) fn is_process(self) -> bool {
+        (self.index, self.generation) != (0, 0)
+    }
 }
 
 impl Task {
-    /// Functions in the header of a value that is not a task. The runtime never calls these functions, because the run
-    /// state of such a value is always *Over*.
+    /// Functions in the header of a value that is not a task. The runtime calls only `joiner`, because the run state of
+    /// such a value is always *Over*.
     pub(super) const NONE: Self = {
         unsafe fn never(_: NonNull<Header>) {
             unreachable!("it is no task")
@@ -38,7 +66,10 @@ impl Task {
         unsafe fn nowhere(_: NonNull<Header>, _: WakeSource<'_>) {
             unreachable!("it is no task")
         }
-        Self { run: never, cancel: never, schedule: nowhere }
+        unsafe fn no_joiner(_: NonNull<Header>) -> Option<Joiner> {
+            None
+        }
+        Self { run: never, cancel: never, schedule: nowhere, joiner: no_joiner }
     };
 }
 
@@ -252,6 +283,19 @@ impl PendingSchedule {
     #[inline]
     pub(crate) fn process(&self) -> Option<&RunnableProcess> {
         self.0.as_ref()
+    }
+}
+
+impl<T: ?Sized> Ref<T> {
+    /// Returns the process that awaits the join handle of this process, if there is such a process.
+    ///
+    /// # Safety
+    /// The value is an entry of the pid table, and stays in the table during the call.
+    pub(crate) unsafe fn joiner(&self) -> Option<Joiner> {
+        let joiner = self.life().kind.task.joiner;
+        // SAFETY: the function `joiner` belongs to the type of this value. The reference keeps the value alive during
+        // the call, and its pointer has the provenance of the whole value. By contract the value stays in the table.
+        unsafe { joiner(self.at().cast()) }
     }
 }
 

@@ -110,8 +110,8 @@ fn list_dir(ListDir(listing): ListDir) -> <ListDir as Command>::Reply {
     Ok(listed)
 }
 
-/// Command that returns the next chunk of a file. The command and its answer pass the open file and the buffer to the
-/// handler and back.
+/// Command that returns the next chunk of a file. The command passes the open file and the buffer to the handler, and
+/// the answer passes them back.
 enum ReadFile {
     Open(PathBuf),
     More(File, Vec<u8>),

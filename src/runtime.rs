@@ -98,7 +98,7 @@ pub fn block_in_place<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// Node number of the next runtime without a set node number.
+/// The next free node number. A runtime takes this number if its builder sets no node number.
 static NODES: AtomicU32 = AtomicU32::new(1);
 
 /// Driver of the scheduler. The driver gives the scheduler access to the timers.

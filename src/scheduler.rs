@@ -97,8 +97,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// [`keeps_no_time`](Self::keeps_no_time) ends the promise.
     fn keep_time(&self) -> Option<Duration>;
 
-    /// Ends the promise of [`keep_time`](Self::keep_time). After this call, no thread has promised to check the timers,
-    /// until the next call of `keep_time`.
+    /// Ends the promise of [`keep_time`](Self::keep_time). From this call until the next call of `keep_time`, no thread
+    /// has promised to check the timers.
     fn keeps_no_time(&self);
 
     /// Sets an alarm that wakes `waker` after the time `after`. The alarm needs no thread of the scheduler.

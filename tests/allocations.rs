@@ -209,7 +209,8 @@ fn cancelled_commands_do_not_increase_the_memory() {
         type Reply = u64;
     }
     /// A process that receives numbers. For each number `count`, the process performs `count` commands. Then the
-    /// process cancels all its commands except the oldest `count / 2` commands. After the number 0, no command remains.
+    /// process cancels all its commands except the oldest `count / 2` commands. If `count` is 0, the process
+    /// cancels all its commands.
     struct Cancels(Vec<Tag<Ask>>);
     impl Process for Cancels {
         type Message = usize;

@@ -107,7 +107,7 @@ fn a_failing_allocation_never_hangs_the_program() {
         let fails_after: usize = role.parse().unwrap();
         LEFT.store(fails_after, SeqCst);
         let ended = program();
-        // The failing allocation decrements the counter when the counter is zero. Therefore the counter wraps around to
+        // The allocation that fails subtracts 1 from a counter that is already 0. Therefore the counter wraps around to
         // a large number.
         let failed = LEFT.swap(usize::MAX, SeqCst) > fails_after;
         println!("failed: {failed}, ended: {ended:?}");

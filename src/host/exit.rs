@@ -191,7 +191,7 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Makes dead letters of the messages that a receiver took out of the mailbox and did not read.
+    /// Counts messages as dead letters. The receiver took these messages out of the mailbox, and did not read them.
     pub(crate) fn drop_unread(&self, unread: VecDeque<M>) {
         if !unread.is_empty() {
             self.head.host().dead_letters_of(&self.head, unread.into_iter());

@@ -93,9 +93,9 @@ impl<T, O> Drop for Half<T, O> {
         }
         let halves = &self.shared().halves;
         // The decrement of the first half that is dropped has release ordering. This decrement pairs with the acquire
-        // load or the acquire decrement of the last half. Therefore, all accesses of the first half happen before the
-        // last half frees the cell. If this half is alone, no other thread accesses the counter, so no decrement is
-        // needed.
+        // load or the acquire decrement in the drop of the last half. Therefore, all accesses of the first half happen
+        // before the last half frees the cell. If this half is alone, no other thread accesses the counter, so no
+        // decrement is needed.
         if halves.load(Ordering::Acquire) != 1 && halves.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }

@@ -258,7 +258,7 @@ impl Yields {
         }
     }
 
-    /// Moves the answer to an inline command to the table. This function is called if the turn ends before the future
+    /// Moves the answer of an inline command into the table. This function is called if the turn ends before the future
     /// of the command has read the answer.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ use crate::scheduler::{Local, Scheduler, Task};
 const TASKS_PER_POLL: u32 = 200;
 /// Time after which a poll of a guest ends. The guest reads the clock between tasks. A poll itself costs an executor
 /// about a microsecond, so a longer time would save at most one percent. Other tasks of the executor wait for at most
-/// this time plus one task.
+/// this time plus the duration of one task.
 const TIME_PER_POLL: Duration = Duration::from_micros(100);
 /// While tasks are short, a guest reads the clock once in this number of tasks. One reading can cost as much as a fifth
 /// of a short task.

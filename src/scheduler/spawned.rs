@@ -74,7 +74,8 @@ impl<T> NewTasks<T> {
         (Self { deque, oldest, idle: Cell::new(true), is_draining: Cell::new(false), taken: Cell::new(0) }, remote)
     }
 
-    /// Returns whether the last `pop` found no task and no task was pushed since then. In this case the queue is empty.
+    /// Returns true if the last `pop` found no task, and if no task was pushed after this `pop`. In this case the queue
+    /// is empty.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.idle.get()

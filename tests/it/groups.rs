@@ -168,8 +168,8 @@ fn a_monitor_of_a_group_can_be_removed() {
     rt.block_on(watcher).unwrap();
 }
 
-/// 2.5e: a mailbox outside any process may monitor a group. After the mailbox is dropped or closed, it receives no
-/// changes.
+/// 2.5e: a mailbox outside any process may monitor a group. After such a mailbox is closed or dropped, the
+/// group reports no changes to it.
 #[test]
 fn mailboxes_outside_processes_can_monitor_groups() {
     let rt = lone();

@@ -294,7 +294,7 @@ fn exits_and_failures(table: &mut Table, pid: Pid) {
     }
 }
 
-/// Adds the panics that a `# Panics` section documents.
+/// Adds the messages of the documented panics to the table.
 fn panics(table: &mut Table) {
     let rt = lone();
     for (name, result) in [

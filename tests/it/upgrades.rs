@@ -273,8 +273,8 @@ fn exits_apply_to_the_code_in_control() {
     });
 }
 
-/// 6.7a: a body upgrades inside a combinator. The upgrade drops the combinator with its wakers and its other futures.
-/// The new code is still woken.
+/// 6.7a: a body calls `upgrade` in a future of a combinator. The upgrade drops the combinator with its wakers and its
+/// other futures. The new code is still woken.
 #[test]
 fn an_upgrade_works_inside_combinators() {
     within(60, || {

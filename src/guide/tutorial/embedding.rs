@@ -90,8 +90,8 @@
 //!
 //! Both `receive` and `recv_from` are cancel safe, so `select!` loses neither messages nor datagrams.
 //!
-//! A program without `#[tokio::main]` builds a tokio runtime with `tokio::runtime::Builder`, keeps this runtime alive,
-//! and uses the handle of this runtime.
+//! Without `#[tokio::main]`, a program calls `tokio::runtime::Builder`, and passes the handle of the new tokio runtime.
+//! The program must keep the tokio runtime alive.
 //!
 //! # tokio, as a guest
 //!

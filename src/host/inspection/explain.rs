@@ -217,8 +217,8 @@ impl Reading {
         }
     }
 
-    /// Whether there is a process, all processes wait, and no command lacks an answer. A call of a hand-written process
-    /// is not such a command: another process must answer the call.
+    /// Whether there is a process, all processes wait, and no command lacks an answer. If a hand-written process calls
+    /// another process, this call does not count as a command, because a process must answer it.
     fn all_wait(&self) -> bool {
         let Activity { processes, waiting, .. } = self.activity;
         processes != 0 && processes == waiting && self.commands.keys().all(|command| is_builtin(command))

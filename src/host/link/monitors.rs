@@ -49,8 +49,8 @@ struct MonitorSlot<E: ?Sized> {
     /// In a free slot, this field is the index of the slot that became free before this slot. In any other slot, this
     /// field is [`WATCHING`] or [`NOTIFIED`].
     next: u32,
-    /// The monitored process, if the table of the monitored process also contains the monitor. If `spawn_monitor` has
-    /// set the monitor, the value is `None`, because the child then stores the monitor outside its table.
+    /// Contains the monitored process if the monitor is also in the table of that process. A monitor that
+    /// `spawn_monitor` has set is stored outside the table of the child. In this case the value is `None`.
     watched: Option<Ref<E>>,
 }
 

@@ -145,8 +145,8 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// Appends the answer to a command as an event. The wake-ups are the same as for an answer that is passed to
-    /// [`signal`](Self::signal). The answer is moved only once, out of `answer`, because a process may receive many
+    /// Appends the answer to a command as an event. Wakes the same tasks as [`signal`](Self::signal) wakes for an answer.
+    /// The answer is moved only once, out of `answer`, because a process may receive many
     /// answers and each copy costs time.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ struct Line {
     what: What,
 }
 
-/// The event of a line.
+/// Event that a line of the trace describes.
 #[derive(Debug, Hash)]
 pub(super) enum What {
     /// A process changed from the first state to the second state. If the first state is `None`, the process was

@@ -132,7 +132,7 @@ pub(crate) struct Row {
     pub(crate) bars: &'static [Bar],
 }
 
-/// Result of the check of a bar.
+/// Result of the comparison of a ratio with its limit, the bar.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Met {
     pub(crate) bar: Bar,

@@ -29,7 +29,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, player: &Player) {
     );
     let height = usize::from(body.height);
     let mut lines = threads(player, width);
-    // At least a half of the area stays for the processes.
+    // The processes get at least half of the area.
     lines.truncate((height / 2).max(1));
     let room = height.saturating_sub(lines.len());
     lines.extend(processes(player, width, room));

@@ -38,8 +38,8 @@ fn check_limited(bytes: &[u8], sizes: &[usize], limits: &Limits) {
             [&mut || usize::MAX, &mut || 1, &mut || from_bytes.next().unwrap_or(1), &mut || given.next().unwrap_or(1)];
         for (way, piece) in pieces.into_iter().enumerate() {
             let (commands, error) = parse(bytes, limits, is_copied, piece);
-            // A command may exceed the limit of its bytes before the parser finds its end or another error. Whether
-            // this happens depends on the sizes of the reads.
+            // A command may exceed its limit of bytes before the parser reads the end of the command or finds another
+            // error. Whether this happens depends on the sizes of the reads.
             if error == Some(ProtocolError::LongQuery) {
                 assert!(bytes.len() > limits.query, "only {} bytes were read", bytes.len());
                 assert!(whole.0.starts_with(&commands), "way {way}: {commands:?} instead of {whole:?}");

@@ -249,11 +249,9 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     unsafe fn machine(&self) -> Pin<&mut X> {
         // SAFETY: the machine is accessed only with the right to run the process, and there is only one right. By
         // contract, the caller has this right while the caller uses the result, and has no other reference to the
-        // machine.
-        let machine = unsafe { &mut *self.machine.get() };
-        // SAFETY: `start` initializes the machine before it creates the first right to run. `finish` drops the machine
-        // and consumes the last right to run, so no right exists for a machine that was dropped.
-        let machine = unsafe { machine.assume_init_mut() };
+        // machine. `start` initializes the machine before it creates the first right to run, and `finish` drops the
+        // machine after it has received the last right. Therefore, the machine is initialized.
+        let machine = unsafe { &mut *self.machine.get().cast::<X>() };
         // SAFETY: the machine stays in the cell, which does not move, until `finish` drops it there.
         unsafe { Pin::new_unchecked(machine) }
     }
@@ -298,10 +296,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         let cell = unsafe { at.cast::<Self>().as_ref() };
         // SAFETY: the machine is accessed only with the right to run the process. The value `ready` was the only such
         // right, and this function creates no other right from `ready`. Therefore, no other reference to the machine
-        // exists.
-        let machine = unsafe { &mut *cell.machine.get() };
-        // SAFETY: `start` initialized the machine. The machine is dropped only here, and is not accessed afterwards.
-        unsafe { machine.assume_init_drop() };
+        // exists. `start` initialized the machine. The machine is dropped only here, and is not accessed afterwards.
+        unsafe { cell.machine.get().cast::<X>().drop_in_place() };
         // One count belongs to the right to run. If `left` is true, this function also releases the count that the pid
         // table owned.
         let counts = 1 + u32::from(left);

@@ -499,6 +499,8 @@ impl<X: Machine> Turn<'_, X> {
             // for an observer has no additional cost.
             if flags & (flag::KILLED | flag::OBSERVED) == 0 {
                 this.head().enter_unseen(ProcessState::Running);
+            } else if answered == 0 && this.around.skips_turn(&mut flags) {
+                // No event of this turn is recorded.
             } else if let Some(fate) = this.around.check_killed(&mut flags, answered == 0, fresh) {
                 *end = Some(Err(this.end(fate)));
                 return Poll::Ready(());

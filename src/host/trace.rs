@@ -179,10 +179,10 @@ impl Host {
     /// the last 20 ms are missing.
     ///
     /// A thread of the trace writes the file, so no worker waits for the file. Each worker stores its events in a
-    /// buffer of 512 KiB, and records at most 4,096 events in 10 ms. A worker that produces more events skips whole
-    /// turns. The trace contains the numbers of skipped events, and
-    /// [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is their sum. Several traces of a runtime can run at
-    /// the same time.
+    /// buffer of 512 KiB. A worker records bursts of at most 4,096 events, and about 50,000 events per second over a
+    /// longer time. A worker that produces more events skips whole turns. The trace contains the numbers of skipped
+    /// events, and [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is their sum. Several traces of a runtime
+    /// can run at the same time.
     ///
     /// ```
     /// # use procession::{Context, Runtime};

@@ -294,10 +294,15 @@ impl Recorder {
         Ring::new(capacity, if self.overwrites() { u64::MAX } else { session::PERMITTED })
     }
 
-    /// Permits the threads to record further events.
-    fn permit(&self) {
-        let count = if self.overwrites() { u64::MAX } else { session::PERMITTED };
-        self.rings().filter_map(OnceLock::get).for_each(|ring| ring.permit(count));
+    /// Permits each thread to record `count` further events, as [`Ring::permit`] describes. The threads of a simulation
+    /// always get the largest limit, because a simulation discards no event.
+    fn permit(&self, count: u64) {
+        let (count, most) = match (self.overwrites(), self.workers.is_empty()) {
+            (true, _) => (u64::MAX, u64::MAX),
+            (false, true) => (session::PERMITTED, session::PERMITTED),
+            (false, false) => (count, session::PERMITTED),
+        };
+        self.rings().filter_map(OnceLock::get).for_each(|ring| ring.permit(count, most));
     }
 
     /// Counts the flight recorder as a session.
@@ -306,7 +311,7 @@ impl Recorder {
             if self.flight.set(flight).is_ok() {
                 self.change_filters(|_| ());
                 self.sessions.fetch_add(1, Ordering::SeqCst);
-                self.permit();
+                self.permit(session::PERMITTED);
             }
         });
     }

@@ -579,11 +579,18 @@ impl Head {
     fn ready_with_priority(&self, flags: u16) -> Priority {
         // An observer of this runtime receives each transition, even if another runtime's trace skips the present turn.
         let is_skipped = || Current::is_skipped() && self.host().shared().observer.is_none();
-        if flags & flag::OBSERVED == 0 || is_skipped() {
-            self.enter_unseen(ProcessState::Ready);
-        } else {
-            self.enter(flags, ProcessState::Ready);
+        if flags & flag::OBSERVED != 0 && !is_skipped() {
+            return self.ready_observed(flags);
         }
+        self.enter_unseen(ProcessState::Ready);
+        priority_of(flags)
+    }
+
+    /// Reports to the observer or the trace that the process became runnable. The function is separate, so that a
+    /// wake-up in a skipped turn saves no registers.
+    #[inline(never)]
+    fn ready_observed(&self, flags: u16) -> Priority {
+        self.enter(flags, ProcessState::Ready);
         priority_of(flags)
     }
 

@@ -91,9 +91,12 @@ impl Ring {
         self.writer.written.load(Acquire)
     }
 
-    /// Permits the writer to write `count` further records, and replaces the former limit.
-    pub(super) fn permit(&self, count: u64) {
-        self.limit.store(self.written().saturating_add(count), Relaxed);
+    /// Permits the writer to write `count` records more than the former limit permitted, and at most `most` records from
+    /// now on. Therefore the limit is a token bucket.
+    pub(super) fn permit(&self, count: u64, most: u64) {
+        let written = self.written();
+        let limit = self.limit.load(Relaxed).max(written).saturating_add(count);
+        self.limit.store(limit.min(written.saturating_add(most)), Relaxed);
     }
 
     /// Passes the records from number `from` on to `each`. Returns the number of the next record, and the number of
@@ -158,8 +161,37 @@ mod tests {
         assert_eq!(ring.report_lost(), None);
         ring.lose();
         assert_eq!((ring.lost(), ring.report_lost(), ring.report_lost()), (1, Some(1), None));
-        ring.permit(3);
+        ring.permit(3, 8);
         assert!(ring.has_room(0));
+    }
+
+    #[test]
+    fn the_limit_is_a_token_bucket() {
+        let ring = Ring::new(16, 4);
+        let room = || {
+            let mut count = 0;
+            while ring.has_room(0) {
+                ring.push([0; WORDS]);
+                count += 1;
+            }
+            count
+        };
+        assert_eq!(room(), 4);
+        ring.permit(1, 4);
+        assert_eq!(room(), 1);
+        (0..3).for_each(|_| ring.permit(1, 4));
+        assert_eq!(room(), 3);
+        (0..9).for_each(|_| ring.permit(1, 4));
+        assert_eq!(room(), 4);
+        // Records beyond the limit do not lower a later limit.
+        ring.push([0; WORDS]);
+        ring.permit(2, 4);
+        assert_eq!(room(), 2);
+        // The limit of a ring without a limit becomes finite again.
+        ring.permit(u64::MAX, u64::MAX);
+        assert!(ring.has_room(0));
+        ring.permit(1, 4);
+        assert_eq!(room(), 4);
     }
 
     /// A reader that runs concurrently with the writer never returns a mixture of two records. Each record is either

@@ -13,6 +13,7 @@
 
 pub(crate) mod exits;
 pub(crate) mod explain;
+mod joins;
 pub(crate) mod metrics;
 mod registered;
 pub(crate) mod wait_graph;
@@ -22,6 +23,7 @@ use std::borrow::Cow;
 use crate::host::Host;
 use crate::host::control::waits::{Wait, WaitKind};
 use crate::host::control::{AnyControl, Head, flag};
+use crate::host::inspection::joins::Join;
 use crate::host::link::Links;
 use crate::host::link::listing::LinkLists;
 use crate::host::registry::{Busy, LocalId};
@@ -75,11 +77,19 @@ impl Host {
     /// has this pid, or if the process exits during the call.
     ///
     /// Any thread can make this call, also during a step. The call never stops a worker. The call reads a long list in
-    /// several parts, and holds each lock only while it reads one part. The call runs no user code.
+    /// several parts, and holds each lock only while it reads one part. The call runs no user code. If the process
+    /// waits, the call searches all processes for joins, so its duration is proportional to the largest number of
+    /// processes that were alive at one time.
     pub fn process_details(&self, pid: Pid) -> Option<ProcessDetails> {
+        self.details(pid, || self.read_joins().remove(&pid).unwrap_or_default())
+    }
+
+    /// Returns the details of a process. If the process waits, `joins` returns its joins.
+    fn details(&self, pid: Pid, joins: impl FnOnce() -> Vec<Join>) -> Option<ProcessDetails> {
         let table = &self.shared().pid_table;
         let Snapshot { info, names, groups, deadline, is_awaited, waits } = table.with(pid, Snapshot::read)??;
         let [links, monitors, monitored_by] = self.read_links(pid)?;
+        let joined_by = self.joined_by(pid);
         let yields = self.read_yields(pid)?;
         let timers = self.read_timers(pid)?;
         let mut waits_for = Vec::new();
@@ -90,8 +100,21 @@ impl Host {
             let sleeps = info.waits.saturating_sub(waits.iter().filter(|wait| wait.is_counted()).count());
             waits_for.extend((sleeps != 0).then_some(WaitsFor::Sleep { count: sleeps }));
             waits_for.extend(waits.into_iter().map(|wait| self.waits_for(wait)));
+            waits_for.extend(joins().into_iter().map(|join| WaitsFor::Exit { process: join.target }));
         }
-        Some(ProcessDetails { info, names, groups, links, monitors, monitored_by, yields, timers, deadline, waits_for })
+        Some(ProcessDetails {
+            info,
+            names,
+            groups,
+            links,
+            monitors,
+            monitored_by,
+            joined_by,
+            yields,
+            timers,
+            deadline,
+            waits_for,
+        })
     }
 
     /// Returns the supervisors that have no supervisor themselves.

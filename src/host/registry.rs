@@ -406,12 +406,18 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
     /// `f` must not wait for a lock whose holder may look up pids. While `f` returns [`Busy`], this function calls `f`
     /// again, and unlocks the slot between the calls.
     pub(crate) fn with<R>(&self, pid: Pid, mut f: impl FnMut(&Ref<E>) -> Result<R, Busy>) -> Option<R> {
+        self.with_listed(pid, |listed| f(listed.entry()))
+    }
+
+    /// Calls `f` for the entry of a pid, as [`with`](Self::with) does. The argument of `f` proves that the entry is in
+    /// the table.
+    pub(crate) fn with_listed<R>(&self, pid: Pid, mut f: impl FnMut(Listed<'_, E>) -> Result<R, Busy>) -> Option<R> {
         if !self.is_here(pid) {
             return None;
         }
         let (shard, index) = self.shard_and_index(pid.index());
         let slot = shard.slot(index)?;
-        let read = |entry: &Ref<E>| (entry.generation() == pid.generation()).then(|| f(entry)).transpose();
+        let read = |entry: &Ref<E>| (entry.generation() == pid.generation()).then(|| f(Listed(entry))).transpose();
         try_slot(slot, read).flatten()
     }
 

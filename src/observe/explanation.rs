@@ -322,8 +322,8 @@ pub struct Activity {
     pub for_room: usize,
     /// Number of async bodies that wait for the start or the exit of another process.
     pub for_process: usize,
-    /// Number of processes that wait only for events that the runtime does not know, for example for a join handle or
-    /// for a future of another crate.
+    /// Number of processes that wait only for events that the runtime does not know, for example for a future of
+    /// another crate.
     pub for_unknown: usize,
 }
 

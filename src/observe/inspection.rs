@@ -133,6 +133,10 @@ pub struct ProcessDetails {
     /// Processes that monitor this process, in ascending order. The list does not contain a monitor that was set by the
     /// spawn of this process.
     pub monitored_by: Vec<Pid>,
+    /// Process that awaits the [`JoinHandle`](crate::JoinHandle) of this process. If several processes have polled the
+    /// handle, this field is the process that polled the handle last. `None` if no process awaits the handle, also if a
+    /// thread outside the processes awaits the handle.
+    pub joined_by: Option<Pid>,
     /// Yields without an answer, by command type, in the order of the type names.
     pub yields: Vec<CommandCount>,
     /// Deadlines of the timers that the process has set and that have not fired, earliest first. Such a timer belongs
@@ -143,8 +147,11 @@ pub struct ProcessDetails {
     /// Deadline of the process, which the process may have [inherited](crate::InheritedContext::deadline).
     pub deadline: Option<Instant>,
     /// Events that the process waits for. The list contains only events that the runtime knows. It does not contain,
-    /// for example, a join handle or a future of another crate. Each event of the list makes the process ready. If the
-    /// state of the process is not `Blocked` or `Idle`, the list is empty.
+    /// for example, a future of another crate. Each event of the list makes the process ready. If the state of the
+    /// process is not `Blocked` or `Idle`, the list is empty.
+    ///
+    /// A process that has polled a join handle waits for the exit until the handle resolves or is dropped, or until
+    /// another process polls the handle.
     pub waits_for: Vec<WaitsFor>,
 }
 
@@ -190,9 +197,7 @@ pub enum WaitsFor {
         /// Source line that made the send.
         line: Option<&'static Location<'static>>,
     },
-    /// The exit of a process, through a [`JoinHandle`](crate::JoinHandle) or [`Exited`](crate::future::Exited). The
-    /// [wait-for graph](crate::Host::wait_for_graph) contains the waits for join handles. The
-    /// [details](ProcessDetails::waits_for) of a process contain only the other waits.
+    /// The exit of a process, through a [`JoinHandle`](crate::JoinHandle) or [`Exited`](crate::future::Exited).
     Exit {
         /// Process that must exit.
         process: Pid,

@@ -282,6 +282,40 @@ fn the_details_state_the_events_that_a_process_waits_for() {
     assert_eq!(waits_for(both.pid()), [], "the process is ready");
 }
 
+/// 9.2b: the details name the process that awaits the join handle of a process, and the processes whose join handles a
+/// process awaits. The values disappear with the handle.
+#[test]
+fn the_details_show_both_sides_of_a_join() {
+    let rt = lone();
+    let [one, other] = [rt.spawn(deaf), rt.spawn(deaf)];
+    let pids = [one.pid(), other.pid()];
+    let details = |pid| rt.process_details(pid).expect("the process lives");
+    assert_eq!(pids.map(|pid| details(pid).joined_by), [None, None]);
+    let joins = rt.spawn(async move |mut ctx: Context<u8>| {
+        let both = futures::future::join(one, other);
+        _ = futures::future::select(Box::pin(both), Box::pin(ctx.receive())).await;
+        // The handles were dropped.
+        pending::<()>().await;
+    });
+    settle(&rt);
+    assert_eq!(pids.map(|pid| details(pid).joined_by), [Some(joins.pid()); 2]);
+    let exits = pids.map(|process| WaitsFor::Exit { process });
+    assert_eq!(details(joins.pid()).waits_for, [&[WaitsFor::Message][..], &exits].concat());
+    assert_eq!((details(joins.pid()).joined_by, &details(pids[0]).waits_for[..]), (None, &[][..]));
+    let explanation = rt.explain().to_string();
+    assert!(explanation.contains("(1 for a message, 1 for the start or the exit of a process, 2 for an event"));
+    assert!(explanation.contains(&format!("waits for a message, or for the exit of {}, or for", pids[0])));
+    joins.send(0).unwrap();
+    settle(&rt);
+    assert_eq!(pids.map(|pid| details(pid).joined_by), [None, None]);
+    assert_eq!(details(joins.pid()).waits_for, []);
+    // A thread outside the processes is no process.
+    let third = rt.spawn(deaf);
+    let pid = third.pid();
+    assert!(rt.block_on(async { third.now_or_never() }).is_none());
+    assert_eq!(details(pid).joined_by, None);
+}
+
 /// 9.2b: a mailbox without a process, a pid of another runtime and an exited process have no details.
 #[test]
 fn only_a_live_process_of_the_runtime_has_details() {

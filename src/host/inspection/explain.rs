@@ -2,6 +2,7 @@
 
 use crate::host::control::AnyControl;
 use crate::host::control::waits::WaitKind;
+use crate::host::inspection::joins::Joins;
 use crate::host::inspection::{first_name, process, row};
 use crate::host::registry::{Busy, LocalId};
 use crate::host::{Host, Phase};
@@ -58,8 +59,8 @@ impl Host {
     /// ```
     pub fn explain(&self) -> Explanation {
         let begun = self.progress();
-        let deadlocks = self.wait_for_graph().deadlocks;
-        let reading = self.read_processes();
+        let (graph, joins) = self.graph_and_joins();
+        let reading = self.read_processes(&joins);
         let gauges = (self.shared().gauges)(&self.shared().place);
         let is_at_rest = reading.all_wait() && self.is_at_rest() && self.progress() == begun;
         let mut findings = Vec::new();
@@ -67,7 +68,7 @@ impl Host {
         if !has_thread && reading.activity.processes != 0 {
             findings.push(Finding::NoThread { processes: reading.activity.processes });
         }
-        findings.extend(deadlocks.into_iter().map(Finding::Deadlock));
+        findings.extend(graph.deadlocks.into_iter().map(Finding::Deadlock));
         findings.extend(self.blocked_workers(&gauges));
         findings.extend(self.busy_pool());
         let Reading { activity, full, growing, commands, cancelled, waiting, .. } = reading;
@@ -75,9 +76,9 @@ impl Host {
         findings.extend(commands.map(|(command, count)| Finding::UnansweredCommands(CommandCount { command, count })));
         findings.extend(full.into_rows().into_iter().filter_map(|process| self.full_mailbox(process)));
         findings.extend(growing.into_rows().into_iter().map(|process| Finding::GrowingMailbox { process }));
-        findings.extend(self.ignored_cancellation(cancelled));
+        findings.extend(self.ignored_cancellation(cancelled, &joins));
         if is_at_rest {
-            let processes = self.details_of(waiting);
+            let processes = self.details_of(waiting, &joins);
             findings.push(Finding::NothingOutstanding { count: activity.processes, processes });
         }
         Explanation::new(findings, activity)
@@ -93,13 +94,14 @@ impl Host {
     /// counts them. The counts include the commands of all hosts of the runtime, and the built-in commands.
     #[cfg(feature = "console")]
     pub(crate) fn outstanding_commands(&self) -> CommandCounts {
-        self.read_processes().commands
+        self.read_processes(&Joins::new()).commands
     }
 
-    fn read_processes(&self) -> Reading {
+    /// Reads the figures of all processes. The caller has read the joins.
+    fn read_processes(&self, joins: &Joins) -> Reading {
         let table = &self.shared().pid_table;
         let mut reading = Reading::new();
-        table.visit(|control| reading.add(control));
+        table.visit(|control| reading.add(control, joins));
         for (pid, from) in std::mem::take(&mut reading.long_tables) {
             // If the process has exited meanwhile, its other commands have no requester any more.
             let _ = self.count_yields(pid, from, &mut reading.commands);
@@ -174,16 +176,17 @@ impl Host {
         Some(Finding::FullMailbox { process, capacity: full_at?, waiting_senders })
     }
 
-    fn ignored_cancellation(&self, (count, pids): (usize, Vec<Pid>)) -> Option<Finding> {
+    fn ignored_cancellation(&self, (count, pids): (usize, Vec<Pid>), joins: &Joins) -> Option<Finding> {
         if self.phase() == Phase::Open || count == 0 {
             return None;
         }
         let deadline = Some(self.shutdown_deadline()).filter(|&deadline| deadline != Instant::FAR);
-        Some(Finding::IgnoredCancellation { deadline, count, processes: self.details_of(pids) })
+        Some(Finding::IgnoredCancellation { deadline, count, processes: self.details_of(pids, joins) })
     }
 
-    fn details_of(&self, pids: Vec<Pid>) -> Vec<ProcessDetails> {
-        pids.into_iter().filter_map(|pid| self.process_details(pid)).collect()
+    fn details_of(&self, pids: Vec<Pid>, joins: &Joins) -> Vec<ProcessDetails> {
+        let joins_of = |pid| joins.get(&pid).cloned().unwrap_or_default();
+        pids.into_iter().filter_map(|pid| self.details(pid, || joins_of(pid))).collect()
     }
 }
 
@@ -225,7 +228,7 @@ impl Reading {
     }
 
     /// Adds the figures of a process. The caller holds the lock of its slot.
-    fn add(&mut self, control: &Ref<dyn AnyControl>) -> Result<(), Busy> {
+    fn add(&mut self, control: &Ref<dyn AnyControl>, joins: &Joins) -> Result<(), Busy> {
         let Some((head, type_name)) = process(control) else { return Ok(()) };
         let (state, figures) = (head.state(), control.mailbox_figures());
         let is_full = figures.full_at.is_some();
@@ -238,7 +241,7 @@ impl Reading {
             Some(ProcessState::Complete) => return Ok(()),
             Some(ProcessState::Running) => self.activity.running.extend(row.clone()),
             Some(ProcessState::Blocked | ProcessState::Idle) if head.is_inactive() => {
-                self.add_waiting(control, &figures);
+                self.add_waiting(control, &figures, joins);
             }
             // A waiting process that a thread has woken is queued by this thread now.
             _ => self.activity.ready += 1,
@@ -261,12 +264,13 @@ impl Reading {
     }
 
     /// Adds the figures of a process that waits for an event.
-    fn add_waiting(&mut self, control: &Ref<dyn AnyControl>, figures: &MailboxFigures) {
+    fn add_waiting(&mut self, control: &Ref<dyn AnyControl>, figures: &MailboxFigures, joins: &Joins) {
         let (head, activity) = (control.head(), &mut self.activity);
         activity.waiting += 1;
         let waits = head.waits().waits;
         let has = |kinds: &[WaitKind]| usize::from(waits.iter().any(|wait| kinds.contains(&wait.kind)));
         let counted = waits.iter().filter(|wait| wait.is_counted()).count();
+        let for_process = has(&[WaitKind::Start, WaitKind::Exit]).max(usize::from(joins.contains_key(&head.pid())));
         let kinds = [
             (&mut activity.for_message, usize::from(figures.is_awaited)),
             (
@@ -277,7 +281,7 @@ impl Reading {
             // A wait without a record is a sleep.
             (&mut activity.for_sleep, usize::from(usize::try_from(head.waiting() as i32).unwrap_or(0) > counted)),
             (&mut activity.for_room, has(&[WaitKind::Room])),
-            (&mut activity.for_process, has(&[WaitKind::Start, WaitKind::Exit])),
+            (&mut activity.for_process, for_process),
         ];
         let mut known = 0;
         for (total, count) in kinds {

@@ -1,36 +1,21 @@
 //! Reads the wait-for graph. A second reading confirms each deadlock.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::host::Host;
 use crate::host::control::AnyControl;
 use crate::host::control::flag;
 use crate::host::control::waits::{WaitKind, Waits};
+use crate::host::inspection::joins::{Join, Joins, add_join};
 use crate::host::inspection::{first_name, process};
-use crate::host::registry::{Busy, Listed};
+use crate::host::registry::Busy;
 use crate::observe::inspection::WaitsFor;
 use crate::observe::inspection::wait_graph::{self, WaitEdge, WaitForGraph, WaitNode, WaitNodes};
 use crate::process::pid::Pid;
-use crate::process::state::{Joiner, Ref};
+use crate::process::state::Ref;
 
 /// Maximum number of times that the code looks for a moment without an exit in progress.
 const ATTEMPTS: u32 = 1_000;
-
-/// A process awaits the join handle of another process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Join {
-    by: Joiner,
-    /// Process that must exit.
-    target: Pid,
-}
-
-/// The joins of each process that awaits join handles.
-type Joins = BTreeMap<Pid, Vec<Join>>;
-
-/// If a process awaits the join handle of this process, adds the join.
-fn add_join(listed: &Listed<'_, dyn AnyControl>, joins: &mut Vec<Join>) {
-    joins.extend(listed.joiner().map(|by| Join { by, target: listed.entry().head().pid() }));
-}
 
 impl Host {
     /// Reads the wait-for graph, and finds the deadlocks. An edge of the graph means that one process waits for another
@@ -86,6 +71,11 @@ impl Host {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn wait_for_graph(&self) -> WaitForGraph {
+        self.graph_and_joins().0
+    }
+
+    /// Reads the wait-for graph. Also returns the joins of all processes.
+    pub(super) fn graph_and_joins(&self) -> (WaitForGraph, Joins) {
         let table = &self.shared().pid_table;
         let (mut nodes, mut joins) = (WaitNodes::new(), Vec::new());
         table.visit_listed(|listed| {
@@ -102,7 +92,7 @@ impl Host {
         }
         let stuck = self.confirm(&mut nodes, &joins);
         let deadlocks = wait_graph::deadlocks(&nodes, &stuck);
-        WaitForGraph { edges: nodes.into_values().flat_map(|node| node.edges).collect(), deadlocks }
+        (WaitForGraph { edges: nodes.into_values().flat_map(|node| node.edges).collect(), deadlocks }, joins)
     }
 
     /// Reads the stuck processes for the second time. If the waits of a process have changed, marks the process as free.
@@ -123,12 +113,7 @@ impl Host {
         if wait_graph::stuck(nodes).is_empty() {
             return BTreeSet::new();
         }
-        let mut second_joins = Vec::new();
-        table.visit_listed(|listed| {
-            add_join(&listed, &mut second_joins);
-            Ok(())
-        });
-        let second_joins = self.by_joiner(second_joins);
+        let second_joins = self.read_joins();
         if !(0..ATTEMPTS).any(|_| self.shared().metrics.is_between_exits()) {
             return BTreeSet::new();
         }
@@ -158,19 +143,6 @@ impl Host {
                 return stuck;
             }
         }
-    }
-
-    /// Groups joins by the processes that await the join handles.
-    fn by_joiner(&self, joins: Vec<Join>) -> Joins {
-        let mut grouped = Joins::new();
-        for join in joins {
-            let by = self.shared().pid_table.pid_at(join.by.index);
-            // If the process with this generation has exited, it does not wait.
-            if let Some(by) = by.filter(|pid| pid.generation() as u16 == join.by.generation) {
-                grouped.entry(by).or_default().push(join);
-            }
-        }
-        grouped
     }
 
     /// Reads the edges of a process. The caller has read the joins of the process. Returns `None` if the process waits

@@ -163,8 +163,19 @@ fn processes(host: &Host, query: &ProcessQuery) -> Reply {
 }
 
 fn process(host: &Host, details: ProcessDetails) -> Reply {
-    let ProcessDetails { info, names, groups, links, monitors, monitored_by, yields, timers, deadline, waits_for } =
-        details;
+    let ProcessDetails {
+        info,
+        names,
+        groups,
+        links,
+        monitors,
+        monitored_by,
+        joined_by,
+        yields,
+        timers,
+        deadline,
+        waits_for,
+    } = details;
     let yields = yields.iter().map(|CommandCount { command, count }| json!({ "command": command, "count": count }));
     Ok(json!({
         "now_ns": host.now().ns(),
@@ -174,6 +185,7 @@ fn process(host: &Host, details: ProcessDetails) -> Reply {
         "links": list(links.iter().map(Pid::to_string)),
         "monitors": list(monitors.iter().map(Pid::to_string)),
         "monitored_by": list(monitored_by.iter().map(Pid::to_string)),
+        "joined_by": joined_by.map(|pid| pid.to_string()),
         "yields": list(yields),
         "timers_ns": list(timers.into_iter().map(Instant::ns)),
         "deadline_ns": deadline.map(Instant::ns),

@@ -164,6 +164,7 @@ pub struct Details {
     pub links: Vec<String>,
     pub monitors: Vec<String>,
     pub monitored_by: Vec<String>,
+    pub joined_by: Option<String>,
     pub yields: Vec<CommandCount>,
     pub timers_ns: Vec<u64>,
     pub deadline_ns: Option<u64>,

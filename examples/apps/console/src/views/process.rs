@@ -43,6 +43,7 @@ fn lines(details: &Details) -> Vec<Line<'static>> {
         field("links", list(&details.links)),
         field("monitors", list(&details.monitors)),
         field("monitored by", list(&details.monitored_by)),
+        field("joined by", details.joined_by.clone().unwrap_or_else(|| "none".into())),
         field("groups", list(&details.groups)),
         field("timers", times(details, &details.timers_ns)),
         field("deadline", times(details, details.deadline_ns.as_slice())),
@@ -97,6 +98,7 @@ mod tests {
             "info": { "pid": "<1.0.1>", "type_name": "app::Shop", "state": "Blocked", "priority": "Normal", "mailbox_len": 7 },
             "names": ["shop", "market"],
             "links": ["<1.1.1>"],
+            "joined_by": "<1.4.1>",
             "yields": [{ "command": "app::Fetch", "count": 2 }],
             "timers_ns": [3_500_000_000_u64],
             "waits_for": [
@@ -119,6 +121,7 @@ mod tests {
             "links         <1.1.1>",
             "monitors      none",
             "monitored by  none",
+            "joined by     <1.4.1>",
             "groups        none",
             "timers        in 2.5 s",
             "deadline      none",

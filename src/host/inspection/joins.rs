@@ -1,0 +1,64 @@
+//! Reads which process awaits the join handle of which process. The process that must exit has the record of a join:
+//! see [`Joiner`](crate::process::state::Joiner). Therefore only a visit of all processes finds the joins of one
+//! process.
+
+use std::collections::BTreeMap;
+
+use crate::host::Host;
+use crate::host::control::AnyControl;
+use crate::host::registry::Listed;
+use crate::process::pid::Pid;
+use crate::process::state::Joiner;
+
+/// A process awaits the join handle of another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Join {
+    by: Joiner,
+    /// Process that must exit.
+    pub(super) target: Pid,
+}
+
+/// The joins of each process that awaits join handles.
+pub(super) type Joins = BTreeMap<Pid, Vec<Join>>;
+
+/// If a process awaits the join handle of this process, adds the join.
+pub(super) fn add_join(listed: &Listed<'_, dyn AnyControl>, joins: &mut Vec<Join>) {
+    joins.extend(listed.joiner().map(|by| Join { by, target: listed.entry().head().pid() }));
+}
+
+impl Host {
+    /// Reads the joins of all processes.
+    pub(super) fn read_joins(&self) -> Joins {
+        let mut joins = Vec::new();
+        self.shared().pid_table.visit_listed(|listed| {
+            add_join(&listed, &mut joins);
+            Ok(())
+        });
+        self.by_joiner(joins)
+    }
+
+    /// Groups joins by the processes that await the join handles.
+    pub(super) fn by_joiner(&self, joins: Vec<Join>) -> Joins {
+        let mut grouped = Joins::new();
+        for join in joins {
+            if let Some(by) = self.joiner_pid(join.by) {
+                grouped.entry(by).or_default().push(join);
+            }
+        }
+        grouped
+    }
+
+    /// Returns the process that awaits the join handle of this process. Returns `None` if there is no such process, or
+    /// if no process has this pid.
+    pub(super) fn joined_by(&self, pid: Pid) -> Option<Pid> {
+        let joiner = self.shared().pid_table.with_listed(pid, |listed| Ok(listed.joiner()))??;
+        self.joiner_pid(joiner)
+    }
+
+    /// Returns the pid of a process that has polled a join handle. Returns `None` if this process has exited, because an
+    /// exited process does not wait.
+    fn joiner_pid(&self, joiner: Joiner) -> Option<Pid> {
+        let pid = self.shared().pid_table.pid_at(joiner.index)?;
+        (pid.generation() as u16 == joiner.generation).then_some(pid)
+    }
+}

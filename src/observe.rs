@@ -28,7 +28,7 @@ pub use crate::observe::histogram::Histogram;
 pub use crate::observe::inspection::registered::{GroupInfo, Listing, NameInfo};
 pub use crate::observe::inspection::wait_graph::{Deadlock, WaitEdge, WaitForGraph};
 pub use crate::observe::inspection::{
-    CommandCount, ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery, WaitsFor,
+    CommandCount, ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery, RunningStep, WaitsFor,
 };
 pub(crate) use crate::observe::metrics::{Metrics, SlotGuard, is_sampled_turn, mark_sampled_turn};
 #[cfg(feature = "metrics")]

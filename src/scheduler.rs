@@ -591,7 +591,8 @@ impl<T: Task> Scheduler<T> {
         let is_own_future = label == OWN_FUTURE;
         let process = (label < OWN_FUTURE).then_some(label);
         let polls = self.metrics.polls(slot);
-        Some(CurrentStep { worker: slot, process, polls, is_own_future, blocked_since })
+        let is_asked_to_yield = post.asked().is_asked(label);
+        Some(CurrentStep { worker: slot, process, polls, is_own_future, blocked_since, is_asked_to_yield })
     }
 
     /// Returns the state of the worker in this slot.

@@ -29,12 +29,14 @@ use crate::host::link::listing::LinkLists;
 use crate::host::registry::{Busy, LocalId};
 use crate::observe::ProcessState;
 use crate::observe::inspection::ranking::Ranking;
-use crate::observe::inspection::{CommandCount, ProcessDetails, ProcessInfo, ProcessQuery, WaitsFor};
+use crate::observe::inspection::{CommandCount, ProcessDetails, ProcessInfo, ProcessQuery, RunningStep, WaitsFor};
+use crate::observe::snapshot::CurrentStep;
 use crate::platform::clock::Instant;
+use crate::process::limits::Meter;
 use crate::process::mailbox::MailboxFigures;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
-use crate::process::yields::listing::CommandCounts;
+use crate::process::yields::listing::{CommandCounts, Outstanding};
 
 impl Host {
     /// Returns a row about each process that the query selects, in the order of the query. The rows include the
@@ -87,34 +89,34 @@ impl Host {
     /// Returns the details of a process. If the process waits, `joins` returns its joins.
     fn details(&self, pid: Pid, joins: impl FnOnce() -> Vec<Join>) -> Option<ProcessDetails> {
         let table = &self.shared().pid_table;
-        let Snapshot { info, names, groups, deadline, is_awaited, waits } = table.with(pid, Snapshot::read)??;
-        let [links, monitors, monitored_by] = self.read_links(pid)?;
-        let joined_by = self.joined_by(pid);
-        let yields = self.read_yields(pid)?;
-        let timers = self.read_timers(pid)?;
-        let mut waits_for = Vec::new();
-        if let Some(ProcessState::Blocked | ProcessState::Idle) = info.state {
-            waits_for.extend(is_awaited.then_some(WaitsFor::Message));
-            waits_for.extend(yields.iter().cloned().map(WaitsFor::Command));
-            // Each call has a record in `waits`. Therefore all other counted waits are sleeps.
-            let sleeps = info.waits.saturating_sub(waits.iter().filter(|wait| wait.is_counted()).count());
-            waits_for.extend((sleeps != 0).then_some(WaitsFor::Sleep { count: sleeps }));
-            waits_for.extend(waits.into_iter().map(|wait| self.waits_for(wait)));
-            waits_for.extend(joins().into_iter().map(|join| WaitsFor::Exit { process: join.target }));
+        let Snapshot { mut details, is_awaited, waits } = table.with(pid, Snapshot::read)??;
+        [details.links, details.monitors, details.monitored_by] = self.read_links(pid)?;
+        details.joined_by = self.joined_by(pid);
+        details.yields = self.read_yields(pid)?;
+        details.timers = self.read_timers(pid)?;
+        match details.info.state {
+            Some(ProcessState::Blocked | ProcessState::Idle) => {
+                let waits_for = &mut details.waits_for;
+                waits_for.extend(is_awaited.then_some(WaitsFor::Message));
+                waits_for.extend(details.yields.iter().cloned().map(WaitsFor::Command));
+                // Each call has a record in `waits`. Therefore all other counted waits are sleeps.
+                let sleeps = details.info.waits.saturating_sub(waits.iter().filter(|wait| wait.is_counted()).count());
+                waits_for.extend((sleeps != 0).then_some(WaitsFor::Sleep { count: sleeps }));
+                waits_for.extend(waits.into_iter().map(|wait| self.waits_for(wait)));
+                waits_for.extend(joins().into_iter().map(|join| WaitsFor::Exit { process: join.target }));
+            }
+            Some(ProcessState::Running) => details.step = self.running_step(pid),
+            _ => {}
         }
-        Some(ProcessDetails {
-            info,
-            names,
-            groups,
-            links,
-            monitors,
-            monitored_by,
-            joined_by,
-            yields,
-            timers,
-            deadline,
-            waits_for,
-        })
+        Some(details)
+    }
+
+    /// Returns the step that a worker runs for this process.
+    fn running_step(&self, pid: Pid) -> Option<RunningStep> {
+        let gauges = (self.shared().gauges)(&self.shared().place);
+        let step = gauges.steps.into_iter().find(|step| step.process == Some(pid.word()))?;
+        let CurrentStep { worker, blocked_since, is_asked_to_yield, .. } = step;
+        Some(RunningStep { worker, blocked_since, is_asked_to_yield })
     }
 
     /// Returns the supervisors that have no supervisor themselves.
@@ -161,7 +163,7 @@ impl Host {
     fn read_yields(&self, pid: Pid) -> Option<Vec<CommandCount>> {
         let mut counts = CommandCounts::new();
         self.count_yields(pid, 0, &mut counts)?;
-        Some(counts.into_iter().map(|(command, count)| CommandCount { command, count }).collect())
+        Some(counts.into_iter().map(command_count).collect())
     }
 
     /// Counts the yields of a process by command type, beginning at the key `from` of the table. Returns `None` if no
@@ -191,12 +193,10 @@ impl Host {
 
 type Name = Cow<'static, str>;
 
-/// The part of the details that is read while the slot is locked once.
+/// The values that are read while the slot is locked once.
 struct Snapshot {
-    info: ProcessInfo,
-    names: Vec<Name>,
-    groups: Vec<Name>,
-    deadline: Option<Instant>,
+    /// Details in which the lists that are read later are empty.
+    details: ProcessDetails,
     /// True if a receiver waits for the next message.
     is_awaited: bool,
     waits: Vec<Wait>,
@@ -213,10 +213,36 @@ impl Snapshot {
             None => Vec::new(),
         };
         let info = row(head, type_name, state, figures, names.first().cloned());
-        let deadline = head.inherited().deadline();
-        let waits = head.waits().waits;
-        Ok(Some(Self { info, names, groups, deadline, is_awaited: figures.is_awaited, waits }))
+        let (inherited, meter) = (head.inherited(), head.meter());
+        let details = ProcessDetails {
+            // A supervisor spawns its children itself.
+            supervisor: info.parent.filter(|_| head.has(flag::SUPERVISED)),
+            names,
+            groups,
+            links: Vec::new(),
+            monitors: Vec::new(),
+            monitored_by: Vec::new(),
+            joined_by: None,
+            yields: Vec::new(),
+            timers: Vec::new(),
+            deadline: inherited.deadline(),
+            inherited_values: inherited.type_names(),
+            waits_for: Vec::new(),
+            ready_since: if state == Some(ProcessState::Ready) { head.ready_since() } else { None },
+            step: None,
+            steps: meter.and_then(Meter::steps),
+            run_time: meter.and_then(Meter::run_time),
+            memory: control.bytes() + head.boxed_bytes() + figures.bytes,
+            info,
+        };
+        Ok(Some(Self { details, is_awaited: figures.is_awaited, waits: head.waits().waits }))
     }
+}
+
+/// Creates the row about the outstanding commands of one type.
+fn command_count((command, outstanding): (&'static str, Outstanding)) -> CommandCount {
+    let Outstanding { count, oldest_measured } = outstanding;
+    CommandCount { command, count, measured_since: oldest_measured.map(Instant::from_ns) }
 }
 
 /// Returns the head and the type name of a process. Returns `None` for a mailbox without a process.

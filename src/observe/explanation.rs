@@ -104,7 +104,7 @@ pub enum Finding {
         queue_capacity: usize,
     },
     /// Commands of one type that no handler has answered yet. Calls and sleeps of hand-written processes are not
-    /// included. The runtime does not record the age of a command.
+    /// included. The runtime measures the [age](CommandCount::measured_since) of some commands.
     UnansweredCommands(CommandCount),
     /// A mailbox with a capacity has no room. At most 16 mailboxes are listed, the longest mailboxes first.
     FullMailbox {
@@ -213,7 +213,7 @@ impl fmt::Display for Finding {
                 let is_full = queue_depth >= queue_capacity;
                 f.write_str(if is_full { "; the queue is full, so further jobs are refused" } else { "" })?;
             }
-            Self::UnansweredCommands(CommandCount { command, count }) => {
+            Self::UnansweredCommands(CommandCount { command, count, .. }) => {
                 let (commands, have) = (plural(*count, "command"), if *count == 1 { "has" } else { "have" });
                 write!(f, "{commands} {command} {have} no answer yet")?;
             }

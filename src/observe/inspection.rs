@@ -11,6 +11,7 @@ pub(crate) mod wait_graph;
 use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
+use std::time::Duration;
 
 use crate::observe::states::ProcessState;
 use crate::platform::clock::Instant;
@@ -120,6 +121,8 @@ impl fmt::Display for ProcessInfo {
 pub struct ProcessDetails {
     /// Row of the process.
     pub info: ProcessInfo,
+    /// Supervisor of the process. `None` if the process has no supervisor.
+    pub supervisor: Option<Pid>,
     /// Names of the process. The name that was registered first comes first.
     pub names: Vec<Cow<'static, str>>,
     /// Groups that the process is a member of, in alphabetical order.
@@ -146,6 +149,8 @@ pub struct ProcessDetails {
     pub timers: Vec<Instant>,
     /// Deadline of the process, which the process may have [inherited](crate::InheritedContext::deadline).
     pub deadline: Option<Instant>,
+    /// Names of the types of the values that the process has [inherited](crate::InheritedContext::value).
+    pub inherited_values: Vec<&'static str>,
     /// Events that the process waits for. The list contains only events that the runtime knows. It does not contain,
     /// for example, a future of another crate. Each event of the list makes the process ready. If the state of the
     /// process is not `Blocked` or `Idle`, the list is empty.
@@ -153,6 +158,42 @@ pub struct ProcessDetails {
     /// A process that has polled a join handle waits for the exit until the handle resolves or is dropped, or until
     /// another process polls the handle.
     pub waits_for: Vec<WaitsFor>,
+    /// Time at which the process became ready. Only one wake-up in 64 is measured, or each wake-up with
+    /// [`Builder::sample_every_step`](crate::Builder::sample_every_step). `None` if the last wake-up was not measured,
+    /// or if the process is not in the state `Ready`.
+    pub ready_since: Option<Instant>,
+    /// Step that a worker runs now. `None` if the process does not run. Always `None` in a
+    /// [`Simulation`](crate::Simulation).
+    pub step: Option<RunningStep>,
+    /// Number of steps so far. The runtime counts the steps only if they are [limited](crate::Limits::steps); otherwise
+    /// this field is `None`.
+    pub steps: Option<u64>,
+    /// Total running time of the steps so far, without the present step. The runtime measures this time only if it is
+    /// [limited](crate::Limits::time); otherwise this field is `None`.
+    pub run_time: Option<Duration>,
+    /// Memory of the process in bytes. This is the control block with the future or the state of the process, the
+    /// rarely used parts of the control block, the queue of the mailbox and the table of outstanding commands.
+    ///
+    /// Memory that the code, the messages and the commands of the process have allocated is not included. The memory of
+    /// the links, names, groups, timers and signals is not included either. A future of more than 1 KiB is allocated
+    /// separately, and is not included.
+    pub memory: usize,
+}
+
+/// Step that a worker runs now: see [`ProcessDetails::step`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunningStep {
+    /// Number of the worker. An [`Observer`](crate::Observer) receives the same number.
+    pub worker: usize,
+    /// Time at which the monitor has first seen this step, if the step is a
+    /// [long step](crate::Builder::long_step_threshold). The step began at most one threshold earlier.
+    pub blocked_since: Option<Instant>,
+    /// Whether the runtime has asked the process to let other processes run, and the process has not answered. The
+    /// runtime asks a process after half of the [threshold](crate::Builder::long_step_threshold) of a long step. A
+    /// process answers by a call of [`should_yield`](crate::should_yield). A step that runs for a long time and keeps
+    /// this field set to true does not call `should_yield`.
+    pub is_asked_to_yield: bool,
 }
 
 /// Number of outstanding yields of one command type.
@@ -164,6 +205,11 @@ pub struct CommandCount {
     pub command: &'static str,
     /// Number of yields without an answer. At least 1.
     pub count: usize,
+    /// Time of the oldest of these yields that is measured. An older yield may exist: only one yield in 64 is measured,
+    /// and at most 64 yields of a process at one time. With
+    /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), each yield is measured. `None` if no yield is
+    /// measured.
+    pub measured_since: Option<Instant>,
 }
 
 /// Event that a process waits for.
@@ -227,8 +273,10 @@ impl fmt::Display for WaitsFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (limit, line) = match self {
             Self::Message => return f.write_str("a message"),
-            Self::Command(CommandCount { command, count: 1 }) => return write!(f, "the answer to a command {command}"),
-            Self::Command(CommandCount { command, count }) => {
+            Self::Command(CommandCount { command, count: 1, .. }) => {
+                return write!(f, "the answer to a command {command}");
+            }
+            Self::Command(CommandCount { command, count, .. }) => {
                 return write!(f, "the answers to {count} commands {command}");
             }
             Self::Sleep { count: 1 } => return f.write_str("the end of a sleep"),

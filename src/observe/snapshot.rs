@@ -213,6 +213,8 @@ pub(crate) struct CurrentStep {
     pub(crate) is_own_future: bool,
     /// Time at which the step was first seen to block, if the monitor or the step itself has reported this.
     pub(crate) blocked_since: Option<Instant>,
+    /// Whether the runtime has asked the process to let other processes run, and the process has not taken the request.
+    pub(crate) is_asked_to_yield: bool,
 }
 
 impl WorkerMetrics {

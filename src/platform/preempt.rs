@@ -32,6 +32,11 @@ impl Asked {
         self.0.store(whom, Ordering::Relaxed);
     }
 
+    /// Returns whether the word contains a request for this process, which the process has not taken yet.
+    pub(crate) fn is_asked(&self, whom: u64) -> bool {
+        self.0.load(Ordering::Relaxed) == whom
+    }
+
     /// Assigns this word to the current thread. The thread reads this word until the returned guard is dropped.
     pub(crate) fn sit(self: &Arc<Self>) -> PreemptGuard {
         PreemptGuard(HERE.with(|here| here.replace(Some(Arc::clone(self)))))

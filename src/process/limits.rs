@@ -140,6 +140,16 @@ impl Meter {
         Self { limits, ..Self::default() }
     }
 
+    /// Returns the number of steps, if the steps are limited.
+    pub(crate) fn steps(&self) -> Option<u64> {
+        self.limits.steps.map(|_| self.steps.load(Ordering::Relaxed))
+    }
+
+    /// Returns the total running time of the steps, if this time is limited.
+    pub(crate) fn run_time(&self) -> Option<Duration> {
+        self.limits.time.map(|_| Duration::from_nanos(self.ran.load(Ordering::Relaxed)))
+    }
+
     /// Counts a step that is about to begin. Returns whether the caller must measure the duration of the step and pass
     /// it to [`ran`](Self::ran).
     ///

@@ -70,6 +70,8 @@ pub(crate) struct MailboxFigures {
     pub(crate) full_at: Option<usize>,
     /// Number of senders that wait for room.
     pub(crate) waiting_senders: usize,
+    /// Memory of the queues outside the control block, in bytes.
+    pub(crate) bytes: usize,
 }
 
 /// The part of a mailbox that the senders and the receiver share.
@@ -171,6 +173,7 @@ impl<M> Inbox<M> {
             signals: state.aside.as_deref().map_or(0, |aside| aside.signals.len()),
             peak: state.peak(),
             is_awaited: !matches!(state.waiting, Waiting::Absent),
+            bytes: state.buffer.bytes() + state.aside.as_deref().map_or(0, RareParts::bytes),
         }
     }
 

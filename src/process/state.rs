@@ -471,6 +471,11 @@ impl<T: ?Sized> Ref<T> {
         self.life().kind.type_name.map(|name| name())
     }
 
+    /// Returns the size of the allocation that contains the value, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.life().kind.layout.size()
+    }
+
     pub(crate) fn downgrade(this: &Self) -> Weak<T> {
         if this.life().weak.fetch_add(1, Ordering::Relaxed) > MOST {
             too_many();

@@ -316,6 +316,112 @@ fn the_details_show_both_sides_of_a_join() {
     assert_eq!(details(pid).joined_by, None);
 }
 
+struct Tenant;
+struct Trace;
+
+/// 9.2b: the details name the supervisor and the inherited values, state the used part of the limits, and measure the
+/// memory.
+#[test]
+fn the_details_state_where_a_process_belongs_and_what_it_uses() {
+    let rt = lone();
+    let supervisor = rt.spawn_process(Supervisor::one_for_one().child(Name::new("child"), idle));
+    settle(&rt);
+    let details = |pid| rt.process_details(pid).expect("the process lives");
+    let child = rt.whereis("child").unwrap();
+    assert_eq!((details(child).supervisor, details(supervisor.pid()).supervisor), (Some(supervisor.pid()), None));
+
+    let spawner = async |ctx: Context| {
+        Ok::<_, Exit>(ctx.process().value(Trace).limits(Limits::new().steps(9)).spawn(idle).unwrap())
+    };
+    let heir = rt.block_on(rt.process().value(Tenant).spawn(spawner).unwrap()).unwrap();
+    settle(&rt);
+    let heirs = details(heir.pid());
+    assert_eq!(heirs.supervisor, None, "a parent is no supervisor");
+    assert_eq!(heirs.inherited_values, ["it::inspection::Tenant", "it::inspection::Trace"]);
+    assert_eq!((heirs.steps, heirs.run_time), (Some(1), None));
+    heir.send(0).unwrap();
+    settle(&rt);
+    assert_eq!(details(heir.pid()).steps, Some(2));
+    let timed = rt.process().limits(Limits::new().time(HOUR)).spawn(idle).unwrap();
+    let new = details(timed.pid());
+    assert_eq!((new.run_time, new.steps, new.inherited_values), (Some(Duration::ZERO), None, vec![]));
+    settle(&rt);
+    assert!(details(timed.pid()).run_time > Some(Duration::ZERO));
+
+    let large = rt.spawn(async |mut ctx: Context<u8>| {
+        let state = (ctx.receive().await, [1_u64; 60]);
+        pending::<()>().await;
+        drop(state);
+    });
+    let small = rt.spawn(async |_: Context<[u64; 100]>| pending::<()>().await);
+    settle(&rt);
+    let before = details(small.pid()).memory;
+    assert!((100..1_000).contains(&before), "{before}");
+    (0..64).for_each(|_| small.send([0; 100]).unwrap());
+    assert!(details(small.pid()).memory >= before + 63 * 800);
+    let plain = rt.spawn(idle);
+    assert!(details(large.pid()).memory >= details(plain.pid()).memory + 60 * 8);
+    drop((supervisor, heir, timed, large));
+}
+
+/// 9.2b: with each step sampled, the details state since when a process is ready, and since when its oldest command of
+/// each type waits for an answer.
+#[test]
+fn the_details_state_measured_times() {
+    let keep = |_: Never, completion: Completion<()>| std::mem::forget(completion);
+    let rt = Runtime::builder().workers(0).sample_every_step(true).handler(keep).build().unwrap();
+    let begin = rt.now();
+    let asks = rt.spawn(async |ctx: Context| {
+        let one = ctx.perform(Never).start();
+        ctx.yield_now().await;
+        _ = futures::future::join(one, ctx.perform(Never)).await;
+    });
+    let details = || rt.process_details(asks.pid()).unwrap();
+    let ready = details().ready_since.expect("each wake-up is measured");
+    assert!(begin <= ready && ready <= rt.now());
+    settle(&rt);
+    let end = rt.now();
+    assert_eq!(details().ready_since, None);
+    let [commands] = &details().yields[..] else { panic!("{:?}", details()) };
+    let since = commands.measured_since.expect("each command is measured");
+    assert!(commands.count == 2 && ready <= since && since <= end, "{commands:?}");
+}
+
+/// 9.2b: the details of a running process name its worker, and show that the process does not answer a request to let
+/// other processes run.
+#[test]
+fn the_details_of_a_running_process_show_its_worker() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
+        let [begun, answers, goes_on] = [(); 3].map(|()| Arc::new(Barrier::new(2)));
+        let barriers = [&begun, &answers, &goes_on].map(Arc::clone);
+        let runs = rt.spawn(async move |_: Context| {
+            let [begun, answers, goes_on] = barriers;
+            begun.wait();
+            answers.wait();
+            assert!(should_yield());
+            begun.wait();
+            goes_on.wait();
+        });
+        let step = || rt.process_details(runs.pid()).unwrap().step.expect("the process runs");
+        begun.wait();
+        let first = step();
+        assert_eq!((first.worker, first.blocked_since, first.is_asked_to_yield), (0, None, false));
+        assert_eq!(rt.preempt(runs.pid()), Ok(true));
+        assert!(step().is_asked_to_yield);
+        answers.wait();
+        begun.wait();
+        assert!(!step().is_asked_to_yield);
+        goes_on.wait();
+        rt.block_on(runs).unwrap();
+        let idles = rt.spawn(idle);
+        while rt.process_details(idles.pid()).unwrap().info.state != Some(Idle) {
+            thread::yield_now();
+        }
+        assert_eq!(rt.process_details(idles.pid()).unwrap().step, None);
+    });
+}
+
 /// 9.2b: a mailbox without a process, a pid of another runtime and an exited process have no details.
 #[test]
 fn only_a_live_process_of_the_runtime_has_details() {

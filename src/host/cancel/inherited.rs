@@ -1,7 +1,7 @@
 //! Values that a child process inherits from its parent: typed values, a deadline and a cancel token. This module
 //! stores the values. The code that spawns a process applies the deadline and the token.
 
-use std::any::Any;
+use std::any::{Any, type_name};
 use std::fmt;
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ pub struct InheritedContext(Option<Arc<InheritedValues>>);
 
 #[derive(Clone, Default)]
 struct InheritedValues {
-    /// The typed values. The list contains at most one value of each type. Therefore the list stays short, even after a
+    /// The typed values, and the names of their types. The list contains at most one value of each type. Therefore the list stays short, even after a
     /// long chain of spawns.
-    values: Vec<Held<Arc<dyn Any + Send + Sync>>>,
+    values: Vec<(Held<Arc<dyn Any + Send + Sync>>, &'static str)>,
     /// Deadline of the process, and the grace period after the deadline. At the end of the grace period, the runtime
     /// kills the process.
     deadline: Option<(Instant, Duration)>,
@@ -36,8 +36,13 @@ impl InheritedContext {
     /// this value.
     pub fn value<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         let values = &self.0.as_ref()?.values;
-        let value = values.iter().map(Held::get).find(|value| (***value).is::<T>())?;
+        let value = values.iter().map(|(value, _)| value.get()).find(|value| (***value).is::<T>())?;
         Arc::clone(value).downcast().ok()
+    }
+
+    /// Returns the names of the types of the values.
+    pub(crate) fn type_names(&self) -> Vec<&'static str> {
+        self.0.as_ref().map_or_else(Vec::new, |estate| estate.values.iter().map(|(_, name)| *name).collect())
     }
 
     /// Returns the deadline of the process. At the deadline, the runtime requests the exit of the process.
@@ -75,9 +80,9 @@ impl InheritedContext {
     pub(crate) fn give<T: Send + Sync + 'static>(&mut self, value: T) {
         let value = Held::new(Arc::new(value) as Arc<dyn Any + Send + Sync>);
         let values = &mut self.estate().values;
-        match values.iter_mut().find(|known| (**known.get()).is::<T>()) {
-            Some(known) => *known = value,
-            None => values.push(value),
+        match values.iter_mut().find(|(known, _)| (**known.get()).is::<T>()) {
+            Some((known, _)) => *known = value,
+            None => values.push((value, type_name::<T>())),
         }
     }
 

@@ -442,6 +442,19 @@ impl Head {
         Waits::read(&rare.waits, more.as_deref())
     }
 
+    /// Returns the time at which the process became runnable, if its next turn is sampled and has not begun.
+    pub(crate) fn ready_since(&self) -> Option<Instant> {
+        let ns = self.ready_at.load(Ordering::Relaxed);
+        (ns != 0).then(|| Instant::from_ns(ns))
+    }
+
+    /// Returns the memory of the boxed parts of the head, in bytes. The links, names, groups and timers of the process
+    /// are not included.
+    pub(crate) fn boxed_bytes(&self) -> usize {
+        let Some(rare) = self.rare.get() else { return 0 };
+        size_of::<Rare>() + rare.rarest.get().map_or(0, |_| size_of::<RarestParts>()) + rare.yields.bytes()
+    }
+
     /// Returns the number of answers of any kind that the process waits for.
     pub(crate) fn outstanding(&self) -> usize {
         self.waiting() as usize + self.yields_if_any().map_or(0, Yields::outstanding)

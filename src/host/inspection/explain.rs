@@ -3,12 +3,12 @@
 use crate::host::control::AnyControl;
 use crate::host::control::waits::WaitKind;
 use crate::host::inspection::joins::Joins;
-use crate::host::inspection::{first_name, process, row};
+use crate::host::inspection::{command_count, first_name, process, row};
 use crate::host::registry::{Busy, LocalId};
 use crate::host::{Host, Phase};
 use crate::observe::explanation::{Activity, Explanation, Finding};
 use crate::observe::inspection::ranking::Ranking;
-use crate::observe::inspection::{CommandCount, ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery};
+use crate::observe::inspection::{ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery};
 use crate::observe::snapshot::{CurrentStep, SchedulerGauges};
 use crate::observe::{BlockingPoolMetrics, Counters, ProcessState, WorkerMetrics, WorkerState};
 use crate::platform::clock::Instant;
@@ -73,7 +73,7 @@ impl Host {
         findings.extend(self.busy_pool());
         let Reading { activity, full, growing, commands, cancelled, waiting, .. } = reading;
         let commands = commands.into_iter().filter(|(command, _)| !is_builtin(command));
-        findings.extend(commands.map(|(command, count)| Finding::UnansweredCommands(CommandCount { command, count })));
+        findings.extend(commands.map(|outstanding| Finding::UnansweredCommands(command_count(outstanding))));
         findings.extend(full.into_rows().into_iter().filter_map(|process| self.full_mailbox(process)));
         findings.extend(growing.into_rows().into_iter().map(|process| Finding::GrowingMailbox { process }));
         findings.extend(self.ignored_cancellation(cancelled, &joins));

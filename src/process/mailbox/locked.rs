@@ -68,6 +68,13 @@ impl<M> Default for RareParts<M> {
     }
 }
 
+impl<M> RareParts<M> {
+    /// Returns the memory of these parts and of the queue of urgent messages, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.urgent.capacity() * size_of::<M>()
+    }
+}
+
 /// An inbox and the guard of its lock.
 pub(super) struct Locked<'a, M> {
     pub(super) slot: &'a Slot<M>,

@@ -58,6 +58,11 @@ impl<M> Buffer<M> {
         self.0.as_ref().map_or(0, |more| more.0.len())
     }
 
+    /// Returns the allocated memory in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |more| size_of::<More<M>>() + more.0.capacity() * size_of::<M>())
+    }
+
     /// Frees the memory of a burst after the last message of the burst was taken.
     #[inline]
     pub(super) fn shrink(&mut self) {

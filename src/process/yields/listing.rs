@@ -9,9 +9,22 @@ use crate::process::yields::Yields;
 const PIECE: usize = 256;
 
 /// Number of outstanding commands of each command type, by the name of the type.
-pub(crate) type CommandCounts = BTreeMap<&'static str, usize>;
+pub(crate) type CommandCounts = BTreeMap<&'static str, Outstanding>;
+
+/// The outstanding commands of one type.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Outstanding {
+    pub(crate) count: usize,
+    /// Time of the oldest measured command, in ns of the runtime's clock. Only one command in 64 is measured.
+    pub(crate) oldest_measured: Option<u64>,
+}
 
 impl Yields {
+    /// Returns the memory of the table in bytes, without the commands and the answers in the table.
+    pub(crate) fn bytes(&self) -> usize {
+        self.table().map_or(0, |table| size_of_val(&*table) + table.slots.bytes())
+    }
+
     /// Counts the commands in one piece of the table. The piece begins at the key `from`. Returns the key at which the
     /// next piece begins, or `None` at the end of the table.
     pub(crate) fn count_commands(&self, from: usize, counts: &mut CommandCounts) -> Option<usize> {
@@ -19,7 +32,12 @@ impl Yields {
         let to = (from + PIECE).min(table.slots.key_limit());
         let in_flight = (from..to).filter_map(|key| table.slots.get(key)).filter(|slot| slot.is_in_flight());
         for slot in in_flight {
-            *counts.entry((slot.types)().command_name).or_default() += 1;
+            let outstanding = counts.entry((slot.types)().command_name).or_default();
+            outstanding.count += 1;
+            // The list of the measured commands is short, and usually empty.
+            if let Some(since) = table.since(slot.number) {
+                outstanding.oldest_measured = Some(outstanding.oldest_measured.map_or(since, |known| known.min(since)));
+            }
         }
         (to < table.slots.key_limit()).then_some(to)
     }

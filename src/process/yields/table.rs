@@ -167,6 +167,11 @@ impl Slots {
         self.others.capacity() + 1
     }
 
+    /// Returns the memory of the slots except the first slot, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.others.capacity() * size_of::<Option<Slot>>()
+    }
+
     #[inline]
     fn get_mut(&mut self, key: u32) -> Option<&mut Slot> {
         if key == 0 { self.first.as_mut() } else { self.others.get_mut(key as usize - 1) }
@@ -249,6 +254,11 @@ impl Table {
         if timed.len() < MOST_MEASURED {
             timed.push((number, since));
         }
+    }
+
+    /// Returns the time of this yield, if the yield is measured.
+    pub(super) fn since(&self, number: u64) -> Option<u64> {
+        self.timed.as_ref()?.iter().find(|&&(timed, _)| timed == number).map(|&(_, since)| since)
     }
 
     /// Returns whether at least one yield is measured.

@@ -57,7 +57,9 @@ pub(super) fn handlers(host: &Host, limit: usize) -> Value {
     let mut counts = host.outstanding_commands();
     let mut row = |key| {
         let (kind, command, outstanding) = match key {
-            HandlerKey::Type(command) => ("type", name_of(command), Some(counts.remove(command).unwrap_or(0))),
+            HandlerKey::Type(command) => {
+                ("type", name_of(command), Some(counts.remove(command).map_or(0, |one| one.count)))
+            }
             HandlerKey::Name(name) => ("name", Cow::Borrowed(name), None),
             HandlerKey::StreamName(name) => ("stream_name", Cow::Borrowed(name), None),
         };
@@ -66,7 +68,8 @@ pub(super) fn handlers(host: &Host, limit: usize) -> Value {
     // All rows are made: a row takes the count of its type out of `counts`. The number of handlers does not change
     // after the build of the host.
     let rows: Vec<Value> = host.namespace().dispatcher().handler_keys().map(&mut row).collect();
-    let others = counts.iter().map(|(command, count)| json!({ "command": name_of(command), "outstanding": count }));
+    let others =
+        counts.iter().map(|(command, count)| json!({ "command": name_of(command), "outstanding": count.count }));
     json!({
         "now_ns": host.now().ns(),
         "handler_count": rows.len(),

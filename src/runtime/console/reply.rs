@@ -10,8 +10,8 @@ use crate::host::registry::LocalId;
 use crate::host::{Host, WeakHost};
 use crate::observe::snapshot::CurrentStep;
 use crate::observe::{
-    CommandCount, ExitRecord, Explanation, Finding, ProcessDetails, ProcessQuery, WaitEdge, WaitForGraph, WaitsFor,
-    WorkerMetrics,
+    CommandCount, ExitRecord, Explanation, Finding, ProcessDetails, ProcessQuery, RunningStep, WaitEdge, WaitForGraph,
+    WaitsFor, WorkerMetrics,
 };
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Weak};
@@ -163,33 +163,33 @@ fn processes(host: &Host, query: &ProcessQuery) -> Reply {
 }
 
 fn process(host: &Host, details: ProcessDetails) -> Reply {
-    let ProcessDetails {
-        info,
-        names,
-        groups,
-        links,
-        monitors,
-        monitored_by,
-        joined_by,
-        yields,
-        timers,
-        deadline,
-        waits_for,
-    } = details;
-    let yields = yields.iter().map(|CommandCount { command, count }| json!({ "command": command, "count": count }));
+    let yields = details.yields.iter().map(|CommandCount { command, count, measured_since, .. }| {
+        json!({ "command": command, "count": count, "measured_since_ns": measured_since.map(Instant::ns) })
+    });
+    let step = details.step.map(|RunningStep { worker, blocked_since, is_asked_to_yield, .. }| {
+        let blocked_since_ns = blocked_since.map(Instant::ns);
+        json!({ "worker": worker, "blocked_since_ns": blocked_since_ns, "is_asked_to_yield": is_asked_to_yield })
+    });
     Ok(json!({
         "now_ns": host.now().ns(),
-        "info": value(&info)?,
-        "names": list(names),
-        "groups": list(groups),
-        "links": list(links.iter().map(Pid::to_string)),
-        "monitors": list(monitors.iter().map(Pid::to_string)),
-        "monitored_by": list(monitored_by.iter().map(Pid::to_string)),
-        "joined_by": joined_by.map(|pid| pid.to_string()),
+        "info": value(&details.info)?,
+        "supervisor": details.supervisor.map(|pid| pid.to_string()),
+        "names": list(details.names),
+        "groups": list(details.groups),
+        "links": list(details.links.iter().map(Pid::to_string)),
+        "monitors": list(details.monitors.iter().map(Pid::to_string)),
+        "monitored_by": list(details.monitored_by.iter().map(Pid::to_string)),
+        "joined_by": details.joined_by.map(|pid| pid.to_string()),
         "yields": list(yields),
-        "timers_ns": list(timers.into_iter().map(Instant::ns)),
-        "deadline_ns": deadline.map(Instant::ns),
-        "waits_for": list(waits_for.iter().map(wait)),
+        "timers_ns": list(details.timers.into_iter().map(Instant::ns)),
+        "deadline_ns": details.deadline.map(Instant::ns),
+        "inherited_values": list(details.inherited_values),
+        "waits_for": list(details.waits_for.iter().map(wait)),
+        "ready_since_ns": details.ready_since.map(Instant::ns),
+        "step": step,
+        "steps": details.steps,
+        "run_time_ns": details.run_time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
+        "memory_bytes": details.memory,
     }))
 }
 

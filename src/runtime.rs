@@ -13,14 +13,15 @@ pub(crate) mod console;
 pub(crate) mod enqueue;
 pub(crate) mod local;
 pub(crate) mod simulation;
+pub(crate) mod step_guard;
 pub(crate) mod tokio_context;
 
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::ops::Deref;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -54,6 +55,7 @@ use crate::process::exit::Exit;
 use crate::process::limits::Limits;
 use crate::process::pid::Pid;
 use crate::runtime::enqueue::{Threads, all_to_threads, gauges_of_threads, to_threads};
+use crate::runtime::step_guard::StepGuard;
 use crate::runtime::tokio_context::TokioContext;
 /// Budget of one poll. A [`LocalSet`](local::LocalSet) limits a poll by the same rules as [`Runtime::run`].
 pub(crate) use crate::scheduler::Budget;
@@ -245,12 +247,26 @@ impl Runtime {
     /// and runs no processes. Timers may then be late by up to one second. If all slots belong to calls that wait for
     /// processes, no thread runs these processes. Therefore, in an async body, use `await` and not this method.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        if let Some(step) = StepGuard::new(&self.host) {
+            return self.block_on_in_step(&step, future);
+        }
         if const { is_large::<F, ()>() } {
             let future = Box::into_pin(Box::new(future));
             self.tokio.within(|| self.threads.block_on(future))
         } else {
             self.tokio.within(|| self.threads.block_on(future))
         }
+    }
+
+    /// The future is a trait object, so that a program does not contain the code of `Threads::block_on` twice for each
+    /// type of future.
+    #[cold]
+    fn block_on_in_step<F: Future>(&self, step: &StepGuard, future: F) -> F::Output {
+        let mut output = None;
+        let mut inner: Pin<Box<dyn Future<Output = ()> + '_>> = Box::pin(async { output = Some(future.await) });
+        self.tokio.within(|| self.threads.block_on(poll_fn(|cx| step.poll(inner.as_mut(), cx))));
+        drop(inner);
+        output.expect("the future has resolved")
     }
 
     /// Returns a future that resolves to the output of `future`. Each poll of the returned future also runs processes.
@@ -377,7 +393,7 @@ impl Drop for Runtime {
 /// runs inside this context.
 async fn drive<F: Future>(threads: &Arc<Threads>, tokio: &TokioContext, future: F) -> F::Output {
     let mut run = pin!(threads.run(future));
-    std::future::poll_fn(|cx| tokio.within(|| run.as_mut().poll(cx))).await
+    poll_fn(|cx| tokio.within(|| run.as_mut().poll(cx))).await
 }
 
 host_methods!(Builder, host);

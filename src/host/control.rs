@@ -5,6 +5,7 @@
 //! the control block depends on the message type. [`AnyControl`] is the interface for code that does not know the
 //! message type. The body of the process is not part of the control block.
 
+pub(crate) mod blocked_step;
 pub(crate) mod head;
 pub(crate) mod waits;
 

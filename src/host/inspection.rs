@@ -105,7 +105,16 @@ impl Host {
                 waits_for.extend(waits.into_iter().map(|wait| self.waits_for(wait)));
                 waits_for.extend(joins().into_iter().map(|join| WaitsFor::Exit { process: join.target }));
             }
-            Some(ProcessState::Running) => details.step = self.running_step(pid),
+            Some(ProcessState::Running) => {
+                details.step = self.running_step(pid);
+                let step = self.shared().blocked_steps.of(pid);
+                if let Some(step) = step.filter(|step| step.pending().is_some()) {
+                    let joins = joins().into_iter().filter(|join| step.has_joined(join.target));
+                    let waits = step.without_earlier(waits).into_iter().map(|wait| self.waits_for(wait));
+                    let joins = joins.map(|join| WaitsFor::Exit { process: join.target });
+                    details.waits_for.extend(waits.chain(joins));
+                }
+            }
             _ => {}
         }
         Some(details)

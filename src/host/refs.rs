@@ -40,6 +40,12 @@ impl ProcessRef {
         Current::with(|current| current.steps(self.address()))
     }
 
+    /// Returns whether the receiver of the process that this thread steps has taken a delivered message and has not
+    /// requested the next message. The mailbox then still registers this receiver.
+    pub(crate) fn has_taken_delivered() -> bool {
+        Current::with(Current::has_taken_delivered)
+    }
+
     /// Changes the number of external events that the process waits for.
     #[inline]
     pub(crate) fn wait_for(&self, change: Change) {

@@ -9,6 +9,7 @@ use std::task::Waker;
 use async_task::Runnable;
 use slab::Slab;
 
+use crate::host::control::blocked_step::BlockedSteps;
 use crate::host::control::{AnyControl, Control};
 use crate::host::job::blocking_pool::Pool;
 use crate::host::registry::PidTable;
@@ -118,6 +119,7 @@ pub(crate) struct Shared {
     pub(crate) roots: AtomicUsize,
     pub(crate) dead_letter_mailboxes: Mutex<Vec<counted::Weak<Control<Envelope>>>>,
     pub(crate) nodes: Mutex<BTreeMap<u32, Arc<dyn Deliver>>>,
+    pub(crate) blocked_steps: BlockedSteps,
 }
 
 impl Shared {
@@ -134,6 +136,7 @@ impl Shared {
             roots: AtomicUsize::new(0),
             dead_letter_mailboxes: Mutex::default(),
             nodes: Mutex::default(),
+            blocked_steps: BlockedSteps::default(),
         }
     }
 }

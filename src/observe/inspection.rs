@@ -153,7 +153,9 @@ pub struct ProcessDetails {
     pub inherited_values: Vec<&'static str>,
     /// Events that the process waits for. The list contains only events that the runtime knows. It does not contain,
     /// for example, a future of another crate. Each event of the list makes the process ready. If the state of the
-    /// process is not `Blocked` or `Idle`, the list is empty.
+    /// process is not `Blocked` or `Idle`, the list is empty, with one exception: while a step waits in
+    /// [`Runtime::block_on`](crate::Runtime::block_on), the list contains the waits for other processes of the future
+    /// that the step has passed to `block_on`.
     ///
     /// A process that has polled a join handle waits for the exit until the handle resolves or is dropped, or until
     /// another process polls the handle.

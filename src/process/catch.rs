@@ -182,6 +182,13 @@ impl Guard {
         if Current::with(|current| current.is_own_waker(waker)) {
             return poll(cx);
         }
+        self.over_foreign(cx, poll)
+    }
+
+    /// Calls `poll` as [`over`](Self::over) does. The caller knows that the waker does not belong to the task that this
+    /// thread steps.
+    pub(crate) fn over_foreign<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
+        let waker = cx.waker();
         let guarded = match self.0.take() {
             Some(known) if known.0.get().will_wake(waker) => known,
             _ => Arc::new(PanicSafeWaker(Held::new(waker.clone()))),

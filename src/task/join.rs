@@ -97,6 +97,16 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         self.monitor
     }
 
+    /// Polls the outcome with a waker that does not belong to the task that this thread steps. `by` is the process whose
+    /// step makes the poll, if this process belongs to the same runtime.
+    fn poll_with_foreign_waker(&mut self, cx: &mut Cx<'_>, by: Option<Pid>) -> Poll<Option<Result<T, Exit>>> {
+        let polled = self.guard.over_foreign(cx, |cx| self.joined.poll(cx, || by.map_or(0, Pid::word)));
+        if let (Poll::Pending, Some(by)) = (&polled, by) {
+            self.control().head.host().shared().blocked_steps.note_join(by, self.pid());
+        }
+        polled
+    }
+
     /// Kills the process at its next scheduling point.
     pub fn abort(&self) {
         self.control().any().kill();
@@ -159,8 +169,13 @@ impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
         if by == Some(pid) {
             return Poll::Ready(Err(Exit::failed("a process can't join itself")));
         }
-        let by = || by.filter(|by| by.is_in_same_runtime(pid)).map_or(0, Pid::word);
-        let Poll::Ready(result) = this.guard.over(cx, |cx| this.joined.poll(cx, by)) else { return Poll::Pending };
+        let polled = if Current::with(|current| current.is_own_waker(cx.waker())) {
+            let by = || by.filter(|by| by.is_in_same_runtime(pid)).map_or(0, Pid::word);
+            this.joined.poll(cx, by)
+        } else {
+            this.poll_with_foreign_waker(cx, by.filter(|by| by.is_in_same_runtime(pid)))
+        };
+        let Poll::Ready(result) = polled else { return Poll::Pending };
         // There is no outcome if the process was dropped with its runtime, or if its spawn was refused.
         let lost = || Err(this.control().head.exit().unwrap_or(Exit::Cancelled(Reason::SHUTDOWN)));
         let result = result.unwrap_or_else(lost);

@@ -592,3 +592,163 @@ fn edges_of_different_moments_are_no_deadlock() {
         }
     });
 }
+
+/// Reads the graph until it contains a deadlock.
+fn until_deadlock(rt: &Runtime) -> WaitForGraph {
+    loop {
+        let graph = rt.wait_for_graph();
+        if !graph.deadlocks.is_empty() {
+            return graph;
+        }
+        thread::yield_now();
+    }
+}
+
+/// 9.2d, 9.2e, 9.2g: a process that calls another process in `block_on` inside a step, and that the other process calls,
+/// is deadlocked. The details and the explanation show the wait.
+#[test]
+fn a_call_in_block_on_inside_a_step_is_an_edge_of_a_deadlock() {
+    crate::within(60, || {
+        for receives_first in [false, true] {
+            let rt = Arc::new(crate::two());
+            let inner = Arc::clone(&rt);
+            let blocks = async move |mut ctx: Context<Question>| {
+                // The receiver of the mailbox may stay registered after it has taken a delivered message.
+                let _unanswered = if receives_first { Some(ctx.receive().await.unwrap()) } else { None };
+                _ = inner.block_on(ctx.call("b", |reply: Question| reply));
+            };
+            let blocks = rt.process().name("a").spawn(blocks).unwrap();
+            calls(rt.host(), "b", "a");
+            let graph = until_deadlock(&rt);
+            assert_deadlock(&graph, &["a", "b"], 0);
+            let in_block_on: Vec<bool> = graph.edges.iter().map(|edge| edge.in_block_on).collect();
+            assert_eq!(in_block_on, [true, false], "{graph:?}");
+            let text = graph.deadlocks[0].to_string();
+            assert_eq!(text.matches(", in `block_on`").count(), 1, "{text}");
+            let details = rt.process_details(blocks.pid()).unwrap();
+            assert_eq!(details.info.state, Some(ProcessState::Running));
+            assert_eq!(details.waits_for, [graph.edges[0].waits_for.clone()]);
+            let Explanation { findings, .. } = rt.explain();
+            assert!(findings.iter().any(|finding| matches!(finding, Finding::Deadlock(_))), "{findings:?}");
+            rt.kill(rt.whereis("b").unwrap()).unwrap();
+            rt.block_on(blocks).unwrap();
+            assert_eq!(rt.wait_for_graph(), WaitForGraph::default());
+        }
+    });
+}
+
+/// 9.2d, 9.2e: a join, a start and a full mailbox in `block_on` inside a step are also edges of a deadlock.
+#[test]
+fn a_join_a_start_and_room_in_block_on_are_edges_of_a_deadlock() {
+    async fn child(ctx: Context<u8>) {
+        _ = ctx.call("a", |reply: Question| reply).await;
+    }
+    type Inner = fn(&Runtime, &Context<Question>);
+    let inners: [Inner; 3] = [
+        |rt, ctx| _ = rt.block_on(ctx.process().name("b").spawn(child).unwrap()),
+        |rt, ctx| _ = rt.block_on(ctx.process().name("b").manual_start().spawn(child).unwrap().started()),
+        |rt, ctx| {
+            let full = ctx.process().name("b").mailbox_capacity(MailboxCapacity::Reject(1)).spawn(child).unwrap();
+            full.send(1).unwrap();
+            _ = rt.block_on(full.send_wait(2));
+        },
+    ];
+    crate::within(60, move || {
+        for block in inners {
+            let rt = Arc::new(crate::two());
+            let inner = Arc::clone(&rt);
+            let blocks = async move |ctx: Context<Question>| block(&inner, &ctx);
+            let blocks = rt.process().name("a").spawn(blocks).unwrap();
+            let graph = until_deadlock(&rt);
+            assert_deadlock(&graph, &["a", "b"], 0);
+            assert_eq!(graph.edges.iter().filter(|edge| edge.in_block_on).count(), 1, "{graph:?}");
+            rt.kill(rt.whereis("b").unwrap()).unwrap();
+            rt.block_on(blocks).unwrap();
+        }
+    });
+}
+
+/// 9.2e: a step that blocks its thread does not wait for the operations that the process has started before. If the
+/// step waits for an unknown event, the process is no part of a deadlock.
+#[test]
+fn an_earlier_wait_is_no_wait_of_a_step_that_blocks_its_thread() {
+    crate::within(60, || {
+        let rt = Arc::new(crate::two());
+        let inner = Arc::clone(&rt);
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let (goes_on, event) = futures::channel::oneshot::channel::<()>();
+        let blocks = async move |ctx: Context<Question>| {
+            let child = async |ctx: Context| _ = ctx.call("a", |reply: Question| reply).await;
+            let joined = ctx.process().name("child").spawn(child).unwrap();
+            let call = ctx.call("b", |reply: Question| reply);
+            let mut waits = Box::pin(select(joined, call));
+            assert!(futures::poll!(&mut waits).is_pending());
+            inner.block_on(async {
+                begun.send(()).unwrap();
+                event.await.unwrap();
+            });
+            _ = waits.await;
+        };
+        let blocks = rt.process().name("a").spawn(blocks).unwrap();
+        calls(rt.host(), "b", "a");
+        has_begun.recv().unwrap();
+        let mut edges = 0;
+        while edges < 500 {
+            let graph = rt.wait_for_graph();
+            assert!(graph.edges.iter().all(|edge| edge.pid != blocks.pid()), "{graph:?}");
+            assert_eq!(graph.deadlocks, []);
+            assert_eq!(rt.process_details(blocks.pid()).unwrap().waits_for, []);
+            edges += 1 + graph.edges.len();
+        }
+        goes_on.send(()).unwrap();
+        // Now the process itself waits for both operations.
+        let graph = until_deadlock(&rt);
+        assert_eq!(graph.edges.iter().filter(|edge| edge.pid == blocks.pid() && !edge.in_block_on).count(), 2);
+        for name in ["child", "b", "a"] {
+            _ = rt.whereis(name).map(|pid| rt.kill(pid));
+        }
+        _ = rt.block_on(blocks);
+    });
+}
+
+/// 9.2c, 9.2e: two processes call each other in turn, one of them in `block_on` inside a step. Both edges exist, but
+/// never at the same time. No reading reports a deadlock.
+#[test]
+fn an_answered_call_in_block_on_is_no_edge() {
+    crate::within(60, || {
+        let rt = Arc::new(crate::two());
+        let peer = |other: &'static str, inner: Option<Arc<Runtime>>| {
+            async move |mut ctx: Context<Question>| {
+                loop {
+                    ctx.receive().await?.send(());
+                    while ctx.host().whereis(other).is_none() {
+                        ctx.yield_now().await;
+                    }
+                    let call = ctx.call(other, |reply: Question| reply);
+                    let answer = match &inner {
+                        Some(rt) => rt.block_on(call),
+                        None => call.await,
+                    };
+                    if answer.is_err() {
+                        return Ok::<_, Exit>(());
+                    }
+                }
+            }
+        };
+        let one = rt.process().name("a").spawn(peer("b", Some(Arc::clone(&rt)))).unwrap();
+        let other = rt.process().name("b").spawn(peer("a", None)).unwrap();
+        futures::executor::block_on(one.address().call(|reply: Question| reply)).unwrap();
+        let (mut in_block_on, mut others) = (0, 0);
+        while in_block_on < 100 || others < 100 {
+            let graph = rt.wait_for_graph();
+            thread::yield_now();
+            assert_eq!(graph.deadlocks, []);
+            let count = graph.edges.iter().filter(|edge| edge.in_block_on).count();
+            in_block_on += count;
+            others += graph.edges.len() - count;
+        }
+        rt.kill(other.pid()).unwrap();
+        rt.block_on(one).unwrap();
+        _ = rt.block_on(other);
+    });
+}

@@ -1,9 +1,10 @@
 //! Reads the wait-for graph. A second reading confirms each deadlock.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::Host;
 use crate::host::control::AnyControl;
+use crate::host::control::blocked_step::BlockedStep;
 use crate::host::control::flag;
 use crate::host::control::waits::{WaitKind, Waits};
 use crate::host::inspection::joins::{Join, Joins, add_join};
@@ -11,11 +12,15 @@ use crate::host::inspection::{first_name, process};
 use crate::host::registry::Busy;
 use crate::observe::inspection::WaitsFor;
 use crate::observe::inspection::wait_graph::{self, WaitEdge, WaitForGraph, WaitNode, WaitNodes};
+use crate::platform::sync::Arc;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
 /// Maximum number of times that the code looks for a moment without an exit in progress.
 const ATTEMPTS: u32 = 1_000;
+
+/// The innermost blocked step of each process that has one.
+type Steps = BTreeMap<Pid, Arc<BlockedStep>>;
 
 impl Host {
     /// Reads the wait-for graph, and finds the deadlocks. An edge of the graph means that one process waits for another
@@ -47,7 +52,9 @@ impl Host {
     ///   edge to the receiver of the request.
     /// - A call of a hand-written process has no edge, because this call is a yield. A hand-written process handles
     ///   messages while it waits.
-    /// - A step that blocks its thread, for example in [`block_on`](crate::Runtime::block_on), has no edge.
+    /// - A step that blocks its thread in [`block_on`](crate::Runtime::block_on) of the same runtime has the edges of the
+    ///   future that it has passed to `block_on`, except a call that the process has started before. A step that blocks
+    ///   its thread in another way, for example in `block_on` of another executor, has no edge.
     ///
     /// Any thread can make this call, also during a step. The call never stops a worker. The duration of the call is
     /// proportional to the largest number of processes that were alive at one time. If processes exit so often that the
@@ -78,8 +85,10 @@ impl Host {
     pub(super) fn graph_and_joins(&self) -> (WaitForGraph, Joins) {
         let table = &self.shared().pid_table;
         let (mut nodes, mut joins) = (WaitNodes::new(), Vec::new());
+        let steps = self.blocked_steps();
         table.visit_listed(|listed| {
-            if let Some(node) = self.wait_node(listed.entry(), &[])? {
+            let step = steps.get(&listed.entry().head().pid());
+            if let Some(node) = self.wait_node(listed.entry(), &[], step)? {
                 nodes.insert(node.edges[0].pid, node);
             }
             add_join(&listed, &mut joins);
@@ -88,9 +97,10 @@ impl Host {
         let joins = self.by_joiner(joins);
         for (pid, joins) in &joins {
             nodes.remove(pid);
-            nodes.extend(table.with(*pid, |control| self.wait_node(control, joins)).flatten().map(|node| (*pid, node)));
+            let node = table.with(*pid, |control| self.wait_node(control, joins, steps.get(pid)));
+            nodes.extend(node.flatten().map(|node| (*pid, node)));
         }
-        let stuck = self.confirm(&mut nodes, &joins);
+        let stuck = self.confirm(&mut nodes, &joins, &steps);
         let deadlocks = wait_graph::deadlocks(&nodes, &stuck);
         (WaitForGraph { edges: nodes.into_values().flat_map(|node| node.edges).collect(), deadlocks }, joins)
     }
@@ -107,8 +117,9 @@ impl Host {
     /// 2. An exit first removes the pid. From then on, the join is not found. Later, the exit wakes the process that
     ///    awaits the join handle. At one moment after the second reading of the joins, no exit is in progress. Therefore
     ///    each joined process whose pid was removed before has woken the other process.
-    /// 3. The second reading of a node finds that a woken process is queued, runs, or has run.
-    fn confirm(&self, nodes: &mut WaitNodes, joins: &Joins) -> BTreeSet<Pid> {
+    /// 3. The second reading of a node finds that a woken process is queued, runs, or has run. If a step of the process
+    ///    blocks its thread, the second reading finds that the future of the step was woken or polled.
+    fn confirm(&self, nodes: &mut WaitNodes, joins: &Joins, steps: &Steps) -> BTreeSet<Pid> {
         let table = &self.shared().pid_table;
         if wait_graph::stuck(nodes).is_empty() {
             return BTreeSet::new();
@@ -125,7 +136,7 @@ impl Host {
             let mut is_confirmed = true;
             for pid in &stuck {
                 let joins = joins.get(pid).map_or(&[][..], Vec::as_slice);
-                let second = table.with(*pid, |control| self.wait_node(control, joins)).flatten();
+                let second = table.with(*pid, |control| self.wait_node(control, joins, steps.get(pid))).flatten();
                 let has_equal_joins = second_joins.get(pid).map_or(&[][..], Vec::as_slice) == joins;
                 let node = nodes.get_mut(pid).expect("a stuck process is a node");
                 let is_equal = |second: WaitNode| {
@@ -145,26 +156,45 @@ impl Host {
         }
     }
 
-    /// Reads the edges of a process. The caller has read the joins of the process. Returns `None` if the process waits
-    /// for no other process.
-    fn wait_node(&self, control: &Ref<dyn AnyControl>, joins: &[Join]) -> Result<Option<WaitNode>, Busy> {
+    /// Returns the innermost blocked step of each process that has one.
+    fn blocked_steps(&self) -> Steps {
+        self.shared().blocked_steps.innermost().into_iter().map(|step| (step.pid(), step)).collect()
+    }
+
+    /// Reads the edges of a process. The caller has read the joins and the blocked step of the process. Returns `None`
+    /// if the process waits for no other process.
+    fn wait_node(
+        &self,
+        control: &Ref<dyn AnyControl>,
+        joins: &[Join],
+        step: Option<&Arc<BlockedStep>>,
+    ) -> Result<Option<WaitNode>, Busy> {
         let Some((head, type_name)) = process(control) else { return Ok(None) };
         // The code reads the run state before and after the other values. If the process runs between the two reads of
         // the run state, it may change the other values. A process keeps the record of an answered call until its next
         // turn. Therefore the code reads the run state, which each wake-up changes, and not the recorded state.
-        let waits_now = || head.is_inactive();
+        // If a step of the process blocks its thread, the process runs, and the phase of the step has the same purpose.
+        let blocked = step.and_then(|step| Some((step, step.pending()?)));
+        let waits_now = || match blocked {
+            Some((step, phase)) => step.pending() == Some(phase),
+            None => head.is_inactive(),
+        };
         let is_waiting = waits_now();
         let Waits { waits, generation } = head.waits();
+        let counted: u32 = waits.iter().map(|wait| u32::from(wait.is_counted())).sum();
+        let waits = blocked.iter().fold(waits, |waits, (step, _)| step.without_earlier(waits));
+        let joins = joins.iter().filter(|join| blocked.is_none_or(|(step, _)| step.has_joined(join.target)));
+        let joins: Vec<Pid> = joins.map(|join| join.target).collect();
         if !is_waiting || waits.is_empty() && joins.is_empty() {
             return Ok(None);
         }
         let name = first_name(head)?;
-        let edge = |target, waits_for| WaitEdge { pid: head.pid(), name: name.clone(), type_name, target, waits_for };
+        let (pid, in_block_on) = (head.pid(), blocked.is_some());
+        let edge = |target, waits_for| WaitEdge { pid, name: name.clone(), type_name, target, waits_for, in_block_on };
         let mut edges = Vec::new();
         // `is_bound` is true if each wait can end only by an action of a process.
-        let (mut counted, mut is_bound) = (0, true);
+        let mut is_bound = true;
         for wait in waits {
-            counted += u32::from(wait.is_counted());
             is_bound &= wait.kind != WaitKind::LimitedCall;
             let waits_for = self.waits_for(wait);
             match waits_for.process() {
@@ -172,13 +202,15 @@ impl Host {
                 None => is_bound = false,
             }
         }
-        edges.extend(joins.iter().map(|join| edge(join.target, WaitsFor::Exit { process: join.target })));
+        edges.extend(joins.into_iter().map(|process| edge(process, WaitsFor::Exit { process })));
         let may_be_ended = head.has(flag::KILLED | flag::CANCELLED) || head.inherited().deadline().is_some();
-        let awaits_more = control.mailbox_figures().is_awaited
+        let has_no_receiver = blocked.is_some_and(|(step, _)| step.has_taken_delivered());
+        let awaits_more = control.mailbox_figures().is_awaited && !has_no_receiver
             || head.yields_if_any().is_some_and(|yields| yields.outstanding() != 0)
             // A counted wait without a record is a sleep.
             || head.waiting() != counted;
         let is_free = !is_bound || may_be_ended || awaits_more || !waits_now();
+        let generation = (generation.0, generation.1, blocked.map_or(0, |(_, phase)| phase));
         Ok((!edges.is_empty()).then_some(WaitNode { edges, is_free, generation }))
     }
 }

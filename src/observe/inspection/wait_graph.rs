@@ -30,16 +30,20 @@ pub struct WaitEdge {
     pub target: Pid,
     /// Event that the process waits for.
     pub waits_for: WaitsFor,
+    /// Whether the process waits in a step that has called [`Runtime::block_on`](crate::Runtime::block_on). The step
+    /// blocks its thread until the event occurs.
+    pub in_block_on: bool,
 }
 
 impl fmt::Display for WaitEdge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pid, name, type_name, waits_for, .. } = self;
+        let Self { pid, name, type_name, waits_for, in_block_on, .. } = self;
         write!(f, "{pid} ")?;
         if let Some(name) = name {
             write!(f, "{name:?} ")?;
         }
-        write!(f, "{type_name} waits for {waits_for}")
+        write!(f, "{type_name} waits for {waits_for}")?;
+        f.write_str(if *in_block_on { ", in `block_on`" } else { "" })
     }
 }
 
@@ -102,9 +106,9 @@ pub(crate) struct WaitNode {
     pub(crate) edges: Vec<WaitEdge>,
     /// Whether the process may run again without an action of the targets.
     pub(crate) is_free: bool,
-    /// Two numbers that change with each wait of the process. With these numbers, a second reading detects whether the
-    /// process has run meanwhile.
-    pub(crate) generation: (u64, u32),
+    /// Numbers that change with each wait of the process, and with each poll of the future that a step has passed to
+    /// `block_on`. With these numbers, a second reading detects whether the process has run meanwhile.
+    pub(crate) generation: (u64, u32, u64),
 }
 
 /// The processes that wait for other processes. A process that is not in the map is free.
@@ -169,8 +173,9 @@ mod tests {
         let mut nodes = WaitNodes::new();
         for &(from, to) in edges {
             let waits_for = WaitsFor::Exit { process: pid(to) };
-            let edge = WaitEdge { pid: pid(from), name: None, type_name: "t", target: pid(to), waits_for };
-            let node = || WaitNode { edges: Vec::new(), is_free: free.contains(&from), generation: (0, 0) };
+            let edge =
+                WaitEdge { pid: pid(from), name: None, type_name: "t", target: pid(to), waits_for, in_block_on: false };
+            let node = || WaitNode { edges: Vec::new(), is_free: free.contains(&from), generation: (0, 0, 0) };
             nodes.entry(pid(from)).or_insert_with(node).edges.push(edge);
         }
         nodes

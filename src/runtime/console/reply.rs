@@ -213,6 +213,7 @@ fn edge(edge: &WaitEdge) -> Value {
         "type_name": edge.type_name,
         "target": edge.target.to_string(),
         "waits_for": wait(&edge.waits_for),
+        "in_block_on": edge.in_block_on,
     })
 }
 

@@ -1,0 +1,157 @@
+//! The steps that block their threads in [`Runtime::block_on`](crate::Runtime::block_on), for inspection.
+//!
+//! A process that calls `block_on` in a step runs, but it waits for the future that it has passed to `block_on`. While
+//! this *inner future* is pending, its waits for other processes are waits of the process. Only a step that calls
+//! `block_on` has a record here, so other processes need no memory.
+
+use std::collections::BTreeSet;
+
+use crate::host::control::waits::Wait;
+use crate::platform::sync::tally::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::platform::sync::{Arc, Mutex};
+use crate::process::pid::Pid;
+
+/// A waker of the inner future was called after the start of the last poll.
+const WOKEN: u64 = 1;
+/// The last poll of the inner future has returned `Pending`.
+const PENDING: u64 = 1 << 1;
+/// The higher bits of the phase count the polls.
+const POLL: u64 = 1 << 2;
+
+/// A step that blocks its thread until its inner future resolves.
+#[derive(Debug)]
+pub(crate) struct BlockedStep {
+    pid: Pid,
+    /// Waits of the process before the call of `block_on`. The inner future does not wait for these operations.
+    earlier: Vec<Wait>,
+    /// Processes whose join handles the inner future has polled.
+    joined: Mutex<BTreeSet<Pid>>,
+    /// Whether the mailbox registers a receiver, although no receiver waits. The receiver has taken a delivered message
+    /// and has not requested the next message.
+    has_taken_delivered: AtomicBool,
+    /// Number of polls, [`PENDING`] and [`WOKEN`]. The thread of the step begins each poll with a new number and without
+    /// both bits. A wake-up sets `WOKEN` before it wakes the thread. Therefore the inner future waits as long as the
+    /// phase has the bit `PENDING` and not the bit `WOKEN`. All operations are `SeqCst`. Then a thread that has seen the
+    /// effect of a later wake-up of another process also sees an earlier wake-up of this step.
+    phase: AtomicU64,
+}
+
+impl BlockedStep {
+    /// Creates the record of a step of the process `pid`. `earlier` contains the present waits of the process.
+    pub(crate) fn new(pid: Pid, earlier: Vec<Wait>) -> Arc<Self> {
+        Arc::new(Self {
+            pid,
+            earlier,
+            joined: Mutex::default(),
+            has_taken_delivered: AtomicBool::new(false),
+            phase: AtomicU64::new(0),
+        })
+    }
+
+    /// Records the begin of a poll of the inner future.
+    pub(crate) fn begin_poll(&self) {
+        let polls = self.phase.load(Ordering::Relaxed) & !(PENDING | WOKEN);
+        self.phase.store(polls + POLL, Ordering::SeqCst);
+    }
+
+    /// Records that the poll has returned `Pending`. For the parameter, see
+    /// [`has_taken_delivered`](Self::has_taken_delivered).
+    pub(crate) fn end_poll(&self, has_taken_delivered: bool) {
+        self.has_taken_delivered.store(has_taken_delivered, Ordering::SeqCst);
+        self.phase.fetch_or(PENDING, Ordering::SeqCst);
+    }
+
+    /// Records that a waker of the inner future was called. The waker then wakes the thread.
+    pub(crate) fn wake(&self) {
+        self.phase.fetch_or(WOKEN, Ordering::SeqCst);
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// If the inner future waits, returns a number that identifies the last poll. If two calls return the same number,
+    /// the inner future was neither woken nor polled between the calls.
+    pub(crate) fn pending(&self) -> Option<u64> {
+        let phase = self.phase.load(Ordering::SeqCst);
+        (phase & (PENDING | WOKEN) == PENDING).then_some(phase)
+    }
+
+    /// Removes the waits that existed before the call of `block_on` from the waits of the process.
+    pub(crate) fn without_earlier(&self, mut waits: Vec<Wait>) -> Vec<Wait> {
+        for earlier in &self.earlier {
+            if let Some(at) = waits.iter().position(|wait| wait == earlier) {
+                waits.remove(at);
+            }
+        }
+        waits
+    }
+
+    /// Returns whether the inner future has polled the join handle of this process.
+    pub(crate) fn has_joined(&self, target: Pid) -> bool {
+        self.joined.lock().contains(&target)
+    }
+
+    /// Returns whether the mailbox registers a receiver, although no receiver waits.
+    pub(crate) fn has_taken_delivered(&self) -> bool {
+        self.has_taken_delivered.load(Ordering::SeqCst)
+    }
+}
+
+/// The blocked steps of a runtime, in the order of their calls of `block_on`.
+#[derive(Debug, Default)]
+pub(crate) struct BlockedSteps {
+    steps: Mutex<Vec<Arc<BlockedStep>>>,
+    /// Length of the list. A thread reads the length without the lock.
+    len: AtomicUsize,
+}
+
+impl BlockedSteps {
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<BlockedStep>>)) {
+        let mut steps = self.steps.lock();
+        change(&mut steps);
+        self.len.store(steps.len(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn add(&self, step: &Arc<BlockedStep>) {
+        self.change(|steps| steps.push(Arc::clone(step)));
+    }
+
+    pub(crate) fn remove(&self, step: &Arc<BlockedStep>) {
+        self.change(|steps| steps.retain(|known| !Arc::ptr_eq(known, step)));
+    }
+
+    /// Returns the innermost blocked step of each process that has one. If a step calls `block_on` inside of another
+    /// `block_on`, only the innermost call can be pending.
+    pub(crate) fn innermost(&self) -> Vec<Arc<BlockedStep>> {
+        let mut steps: Vec<Arc<BlockedStep>> = Vec::new();
+        for step in self.steps.lock().iter().rev() {
+            if steps.iter().all(|inner| inner.pid != step.pid) {
+                steps.push(Arc::clone(step));
+            }
+        }
+        steps
+    }
+
+    /// Returns the innermost blocked step of a process.
+    pub(crate) fn of(&self, pid: Pid) -> Option<Arc<BlockedStep>> {
+        self.steps.lock().iter().rev().find(|step| step.pid == pid).cloned()
+    }
+
+    /// Records that the process `by` has polled the join handle of the process `target` on this thread, and that this
+    /// poll was pending. The caller has found that the waker of this poll is not the waker of a process.
+    #[inline]
+    pub(crate) fn note_join(&self, by: Pid, target: Pid) {
+        // A blocked step of `by` was recorded by this thread. Therefore this thread sees its effect on the length.
+        if self.len.load(Ordering::Relaxed) != 0 {
+            self.note_join_of_step(by, target);
+        }
+    }
+
+    #[cold]
+    fn note_join_of_step(&self, by: Pid, target: Pid) {
+        if let Some(step) = self.of(by) {
+            step.joined.lock().insert(target);
+        }
+    }
+}

@@ -98,10 +98,17 @@
 //! | `kill` | `pid` | nothing |
 //! | `set_priority` | `pid`, `priority` (`Low`, `Normal`, `High`) | nothing |
 //! | `set_workers` | `count` | nothing |
+//! | `restart_child` | `pid` of the child, or its `name`; `supervisor` (a pid; default: the parent of the child; a `name` needs it) | `pid`: the new instance; see [`RestartChild`](crate::supervisor::SupervisorMessage::RestartChild) |
+//! | `write_flight_record` | | `path`: the file, in the [`folder`](crate::observe::FlightRecorder::folder) of the program's options; `events`, `overwritten`, `complete_ns`: see [`FlightSummary`](crate::observe::FlightSummary) |
 //!
-//! - The last four requests are actions.
-//! - The supervisors answer `supervision_tree` with messages, so this request needs a worker. All other requests are
-//!   answered while all workers are blocked.
+//! - The last six requests are actions.
+//! - The supervisors answer `supervision_tree` and `restart_child` with messages, so these requests need a worker. All
+//!   other requests are answered while all workers are blocked.
+//! - A restart does not count towards the intensity of the supervisor. If the supervisor does not answer within 8
+//!   seconds, the reply is the error `no_answer`, but the supervisor may still restart the child.
+//! - A console cannot choose the path of a flight record. A thread writes the file, so the server answers other clients
+//!   meanwhile. The runtime writes one file for consoles at a time, and at most
+//!   [`max_files`](crate::observe::FlightRecorder::max_files) files for consoles in total.
 //! - Fields of structs have the names of the Rust fields. A time has the suffix `_ns`, and counts from the start of the
 //!   runtime. Most replies contain the present time as `now_ns`.
 //! - No timer of a wheel fires before `nearest_ns`. After a cancellation, the next deadline may be later. `null`: no
@@ -123,6 +130,13 @@
 //! | `invalid_argument` | a field is missing, or has an invalid value; the message names the field |
 //! | `token_required`, `wrong_token` | the client has not sent the right token; the connection closes |
 //! | `no_process` | no process has the pid |
-//! | `no_answer` | the supervisors have not answered within two seconds, because no worker is free |
+//! | `no_answer` | the supervisors have not answered `supervision_tree` within two seconds, because no worker is free; or an action has not ended within 8 seconds |
 //! | `actions_off` | the request is an action, and actions are off |
+//! | `no_supervisor` | the process has no supervisor, or the process in the field `supervisor` is not a supervisor |
+//! | `no_child` | the supervisor has no such child, or is exiting |
+//! | `start_failed` | the child has exited before it has started; the message contains the exit |
+//! | `no_flight_recorder` | the runtime has no flight recorder |
+//! | `busy` | a flight record for a console is being written |
+//! | `file_limit` | consoles have requested the maximum number of flight records |
+//! | `write_failed` | the flight record cannot be written; the message contains the path |
 //! | `ended` | the runtime has ended |

@@ -21,6 +21,8 @@ pub(crate) mod wait_graph;
 use std::borrow::Cow;
 
 use crate::host::Host;
+#[cfg(feature = "console")]
+use crate::host::control::Control;
 use crate::host::control::waits::{Wait, WaitKind};
 use crate::host::control::{AnyControl, Head, flag};
 use crate::host::inspection::joins::Join;
@@ -138,6 +140,19 @@ impl Host {
             Ok(())
         });
         roots
+    }
+
+    /// Returns the process whose step spawned this process: `Some(None)` if there is none. Returns `None` if no process
+    /// has the pid.
+    #[cfg(feature = "console")]
+    pub(crate) fn parent(&self, pid: Pid) -> Option<Option<Pid>> {
+        self.shared().pid_table.with(pid, |control| Ok(control.head().parent()))
+    }
+
+    /// Returns whether the mailbox of the process has the message type `M`. Returns `None` if no process has the pid.
+    #[cfg(feature = "console")]
+    pub(crate) fn has_message_type<M: Send + 'static>(&self, pid: Pid) -> Option<bool> {
+        self.shared().pid_table.with(pid, |control| Ok(control.as_any().is::<Control<M>>()))
     }
 
     fn waits_for(&self, Wait { kind, process, line }: Wait) -> WaitsFor {

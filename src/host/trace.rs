@@ -1,6 +1,6 @@
 //! Execution traces of a runtime. A host records the events of its processes. A host also starts and ends traces.
 
-mod flight;
+pub(crate) mod flight;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -8,11 +8,15 @@
 //! - `server.rs` waits for the sockets, and accepts clients.
 //! - `client.rs` reads the requests of one client, and writes the replies.
 //! - `request.rs` parses a request.
-//! - `reply.rs` reads the figures of the runtime, and performs actions.
+//! - `reply.rs` reads the figures of the runtime.
 //! - `registered.rs` reads the names, groups, timers and handlers.
-//! - `tree.rs` asks the supervisors, which answer later.
+//! - `tree.rs` asks the supervisors.
+//! - `action.rs` performs actions.
+//! - `later.rs` contains a reply that comes later, for example the answer of a supervisor.
 
+mod action;
 mod client;
+mod later;
 mod registered;
 mod reply;
 mod request;
@@ -100,9 +104,10 @@ impl Builder {
         self
     }
 
-    /// Sets whether consoles may change the program: cancel and kill processes, change priorities, and change the
-    /// number of workers. Default: off. If this option is off, the server refuses these requests, and consoles can only
-    /// inspect. This method needs the feature `console`.
+    /// Sets whether consoles may change the program: cancel and kill processes, change priorities, change the number of
+    /// workers, restart children of supervisors, and write flight records to the folder of
+    /// [`FlightRecorder::folder`](crate::observe::FlightRecorder::folder). Default: off. If this option is off, the
+    /// server refuses these requests, and consoles can only inspect. This method needs the feature `console`.
     pub fn console_actions(mut self, on: bool) -> Self {
         self.console.actions = on;
         self

@@ -3,6 +3,7 @@
 #![cfg(unix)]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod actions;
 #[path = "../it/subprocess.rs"]
 mod subprocess;
 
@@ -690,6 +691,8 @@ fn actions_are_refused_by_default() {
             json!({ "request": "cancel", "pid": pid }),
             json!({ "request": "set_priority", "pid": pid, "priority": "High" }),
             json!({ "request": "set_workers", "count": 3 }),
+            json!({ "request": "restart_child", "pid": pid }),
+            json!({ "request": "write_flight_record" }),
         ] {
             assert_eq!(client.fails(action), "actions_off");
         }

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
+#[cfg(feature = "console")]
+use std::path::PathBuf;
 
 use crate::host::Host;
 use crate::host::inspection::{first_name, process};
 use crate::host::trace::{Processes, word};
+#[cfg(feature = "console")]
+pub(crate) use crate::observe::trace::flight::NoRecord;
 use crate::observe::trace::flight::{FlightCopy, FlightSummary};
 use crate::platform::sync::Arc;
 
@@ -83,8 +87,50 @@ impl Host {
         self.shared().metrics.start_record_writer(self.node().to_string(), move |path| host.write_flight_record(path))
     }
 
+    /// Reserves the next file that a console requests, in the folder of the options.
+    ///
+    /// # Errors
+    /// Returns the reason why no file can be written now.
+    #[cfg(feature = "console")]
+    pub(crate) fn request_flight_record(&self) -> Result<RequestedRecord, NoRecord> {
+        let path = self.shared().metrics.recorder().reserve_file(&self.node().to_string())?;
+        Ok(RequestedRecord { host: self.clone(), path, is_written: false })
+    }
+
     /// Waits until the requested flight records are written, and ends the thread that writes them.
     pub(crate) fn stop_record_writer(&self) {
         self.shared().metrics.recorder().stop_writer();
+    }
+}
+
+/// A reserved file for a flight record. Until the drop, no other file can be reserved, and the drop of the runtime waits.
+#[cfg(feature = "console")]
+pub(crate) struct RequestedRecord {
+    host: Host,
+    path: PathBuf,
+    is_written: bool,
+}
+
+#[cfg(feature = "console")]
+impl RequestedRecord {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// Returns the error of the system. The next request writes the same file again.
+    pub(crate) fn write(mut self) -> io::Result<FlightSummary> {
+        let written = self.host.write_flight_record(&self.path);
+        self.is_written = written.is_ok();
+        written
+    }
+}
+
+#[cfg(feature = "console")]
+impl Drop for RequestedRecord {
+    fn drop(&mut self) {
+        self.host.shared().metrics.recorder().release_file(self.is_written);
     }
 }

@@ -121,16 +121,17 @@ impl FlightRecorder {
         self
     }
 
-    /// Sets the folder of the files that the runtime writes on its own. Default: the current folder of the program. The
-    /// folder must exist. The name of a file contains the process id of the program, the node number of the runtime, a
-    /// number and the cause, for example `flight-4711-1-1-panic.pftrace`.
+    /// Sets the folder of the files that the runtime writes on its own or for a console. Default: the current folder of
+    /// the program. The folder must exist. The name of a file contains the process id of the program, the node number of
+    /// the runtime, a number and the cause, for example `flight-4711-1-1-panic.pftrace`.
     pub fn folder(mut self, path: impl Into<PathBuf>) -> Self {
         self.folder = path.into();
         self
     }
 
     /// Sets the maximum number of files that the runtime writes on its own. Default: 8. After that, further panics and
-    /// long steps write no file. Causes that occur while a file is waiting to be written share this file.
+    /// long steps write no file. Causes that occur while a file is waiting to be written share this file. The files that
+    /// the runtime writes for consoles are counted separately, and have the same maximum.
     pub fn max_files(mut self, count: u32) -> Self {
         self.max_files = count;
         self
@@ -204,6 +205,33 @@ struct Requests {
     /// The thread that writes the files. `None` before the thread runs.
     thread: Option<thread::ThreadId>,
     stop: bool,
+    /// Number of files that were written for consoles.
+    #[cfg(feature = "console")]
+    for_consoles: u32,
+    /// Whether a file for a console is being written.
+    is_reserved: bool,
+}
+
+/// Reason why no flight record can be written for a console.
+#[cfg(feature = "console")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoRecord {
+    NoRecorder,
+    MaxFiles,
+    Busy,
+    Ended,
+}
+
+#[cfg(feature = "console")]
+impl fmt::Display for NoRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoRecorder => "the runtime has no flight recorder: see `Builder::flight_recorder`",
+            Self::MaxFiles => "consoles have requested the maximum number of files: see `FlightRecorder::max_files`",
+            Self::Busy => "a flight record is being written; try again later",
+            Self::Ended => "the runtime is ending",
+        })
+    }
 }
 
 impl Flight {
@@ -248,11 +276,41 @@ impl Flight {
     fn run(&self, label: &str, write: impl Fn(&Path) -> io::Result<FlightSummary>) {
         self.requests.lock().thread = Some(thread::current().id());
         while let Some((cause, number)) = self.next() {
-            let name = format!("flight-{}-{label}-{number}-{}.pftrace", std::process::id(), cause.name());
-            let path = self.options.folder.join(name);
+            let path = self.path(label, number, cause.name());
             let result = write(&path);
             let _ = catch(|| (self.options.on_written)(&path, &result));
         }
+    }
+
+    fn path(&self, label: &str, number: u32, cause: &str) -> PathBuf {
+        self.options.folder.join(format!("flight-{}-{label}-{number}-{cause}.pftrace", std::process::id()))
+    }
+
+    /// Reserves the next file for a console.
+    #[cfg(feature = "console")]
+    fn reserve(&self, label: &str) -> Result<PathBuf, NoRecord> {
+        let mut requests = self.requests.lock();
+        if requests.stop {
+            return Err(NoRecord::Ended);
+        }
+        if requests.is_reserved {
+            return Err(NoRecord::Busy);
+        }
+        if requests.for_consoles >= self.options.max_files {
+            return Err(NoRecord::MaxFiles);
+        }
+        requests.is_reserved = true;
+        Ok(self.path(label, requests.for_consoles + 1, "console"))
+    }
+
+    /// Ends the reservation.
+    #[cfg(feature = "console")]
+    fn release(&self, is_written: bool) {
+        let mut requests = self.requests.lock();
+        requests.is_reserved = false;
+        requests.for_consoles += u32::from(is_written);
+        drop(requests);
+        self.changed.notify_all();
     }
 
     fn has_ended(&self) {
@@ -261,12 +319,14 @@ impl Flight {
     }
 
     /// Waits until all requested files are written and the thread has ended. If the thread itself makes this call, because
-    /// the function of `on_written` drops the runtime, the call does not wait. The thread then ends after its function.
+    /// the function of `on_written` drops the runtime, the call does not wait for the thread. The thread then ends after
+    /// its function.
     fn stop(&self) {
         self.requests.lock().stop = true;
         self.changed.notify_all();
         let here = thread::current().id();
-        let runs = |requests: &mut Requests| requests.has_thread && requests.thread != Some(here);
+        let runs =
+            |requests: &mut Requests| requests.is_reserved || (requests.has_thread && requests.thread != Some(here));
         while !wait_while(&self.changed, self.requests.lock(), Duration::from_secs(3600), runs) {}
     }
 }
@@ -301,6 +361,20 @@ impl Recorder {
     pub(crate) fn request_record(&self, cause: RecordCause) {
         if let Some(flight) = self.flight.get() {
             flight.request(cause);
+        }
+    }
+
+    /// Reserves the next file for a console. `label` is a part of the file name.
+    #[cfg(feature = "console")]
+    pub(crate) fn reserve_file(&self, label: &str) -> Result<PathBuf, NoRecord> {
+        self.flight.get().ok_or(NoRecord::NoRecorder)?.reserve(label)
+    }
+
+    /// Ends the reservation. A file that was not written does not count.
+    #[cfg(feature = "console")]
+    pub(crate) fn release_file(&self, is_written: bool) {
+        if let Some(flight) = self.flight.get() {
+            flight.release(is_written);
         }
     }
 
@@ -427,5 +501,31 @@ impl FlightCopy {
         pass_on(&mut timeline)?;
         let complete = Duration::from_nanos(self.now.saturating_sub(self.complete_since));
         Ok(FlightSummary { events: timeline.events, overwritten: self.overwritten, complete })
+    }
+}
+
+#[cfg(all(test, feature = "console", not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_file_for_a_console_is_written_at_a_time_and_their_number_is_bounded() {
+        let recorder = Recorder::new(1);
+        assert_eq!(recorder.reserve_file("1"), Err(NoRecord::NoRecorder));
+        recorder.keep_last_events(FlightRecorder::new().folder("records").max_files(2));
+        let path = |number| {
+            let name = format!("flight-{}-1-{number}-console.pftrace", std::process::id());
+            Ok(Path::new("records").join(name))
+        };
+        assert_eq!(recorder.reserve_file("1"), path(1));
+        assert_eq!(recorder.reserve_file("1"), Err(NoRecord::Busy));
+        recorder.release_file(false);
+        assert_eq!(recorder.reserve_file("1"), path(1));
+        recorder.release_file(true);
+        assert_eq!(recorder.reserve_file("1"), path(2));
+        recorder.release_file(true);
+        assert_eq!(recorder.reserve_file("1"), Err(NoRecord::MaxFiles));
+        recorder.stop_writer();
+        assert_eq!(recorder.reserve_file("1"), Err(NoRecord::Ended));
     }
 }

@@ -1,4 +1,4 @@
-//! The replies of the console server: reads the figures of the runtime, and performs the actions.
+//! The replies of the console server: reads the figures of the runtime.
 //!
 //! The server holds a reference to the host only while it answers a request.
 
@@ -16,10 +16,11 @@ use crate::observe::{
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Weak};
 use crate::process::pid::Pid;
+use crate::runtime::console::action::perform;
 use crate::runtime::console::client::{Answer, MAX_REQUEST, Then};
-use crate::runtime::console::registered;
-use crate::runtime::console::request::{Action, ConsoleRequest, Fault, FaultKind, MAX_ROWS, ParsedLine, REQUESTS};
-use crate::runtime::console::tree::Later;
+use crate::runtime::console::later::Later;
+use crate::runtime::console::request::{ConsoleRequest, Fault, FaultKind, MAX_ROWS, ParsedLine, REQUESTS};
+use crate::runtime::console::{registered, tree};
 use crate::runtime::enqueue::Threads;
 
 /// Version of the protocol. A change that adds a request or a field keeps the version.
@@ -38,7 +39,14 @@ pub(super) struct Inspected {
     allows_actions: bool,
 }
 
-type Reply = Result<Value, Fault>;
+pub(super) type Reply = Result<Value, Fault>;
+
+/// Response to a request without a fault.
+pub(super) enum Response {
+    Now(Value),
+    /// The reply comes later.
+    Later(Later),
+}
 
 /// The first line of a connection.
 pub(super) fn greeting(needs_token: bool) -> Vec<u8> {
@@ -71,46 +79,52 @@ impl Inspected {
         let ParsedLine { id, request } = ParsedLine::parse(line);
         let (reply, then) = match (token, request) {
             (Some(token), request) => check_token(token, request),
-            (None, Ok(ConsoleRequest::SupervisionTree)) => match self.host.upgrade() {
-                Some(host) => {
-                    let later = Later::supervision_tree(id, host);
-                    return (Answer { reply: Vec::new(), then: Then::Wait }, Some(later));
+            (None, request) => match request.and_then(|request| self.respond(request)) {
+                Ok(Response::Now(reply)) => (Ok(reply), Then::Continue),
+                Ok(Response::Later(later)) => {
+                    return (Answer { reply: Vec::new(), then: Then::Wait }, Some(later.with_id(id)));
                 }
-                None => (Err(ended()), Then::Continue),
+                Err(fault) => (Err(fault), Then::Continue),
             },
-            (None, request) => (request.and_then(|request| self.reply(request)), Then::Continue),
         };
         (Answer { reply: encode(id, reply), then }, None)
     }
 
-    fn reply(&self, request: ConsoleRequest) -> Reply {
+    fn respond(&self, request: ConsoleRequest) -> Result<Response, Fault> {
         let (Some(host), Some(threads)) = (self.host.upgrade(), self.threads.upgrade()) else {
-            return Err(ended());
+            return Err(Fault::new(FaultKind::Ended, "the runtime has ended"));
         };
         match request {
-            // A trusted client needs no token.
-            ConsoleRequest::Authenticate { .. } => Ok(json!({})),
-            ConsoleRequest::SupervisionTree => unreachable!("the reply comes later"),
-            ConsoleRequest::Hello => Ok(self.hello(&host)),
-            ConsoleRequest::Overview => overview(&host),
-            ConsoleRequest::Processes(query) => processes(&host, &query),
-            ConsoleRequest::Process(pid) => match host.process_details(pid) {
-                Some(details) => process(&host, details),
-                None => Err(no_process(pid)),
-            },
-            ConsoleRequest::WaitForGraph { limit } => Ok(wait_for_graph(&host, host.wait_for_graph(), limit)),
-            ConsoleRequest::Workers => workers(&host, &threads),
-            ConsoleRequest::Explain => Ok(explanation(&host)),
-            ConsoleRequest::LastExits { limit } => Ok(last_exits(&host, limit)),
-            ConsoleRequest::Names(prefix) => Ok(registered::names(&host, &prefix)),
-            ConsoleRequest::Groups(prefix) => Ok(registered::groups(&host, &prefix)),
-            ConsoleRequest::Timers => Ok(registered::timers(&host)),
-            ConsoleRequest::Handlers { limit } => Ok(registered::handlers(&host, limit)),
+            ConsoleRequest::SupervisionTree => Ok(Response::Later(tree::supervision_tree(host))),
             ConsoleRequest::Action(_) if !self.allows_actions => {
                 let message = "actions are off; the program turns them on with `Builder::console_actions`";
                 Err(Fault::new(FaultKind::ActionsOff, message))
             }
             ConsoleRequest::Action(action) => perform(&host, &threads, action),
+            request => self.reply(&host, &threads, request).map(Response::Now),
+        }
+    }
+
+    fn reply(&self, host: &Host, threads: &Threads, request: ConsoleRequest) -> Reply {
+        match request {
+            // A trusted client needs no token.
+            ConsoleRequest::Authenticate { .. } => Ok(json!({})),
+            ConsoleRequest::Hello => Ok(self.hello(host)),
+            ConsoleRequest::Overview => overview(host),
+            ConsoleRequest::Processes(query) => processes(host, &query),
+            ConsoleRequest::Process(pid) => match host.process_details(pid) {
+                Some(details) => process(host, details),
+                None => Err(no_process(pid)),
+            },
+            ConsoleRequest::WaitForGraph { limit } => Ok(wait_for_graph(host, host.wait_for_graph(), limit)),
+            ConsoleRequest::Workers => workers(host, threads),
+            ConsoleRequest::Explain => Ok(explanation(host)),
+            ConsoleRequest::LastExits { limit } => Ok(last_exits(host, limit)),
+            ConsoleRequest::Names(prefix) => Ok(registered::names(host, &prefix)),
+            ConsoleRequest::Groups(prefix) => Ok(registered::groups(host, &prefix)),
+            ConsoleRequest::Timers => Ok(registered::timers(host)),
+            ConsoleRequest::Handlers { limit } => Ok(registered::handlers(host, limit)),
+            ConsoleRequest::SupervisionTree | ConsoleRequest::Action(_) => unreachable!("`respond` answers them"),
         }
     }
 
@@ -146,10 +160,6 @@ fn check_token(token: &str, request: Result<ConsoleRequest, Fault>) -> (Reply, T
             (Err(Fault::new(FaultKind::TokenRequired, message)), Then::Close)
         }
     }
-}
-
-fn ended() -> Fault {
-    Fault::new(FaultKind::Ended, "the runtime has ended")
 }
 
 fn overview(host: &Host) -> Reply {
@@ -295,20 +305,7 @@ fn last_exits(host: &Host, limit: usize) -> Value {
     json!({ "now_ns": host.now().ns(), "exits": list(exits.iter().rev().take(limit).map(row)) })
 }
 
-fn perform(host: &Host, threads: &Arc<Threads>, action: Action) -> Reply {
-    let done = match action {
-        Action::Cancel { pid, reason, grace } => host.cancel(pid, reason, grace),
-        Action::Kill { pid } => host.kill(pid),
-        Action::SetPriority { pid, priority } => host.set_priority(pid, priority),
-        Action::SetWorkers { count } => {
-            threads.set_workers(count);
-            Ok(())
-        }
-    };
-    done.map(|()| json!({})).map_err(|error| no_process(error.0))
-}
-
-fn no_process(pid: Pid) -> Fault {
+pub(super) fn no_process(pid: Pid) -> Fault {
     Fault::new(FaultKind::NoProcess, format!("process {pid} has exited or never existed"))
 }
 

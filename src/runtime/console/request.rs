@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use crate::behaviour::supervisor::ChildId;
 use crate::observe::{ProcessColumn, ProcessQuery, ProcessState};
 use crate::process::pid::Pid;
 use crate::process::state::priority::Priority;
@@ -40,6 +41,13 @@ pub(super) enum FaultKind {
     NoProcess,
     NoAnswer,
     ActionsOff,
+    NoSupervisor,
+    NoChild,
+    StartFailed,
+    NoFlightRecorder,
+    FileLimit,
+    Busy,
+    WriteFailed,
     ReplyTooLong,
     TooManyClients,
     Ended,
@@ -57,6 +65,13 @@ impl fmt::Display for FaultKind {
             Self::NoProcess => "no_process",
             Self::NoAnswer => "no_answer",
             Self::ActionsOff => "actions_off",
+            Self::NoSupervisor => "no_supervisor",
+            Self::NoChild => "no_child",
+            Self::StartFailed => "start_failed",
+            Self::NoFlightRecorder => "no_flight_recorder",
+            Self::FileLimit => "file_limit",
+            Self::Busy => "busy",
+            Self::WriteFailed => "write_failed",
             Self::ReplyTooLong => "reply_too_long",
             Self::TooManyClients => "too_many_clients",
             Self::Ended => "ended",
@@ -107,6 +122,18 @@ pub(super) enum Action {
     Kill { pid: Pid },
     SetPriority { pid: Pid, priority: Priority },
     SetWorkers { count: usize },
+    RestartChild(Restarted),
+    WriteFlightRecord,
+}
+
+/// The child that a console restarts.
+pub(super) enum Restarted {
+    /// The process with this pid. Its parent is the supervisor.
+    Process(Pid),
+    Child {
+        supervisor: Pid,
+        child: ChildId,
+    },
 }
 
 /// Names of all requests, for consoles that support several versions.
@@ -129,6 +156,8 @@ pub(super) const REQUESTS: &[&str] = &[
     "kill",
     "set_priority",
     "set_workers",
+    "restart_child",
+    "write_flight_record",
 ];
 
 impl ParsedLine {
@@ -176,6 +205,8 @@ impl ConsoleRequest {
                 let count = arguments.number("count")?.ok_or_else(|| missing("count"))?;
                 Self::Action(Action::SetWorkers { count: usize::try_from(count).unwrap_or(usize::MAX) })
             }
+            "restart_child" => Self::Action(Action::RestartChild(Restarted::parse(arguments)?)),
+            "write_flight_record" => Self::Action(Action::WriteFlightRecord),
             _ => return Err(Fault::new(FaultKind::UnknownRequest, format!("unknown request {name:?}"))),
         })
     }
@@ -196,6 +227,23 @@ impl Action {
         }
         let grace = Duration::from_millis(arguments.number("grace_ms")?.unwrap_or(DEFAULT_GRACE_MS));
         Ok(Self::Cancel { pid: arguments.pid()?, reason: reason.to_owned(), grace })
+    }
+}
+
+impl Restarted {
+    fn parse(arguments: &Arguments) -> Result<Self, Fault> {
+        let pid = arguments.optional_pid("pid")?;
+        let child = match (arguments.text("name")?, pid) {
+            (Some(_), Some(_)) => return Err(invalid("name", "the request also contains a pid".into())),
+            (Some(name), None) => ChildId::Name(name.to_owned().into()),
+            (None, Some(pid)) => ChildId::Pid(pid),
+            (None, None) => return Err(missing("pid")),
+        };
+        match (arguments.optional_pid("supervisor")?, child) {
+            (Some(supervisor), child) => Ok(Self::Child { supervisor, child }),
+            (None, ChildId::Pid(pid)) => Ok(Self::Process(pid)),
+            (None, ChildId::Name(_)) => Err(missing("supervisor")),
+        }
     }
 }
 
@@ -281,7 +329,12 @@ impl Arguments {
     }
 
     fn pid(&self) -> Result<Pid, Fault> {
-        self.required_text("pid")?.parse::<Pid>().map_err(|error| invalid("pid", format!("{error}")))
+        self.optional_pid("pid")?.ok_or_else(|| missing("pid"))
+    }
+
+    fn optional_pid(&self, name: &str) -> Result<Option<Pid>, Fault> {
+        let parse = |text: &str| text.parse::<Pid>().map_err(|error| invalid(name, format!("{error}")));
+        self.text(name)?.map(parse).transpose()
     }
 
     fn limit(&self) -> Result<usize, Fault> {
@@ -345,6 +398,17 @@ mod tests {
                 "field `descending`: the value is not true or false",
             ),
             (r#"{"request": "set_workers"}"#, "invalid_argument", "field `count`: the field is missing"),
+            (r#"{"request": "restart_child"}"#, "invalid_argument", "field `pid`: the field is missing"),
+            (
+                r#"{"request": "restart_child", "name": "a"}"#,
+                "invalid_argument",
+                "field `supervisor`: the field is missing",
+            ),
+            (
+                r#"{"request": "restart_child", "name": "a", "pid": "<1.2.3>"}"#,
+                "invalid_argument",
+                "field `name`: the request also contains a pid",
+            ),
         ] {
             assert_eq!(fault(line), (kind.into(), message.into()), "{line}");
         }

@@ -12,10 +12,10 @@ use slab::Slab;
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::sync::Arc;
 use crate::runtime::console::client::{Client, TurnResult};
+use crate::runtime::console::later::Later;
 use crate::runtime::console::reply::{Inspected, greeting, refusal};
 use crate::runtime::console::request::FaultKind;
 use crate::runtime::console::socket::{Listener, Stream};
-use crate::runtime::console::tree::Later;
 
 /// Maximum number of clients of one listener.
 pub(super) const MAX_CLIENTS: usize = 8;

@@ -1,19 +1,13 @@
-//! The supervision tree. The supervisors answer with messages, so the reply comes later, and needs a worker. Meanwhile,
-//! the server answers other clients.
+//! The supervision tree. The supervisors answer with messages, so the reply comes later, and needs a worker.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::behaviour::supervisor::tree::{ChildInfo, SupervisionTree};
 use crate::host::Host;
-use crate::platform::clock::Instant;
-use crate::runtime::console::reply::{encode, refusal_of};
-use crate::runtime::console::request::{FaultKind, MAX_ROWS};
+use crate::runtime::console::later::Later;
+use crate::runtime::console::request::MAX_ROWS;
 
 /// Time in which all supervisors must answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -21,34 +15,13 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum depth of the tree in a reply.
 const DEEPEST: usize = 64;
 
-/// A reply that comes later.
-pub(super) struct Later {
-    id: Value,
-    reply: BoxFuture<'static, Value>,
-    pub(super) deadline: Instant,
+/// Asks all supervisors of the runtime.
+pub(super) fn supervision_tree(host: Host) -> Later {
+    let overdue = "the supervisors have not answered in time; no worker may be free";
+    Later::new(&host.clone(), TIMEOUT, overdue, async move { Ok(ask(host).await) })
 }
 
-impl Later {
-    /// Begins to ask all supervisors of the runtime.
-    pub(super) fn supervision_tree(id: Value, host: Host) -> Self {
-        let deadline = host.now() + TIMEOUT;
-        Self { id, reply: supervision_tree(host).boxed(), deadline }
-    }
-
-    /// Returns the line of the reply, or of an error after the deadline. Returns `None` if the reply must still be
-    /// waited for.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<Vec<u8>> {
-        if let Poll::Ready(reply) = Pin::new(&mut self.reply).poll(cx) {
-            return Some(encode(self.id.take(), Ok(reply)));
-        }
-        (now >= self.deadline).then(|| {
-            let message = "the supervisors have not answered in time; no worker may be free";
-            refusal_of(self.id.take(), FaultKind::NoAnswer, message)
-        })
-    }
-}
-
-async fn supervision_tree(host: Host) -> Value {
+async fn ask(host: Host) -> Value {
     let mut rows = Vec::new();
     for root in host.root_supervisors() {
         // A supervisor that exits meanwhile is not listed.

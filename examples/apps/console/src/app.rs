@@ -353,7 +353,7 @@ impl App {
         Effect::Draw
     }
 
-    fn say(&mut self, text: &str) -> Effect {
+    pub(crate) fn say(&mut self, text: &str) -> Effect {
         self.message = Some(text.to_owned());
         Effect::Draw
     }
@@ -402,6 +402,8 @@ impl App {
             Command::Cancel => return self.ask_about_process("cancel", &[]),
             Command::Kill => return self.ask_about_process("kill", &[]),
             Command::Priority => return self.ask_about_priority(),
+            Command::Restart => return self.ask_about_restart(),
+            Command::FlightRecord => return self.ask("write a flight record?".into(), ("write_flight_record", vec![])),
             Command::MoreWorkers => return self.ask_about_workers(self.workers.requested + 1),
             Command::FewerWorkers => return self.ask_about_workers(self.workers.requested.saturating_sub(1)),
         }
@@ -416,41 +418,6 @@ impl App {
             self.details = None;
         }
         Effect::Refresh
-    }
-
-    fn ask(&mut self, question: String, action: Request) -> Effect {
-        if !self.hello.actions {
-            return self.say("actions are off; the program turns them on with Builder::console_actions");
-        }
-        self.prompt = Some(Prompt::Confirm { question, action });
-        Effect::Draw
-    }
-
-    fn ask_about_process(&mut self, action: &'static str, fields: &[(&'static str, &str)]) -> Effect {
-        let Some(pid) = self.selected_pid().map(str::to_owned) else { return self.say("no process is selected") };
-        let values: String = fields.iter().map(|(name, value)| format!(" {name} {value}")).collect();
-        let question = format!("{action} {pid}{values}?");
-        let mut all = vec![("pid", pid.into())];
-        all.extend(fields.iter().map(|(name, value)| (*name, Value::from(*value))));
-        self.ask(question, (action, all))
-    }
-
-    /// Asks for the priority after the present one.
-    fn ask_about_priority(&mut self) -> Effect {
-        let present = match self.view {
-            View::Process => self.details.as_ref().map(|details| &details.info),
-            _ => self.processes.rows.get(self.selected),
-        };
-        let next = match present.map(|row| row.priority.as_str()) {
-            Some("Low") => "Normal",
-            Some("Normal") => "High",
-            _ => "Low",
-        };
-        self.ask_about_process("set_priority", &[("priority", next)])
-    }
-
-    fn ask_about_workers(&mut self, count: u64) -> Effect {
-        self.ask(format!("set the number of workers to {count}?"), ("set_workers", vec![("count", count.into())]))
     }
 }
 

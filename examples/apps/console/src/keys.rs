@@ -36,6 +36,10 @@ pub enum Command {
     Kill,
     /// Changes the priority of the process.
     Priority,
+    /// Restarts the child of a supervisor.
+    Restart,
+    /// Writes a flight record.
+    FlightRecord,
     /// Adds a worker.
     MoreWorkers,
     /// Removes a worker.
@@ -47,6 +51,8 @@ pub enum Command {
 const LISTS: &[View] = &[View::Processes, View::Waits, View::Exits, View::Tree, View::Registry];
 const OPENED: &[View] = &[View::Processes, View::Waits, View::Tree, View::Registry];
 const PROCESSES: &[View] = &[View::Processes, View::Process];
+const CHILDREN: &[View] = &[View::Process, View::Tree];
+const RUNTIME: &[View] = &[View::Overview, View::Workers];
 
 /// Key, command, views (an empty list means all views), and the help text. A key without a text is not shown.
 const KEYS: &[(KeyCode, Command, &[View], &str)] = &[
@@ -73,8 +79,10 @@ const KEYS: &[(KeyCode, Command, &[View], &str)] = &[
     (KeyCode::Char('c'), Command::Cancel, PROCESSES, "c cancel"),
     (KeyCode::Char('k'), Command::Kill, PROCESSES, "k kill"),
     (KeyCode::Char('P'), Command::Priority, PROCESSES, "P prio"),
+    (KeyCode::Char('R'), Command::Restart, CHILDREN, "R restart"),
     (KeyCode::Char('+'), Command::MoreWorkers, &[View::Workers], "+ add worker"),
     (KeyCode::Char('-'), Command::FewerWorkers, &[View::Workers], "- remove worker"),
+    (KeyCode::Char('F'), Command::FlightRecord, RUNTIME, "F flight record"),
     (KeyCode::Esc, Command::Back, &[], ""),
 ];
 

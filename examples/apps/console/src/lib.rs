@@ -6,6 +6,7 @@
 //! | `client.rs` | the connection: one request, one reply |
 //! | `model.rs` | the replies as data, rates and percentiles between two snapshots |
 //! | `app.rs` | the state of the console: the view, the selection, the requests, and the actions |
+//! | `actions.rs` | the question before an action, and its result |
 //! | `keys.rs` | the keys of each view |
 //! | `registry.rs` | the state of the view of names, groups, timers and handlers |
 //! | `filter.rs` | the text that selects processes |
@@ -15,6 +16,7 @@
 //! | `recording.rs` | reads a recording: an execution trace, or a flight record |
 //! | `player.rs` | steps through a recording |
 
+mod actions;
 pub mod app;
 pub mod client;
 pub mod filter;

@@ -301,6 +301,21 @@ pub struct Tree {
     pub row_count: u64,
 }
 
+impl Tree {
+    /// Returns a text about a child, and the fields that identify it: its supervisor, and its name or its pid. Returns
+    /// `None` if the row has no supervisor, or if the child has neither a name nor a pid.
+    pub fn child(&self, row: usize) -> Option<(String, [(&'static str, String); 2])> {
+        let child = self.rows.get(row)?;
+        // The rows of the children follow the row of their supervisor.
+        let supervisor = self.rows[..row].iter().rev().find(|above| above.depth + 1 == child.depth)?;
+        let key = match (&child.name, &child.pid) {
+            (Some(name), _) => ("name", name.clone()),
+            (None, pid) => ("pid", pid.clone()?),
+        };
+        Some((key.1.clone(), [("supervisor", supervisor.pid.clone()?), key]))
+    }
+}
+
 /// A registered name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]

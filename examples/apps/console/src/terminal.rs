@@ -85,7 +85,7 @@ fn drive(
                 let name = action.0;
                 let result = connection.request(action);
                 refresh(connection, app);
-                app.message = Some(result.map_or_else(|error| error.to_string(), |_| format!("{name}: done")));
+                app.handle_action(name, result);
             }
         }
     }

@@ -210,6 +210,20 @@ fn actions_are_confirmed_and_change_the_program() {
     screen.wait_for("2 workers requested");
     screen.press("+y");
     screen.wait_for("3 workers requested");
+    screen.press("F");
+    screen.wait_for("write a flight record? (y/n)");
+    screen.press("y");
+    screen.wait_for("write_flight_record: ");
+    let is_record = |file: &Path| file.extension().is_some_and(|extension| extension == "pftrace");
+    assert!(std::fs::read_dir(&demo.folder).unwrap().any(|file| is_record(&file.unwrap().path())));
+    screen.press("8");
+    screen.wait_for("  clerk-1 ");
+    screen.press("\u{1b}[BR");
+    screen.wait_for("restart_child clerk-1? (y/n)");
+    screen.press("y");
+    screen.wait_for("restart_child: <");
+    screen.press("5");
+    screen.wait_for("3 workers requested");
     // The keys Ctrl-C end the console in each state.
     screen.press("-");
     screen.wait_for("set the number of workers to 2? (y/n)");

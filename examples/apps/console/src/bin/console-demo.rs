@@ -5,8 +5,10 @@
 //!
 //! The program ends when its standard input ends.
 
+use std::path::Path;
 use std::time::Duration;
 
+use procession::observe::FlightRecorder;
 use procession::{BoxError, Context, Exit, Reply, Runtime, Supervisor};
 
 /// Sends itself a message every 10 ms.
@@ -32,7 +34,11 @@ async fn partner(ctx: Context<Reply<()>>, other: &'static str) -> Result<(), Exi
 
 fn main() -> Result<(), BoxError> {
     let path = std::env::args_os().nth(1).ok_or("the argument is the path of the socket")?;
-    let rt = Runtime::builder().workers(2).console(path).console_actions(true).build()?;
+    // The consoles write flight records to the folder of the socket.
+    let folder = Path::new(&path).parent().ok_or("the argument is no path of a file")?.to_owned();
+    let recorder = FlightRecorder::new().buffer_size(1 << 19).folder(folder);
+    let builder = Runtime::builder().workers(2).console(path).console_actions(true).flight_recorder(recorder);
+    let rt = builder.build()?;
     let clerks = Supervisor::one_for_one().child("clerk-1", clerk).child("clerk-2", clerk);
     rt.process().name("clerks").spawn_process(clerks)?;
     let archive = rt.process().name("archive").spawn(async |_: Context<u8>| std::future::pending::<()>().await)?;

@@ -1,0 +1,49 @@
+//! A reply that comes later. For example, supervisors answer with messages. Meanwhile, the server answers other clients.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use crate::host::Host;
+use crate::platform::clock::Instant;
+use crate::runtime::console::reply::{Reply, encode, refusal_of};
+use crate::runtime::console::request::FaultKind;
+
+/// A reply that comes later.
+pub(super) struct Later {
+    id: Value,
+    reply: BoxFuture<'static, Reply>,
+    pub(super) deadline: Instant,
+    /// Message of the error after the deadline.
+    overdue: &'static str,
+}
+
+impl Later {
+    /// `within` is the time until the deadline, after which the client gets an error with the message `overdue`.
+    pub(super) fn new(
+        host: &Host,
+        within: Duration,
+        overdue: &'static str,
+        reply: impl Future<Output = Reply> + Send + 'static,
+    ) -> Self {
+        Self { id: Value::Null, reply: reply.boxed(), deadline: host.now() + within, overdue }
+    }
+
+    /// Sets the id of the request, which the reply repeats.
+    pub(super) fn with_id(self, id: Value) -> Self {
+        Self { id, ..self }
+    }
+
+    /// Returns the line of the reply, or of an error after the deadline. Returns `None` if the reply must still be
+    /// waited for.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<Vec<u8>> {
+        if let Poll::Ready(reply) = Pin::new(&mut self.reply).poll(cx) {
+            return Some(encode(self.id.take(), reply));
+        }
+        (now >= self.deadline).then(|| refusal_of(self.id.take(), FaultKind::NoAnswer, self.overdue))
+    }
+}

@@ -33,15 +33,17 @@
 //! - A client of the Unix socket has the same user id as the program, or is root. The file has the permissions 0600
 //!   before the first client can connect. Use a folder in which no other user can create files.
 //! - A client of the TCP socket must send the token first. The connection is not encrypted.
-//! - A client sees names, types, source lines, exits and figures of all processes. It sees no messages and no state.
+//! - A client sees names, types, source lines, exits and figures of all processes. It also sees which process sends
+//!   messages to which process. It sees no contents of messages, and no state.
 //! - A client can change the program only with
 //!   [`Builder::console_actions`](crate::Builder::console_actions).
 //!
 //! # Cost and limits
 //!
-//! The server is one thread, which sleeps until a request arrives. It needs no worker, and answers while all workers
-//! are blocked. It takes the same locks as [`Host::processes`](crate::Host::processes), one process at a time. A client
-//! that does not read its reply delays neither a worker nor another client.
+//! The server is one thread, which sleeps until a request arrives, or for 50 ms while a client has a live trace. It
+//! needs no worker, and answers while all workers are blocked. It takes the same locks as
+//! [`Host::processes`](crate::Host::processes), one process at a time. A client that does not read its reply delays
+//! neither a worker nor another client.
 //!
 //! | limit | value | when a client exceeds the limit |
 //! |---|---|---|
@@ -53,8 +55,9 @@
 //! | time in which the client reads a part of its reply | 10 s | the connection closes |
 //! | time until the token of a TCP client | 10 s | the connection closes |
 //!
-//! Each client takes at most the memory of one request and one reply. While the server answers `wait_for_graph` or
-//! `process`, it also needs memory for all edges of the graph, or for all links of the process.
+//! Each client takes at most the memory of one request, one reply and one [live trace](#live-trace). While the server
+//! answers `wait_for_graph` or `process`, it also needs memory for all edges of the graph, or for all links of the
+//! process.
 //!
 //! # Protocol
 //!
@@ -94,6 +97,9 @@
 //! | `groups` | `prefix`, `limit` | `rows`: the rows of [`Host::groups`](crate::Host::groups) for the first host of the runtime; `group_count`: the number of all groups whose names begin with the prefix |
 //! | `timers` | | `wheels`: the timer wheels with timers: the worker (`null`: all other threads), the number of timers, and `nearest_ns`; `wheel_count`: the number of all wheels; `timer_count`: the number of all timers |
 //! | `handlers` | `limit` | `rows`: the handlers of the first host; `kind` is `type`, `name` or `stream_name`; `outstanding`: the number of commands of this type without an answer; `others`: the outstanding commands of all other types; `handler_count` and `other_count`: the number of all rows |
+//! | `trace` | `pid`, `max_events` (default 1,000, at most 100,000), `max_rate` (events per second; default 1,000, at most 10,000), `max_ms` (default 60,000, at most 600,000) | starts the live trace of the process; `label`: its name and its type; the limits |
+//! | `trace_events` | `limit` | `events`: the oldest events that the client has not read; `unread`: the number of further events; `event_count` and `lost`: the numbers of all events and of the lost events; `ended`: `null`, `max_events`, `max_ms` or `exit` |
+//! | `stop_trace` | | `event_count` and `lost` |
 //! | `cancel` | `pid`, `reason`, `grace_ms` (default 5,000) | nothing |
 //! | `kill` | `pid` | nothing |
 //! | `set_priority` | `pid`, `priority` (`Low`, `Normal`, `High`) | nothing |
@@ -122,6 +128,48 @@
 //! - If two replies to `workers` contain the same `process` and the same `polls` for a worker, the worker was in one
 //!   step from the first reply to the second.
 //!
+//! # Live trace
+//!
+//! A live trace is an [execution trace](crate::Host::start_trace_with) of one process, which a client reads while the
+//! process runs. Each client has at most one trace. The next `trace` of a client replaces its former trace. The field
+//! `traces` of `hello` is the number of all traces that run in the runtime.
+//!
+//! ```json
+//! {"id": 7, "request": "trace", "pid": "<1-8f3a.4.1>", "max_events": 10000}
+//! {"id": 8, "request": "trace_events", "limit": 100}
+//! {"id": 8, "ok": {"events": [{"at_ns": 81, "worker": 0, "event": "sent", "from": "<1-8f3a.9.2>", "to": "<1-8f3a.4.1>"}], "unread": 0, "ended": null}}
+//! ```
+//!
+//! An event has the fields `at_ns`, `worker` (`null`: a thread that is no worker) and `event`:
+//!
+//! | event | meaning | further fields |
+//! |---|---|---|
+//! | `ready`, `running`, `blocked`, `idle`, `complete` | the process enters this state | |
+//! | `step` | the process begins a further step of its turn | |
+//! | `sent` | the mailbox of the process accepts a message | `from`: the sender (`null`: code outside the processes), `to`: the process |
+//! | `received` | the process receives a message | |
+//! | `reordered` | the process receives its messages again in another order, or messages were dropped | |
+//! | `yielded`, `completed` | the process yields a command, and the command is answered | `tag` of the command |
+//! | `preempted` | the process has used up its budget | |
+//! | `blocked_worker` | a long step blocks this worker, which may run another process | |
+//! | `exited` | the process has exited | |
+//! | `lost` | events are missing here | `count` |
+//!
+//! - The trace contains no contents of messages, and no messages that the process sends to other processes. Trace the
+//!   receiver to see them.
+//! - The server collects the events every 50 ms. Events appear up to 100 ms after they were recorded.
+//! - A worker that records more than 4,096 events within 50 ms skips whole turns. Above `max_rate`, the trace skips
+//!   whole turns until the next second.
+//! - The server keeps at most 4,096 events for each client (160 KiB). It discards newer events until the client reads.
+//!   While the server collects, it also needs memory for a copy of the largest buffer of the workers (512 KiB, or
+//!   [`buffer_size`](crate::observe::FlightRecorder::buffer_size) with a flight recorder), and for the events of the
+//!   process in these buffers.
+//! - The trace ends at a limit, at the exit of the process, with `stop_trace`, and with the connection. The client can
+//!   still read the events of a trace that has ended at a limit or at the exit.
+//! - Only the traced process has the cost of a recorded turn. Without a trace, the feature has no cost.
+//!
+//! # Errors
+//!
 //! | kind of error | reason |
 //! |---|---|
 //! | `malformed` | the line is no JSON object |
@@ -139,4 +187,5 @@
 //! | `busy` | a flight record for a console is being written |
 //! | `file_limit` | consoles have requested the maximum number of flight records |
 //! | `write_failed` | the flight record cannot be written; the message contains the path |
+//! | `no_trace` | the client has no trace |
 //! | `ended` | the runtime has ended |

@@ -1,6 +1,8 @@
 //! Execution traces of a runtime. A host records the events of its processes. A host also starts and ends traces.
 
 pub(crate) mod flight;
+#[cfg(feature = "console")]
+mod live;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,6 +19,7 @@ use crate::observe::ProcessState;
 use crate::observe::crash::LastState;
 use crate::observe::trace::handle::{Collector, Trace};
 use crate::observe::trace::options::{Filter, TraceOptions};
+use crate::observe::trace::reader::EntryReader;
 use crate::observe::trace::session::Session;
 use crate::observe::trace::timeline::{Alive, Gauges, Lookup};
 use crate::observe::trace::{TraceEvent, Urgency};
@@ -234,7 +237,8 @@ impl Host {
     /// # Errors
     /// Returns the error of the system if the thread of the trace cannot be started.
     pub fn start_trace_with(&self, options: TraceOptions, writer: impl Write + Send + 'static) -> io::Result<Trace> {
-        let session = self.begin_session(&options);
+        let lookup = Box::new(Processes(Arc::clone(self.shared())));
+        let session = Session::new(self.begin_reader(&options), &self.trace_title(), self.now().ns(), lookup);
         let (host, filter) = (self.clone(), session.filter());
         let collector = Collector::new(session, Box::new(writer), Box::new(move || host.end_session(&filter)));
         let clock = self.shared().clock.clone();
@@ -247,8 +251,8 @@ impl Host {
     }
 
     /// Begins to record events. After this call, the events of all selected processes are recorded: this call marks the
-    /// processes in the pid table, and each later spawn marks its process.
-    fn begin_session(&self, options: &TraceOptions) -> Session {
+    /// processes in the pid table, and each later spawn marks its process. Also returns the marked processes.
+    fn begin_reader(&self, options: &TraceOptions) -> (EntryReader, BTreeMap<u64, Alive>) {
         let table = &self.shared().pid_table;
         // A pid of another runtime selects no process. No process has the number `u64::MAX`.
         let number = |pid: Pid| if table.pid(LocalId::from(pid.word())) == pid { pid.word() } else { u64::MAX };
@@ -267,8 +271,7 @@ impl Host {
             });
             alive
         };
-        let lookup = Box::new(Processes(Arc::clone(self.shared())));
-        Session::new(&self.shared().metrics, (options, filter), &self.trace_title(), self.now().ns(), lookup, begin)
+        EntryReader::new(&self.shared().metrics, (options, filter), self.now().ns(), begin)
     }
 
     /// Returns the name of the runtime in a trace.

@@ -1,8 +1,8 @@
 //! Execution trace. This file defines the events of a trace, and the recorder to which the threads of a runtime write.
-//! A [`session`] converts the events to the format of Perfetto.
+//! A [`session`] converts the events to the format of Perfetto. A console reads them without conversion.
 //!
 //! Each worker writes its events to a ring of its own, without a lock and without I/O. All other threads share a few
-//! rings, each with a lock. A reader copies the records out of the rings: see [`session`]. If a worker produces events
+//! rings, each with a lock. A reader copies the records out of the rings: see [`reader`]. If a worker produces events
 //! faster than its limit, it discards whole turns, and counts them. Therefore a trace neither stops a worker nor needs
 //! unbounded memory. With a flight recorder, a worker has no limit, and overwrites its oldest events: see [`flight`].
 //!
@@ -13,10 +13,13 @@
 
 pub(crate) mod flight;
 pub(crate) mod handle;
+#[cfg(feature = "console")]
+pub(crate) mod live;
 pub(crate) mod names;
 pub(crate) mod options;
 pub(crate) mod packets;
 pub(crate) mod proto;
+pub(crate) mod reader;
 pub(crate) mod ring;
 pub(crate) mod session;
 pub(crate) mod timeline;
@@ -74,6 +77,25 @@ pub(crate) enum TraceEvent {
     /// The thread has discarded turns and other events, because the thread had reached its limit. `total` is the number
     /// of discarded turns and events since the first trace of the runtime.
     Lost { total: u64 },
+}
+
+impl TraceEvent {
+    /// Returns the number of the process that the event belongs to.
+    fn process(&self) -> Option<u64> {
+        match *self {
+            Self::Sent { to, .. } => Some(to),
+            Self::State { process, .. }
+            | Self::Step { process }
+            | Self::Created { process, .. }
+            | Self::Ended { process, .. }
+            | Self::Preempted { process }
+            | Self::Received { process }
+            | Self::Reordered { process }
+            | Self::Yielded { process, .. }
+            | Self::Completed { process, .. } => Some(process),
+            Self::Worker { .. } | Self::Stolen { .. } | Self::Lost { .. } => None,
+        }
+    }
 }
 
 /// An event with its time, in ns of the runtime's clock, and the thread that recorded it.
@@ -227,7 +249,7 @@ impl Recorder {
     /// Returns whether at least one session reads the events.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        // `Host::begin_session` explains why this load is SeqCst.
+        // `Host::begin_reader` explains why this load is SeqCst.
         self.sessions.load(Ordering::SeqCst) != 0
     }
 
@@ -279,7 +301,12 @@ impl Recorder {
 
     /// Returns whether a trace runs.
     fn has_traces(&self) -> bool {
-        self.sessions.load(Ordering::SeqCst) > usize::from(self.flight.get().is_some())
+        self.trace_count() != 0
+    }
+
+    /// Returns the number of traces that run.
+    pub(crate) fn trace_count(&self) -> usize {
+        self.sessions.load(Ordering::SeqCst).saturating_sub(usize::from(self.flight.get().is_some()))
     }
 
     /// Returns whether a thread that reaches the end of its ring overwrites the oldest records. The events of a trace
@@ -291,7 +318,7 @@ impl Recorder {
     /// Creates a ring.
     fn new_ring(&self) -> Ring {
         let capacity = self.flight.get().map_or(CAPACITY, Flight::records);
-        Ring::new(capacity, if self.overwrites() { u64::MAX } else { session::PERMITTED })
+        Ring::new(capacity, if self.overwrites() { u64::MAX } else { reader::PERMITTED })
     }
 
     /// Permits each thread to record `count` further events, as [`Ring::permit`] describes. The threads of a simulation
@@ -299,8 +326,8 @@ impl Recorder {
     fn permit(&self, count: u64) {
         let (count, most) = match (self.overwrites(), self.workers.is_empty()) {
             (true, _) => (u64::MAX, u64::MAX),
-            (false, true) => (session::PERMITTED, session::PERMITTED),
-            (false, false) => (count, session::PERMITTED),
+            (false, true) => (reader::PERMITTED, reader::PERMITTED),
+            (false, false) => (count, reader::PERMITTED),
         };
         self.rings().filter_map(OnceLock::get).for_each(|ring| ring.permit(count, most));
     }
@@ -311,7 +338,7 @@ impl Recorder {
             if self.flight.set(flight).is_ok() {
                 self.change_filters(|_| ());
                 self.sessions.fetch_add(1, Ordering::SeqCst);
-                self.permit(session::PERMITTED);
+                self.permit(reader::PERMITTED);
             }
         });
     }

@@ -8,20 +8,24 @@
 //! - `server.rs` waits for the sockets, and accepts clients.
 //! - `client.rs` reads the requests of one client, and writes the replies.
 //! - `request.rs` parses a request.
+//! - `encoding.rs` encodes the replies.
 //! - `reply.rs` reads the figures of the runtime.
 //! - `registered.rs` reads the names, groups, timers and handlers.
 //! - `tree.rs` asks the supervisors.
 //! - `action.rs` performs actions.
+//! - `trace.rs` contains the live trace of a client.
 //! - `later.rs` contains a reply that comes later, for example the answer of a supervisor.
 
 mod action;
 mod client;
+mod encoding;
 mod later;
 mod registered;
 mod reply;
 mod request;
 mod server;
 mod socket;
+mod trace;
 mod tree;
 
 use std::fmt;

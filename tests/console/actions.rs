@@ -36,6 +36,7 @@ fn a_child_is_restarted_by_its_pid_or_by_its_name() {
         // A restart by a console is not limited.
         let top = rt.spawn_process(Supervisor::one_for_one().intensity(0, Duration::from_secs(60)).add(child));
         let first = told.recv().unwrap();
+        rt.block_on(top.started()).unwrap();
         let supervisor = top.pid().to_string();
         let mut restart = |fields: Value| {
             let mut request = json!({ "request": "restart_child" });

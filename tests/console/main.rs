@@ -6,6 +6,7 @@
 mod actions;
 #[path = "../it/subprocess.rs"]
 mod subprocess;
+mod traces;
 
 use std::collections::BTreeSet;
 use std::fs;

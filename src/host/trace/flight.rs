@@ -103,7 +103,8 @@ impl Host {
     }
 }
 
-/// A reserved file for a flight record. Until the drop, no other file can be reserved, and the drop of the runtime waits.
+/// A reserved file for a flight record. Until the drop, no other file can be reserved, and the drop of the runtime
+/// waits.
 #[cfg(feature = "console")]
 pub(crate) struct RequestedRecord {
     host: Host,

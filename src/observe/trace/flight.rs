@@ -122,16 +122,16 @@ impl FlightRecorder {
     }
 
     /// Sets the folder of the files that the runtime writes on its own or for a console. Default: the current folder of
-    /// the program. The folder must exist. The name of a file contains the process id of the program, the node number of
-    /// the runtime, a number and the cause, for example `flight-4711-1-1-panic.pftrace`.
+    /// the program. The folder must exist. The name of a file contains the process id of the program, the node number
+    /// of the runtime, a number and the cause, for example `flight-4711-1-1-panic.pftrace`.
     pub fn folder(mut self, path: impl Into<PathBuf>) -> Self {
         self.folder = path.into();
         self
     }
 
     /// Sets the maximum number of files that the runtime writes on its own. Default: 8. After that, further panics and
-    /// long steps write no file. Causes that occur while a file is waiting to be written share this file. The files that
-    /// the runtime writes for consoles are counted separately, and have the same maximum.
+    /// long steps write no file. Causes that occur while a file is waiting to be written share this file. The files
+    /// that the runtime writes for consoles are counted separately, and have the same maximum.
     pub fn max_files(mut self, count: u32) -> Self {
         self.max_files = count;
         self
@@ -318,9 +318,9 @@ impl Flight {
         self.changed.notify_all();
     }
 
-    /// Waits until all requested files are written and the thread has ended. If the thread itself makes this call, because
-    /// the function of `on_written` drops the runtime, the call does not wait for the thread. The thread then ends after
-    /// its function.
+    /// Waits until all requested files are written and the thread has ended. If the thread itself makes this call,
+    /// because the function of `on_written` drops the runtime, the call does not wait for the thread. The thread then
+    /// ends after its function.
     fn stop(&self) {
         self.requests.lock().stop = true;
         self.changed.notify_all();

@@ -179,17 +179,17 @@ impl Selection {
                 self.is_over |= selects && self.filter.process.is_some();
                 selects
             }
-            TraceEvent::Sent { to, .. } => self.processes.contains(&to),
             TraceEvent::Worker { state, .. } => state == WorkerState::Blocked,
             TraceEvent::Lost { .. } => true,
-            TraceEvent::Stolen { .. } => false,
-            TraceEvent::State { process, .. }
-            | TraceEvent::Step { process }
-            | TraceEvent::Preempted { process }
-            | TraceEvent::Received { process }
-            | TraceEvent::Reordered { process }
-            | TraceEvent::Yielded { process, .. }
-            | TraceEvent::Completed { process, .. } => self.processes.contains(&process),
+            _ => entry.event.process().is_some_and(|process| self.processes.contains(&process)),
+        }
+    }
+
+    /// Returns false if the event belongs to a process that the filter can never select.
+    pub(super) fn may_admit(&self, event: &TraceEvent) -> bool {
+        match (self.filter.process, event.process()) {
+            (Some(only), Some(process)) => only == process,
+            _ => true,
         }
     }
 

@@ -18,8 +18,8 @@ use crate::process::error::SendErrorKind;
 use crate::process::exit::Exit;
 use crate::process::failure::CallError;
 use crate::process::pid::Pid;
-use crate::runtime::console::later::Later;
-use crate::runtime::console::reply::{Reply, Response, no_process};
+use crate::runtime::console::encoding::{Reply, no_process};
+use crate::runtime::console::later::{Later, Response};
 use crate::runtime::console::request::{Action, Fault, FaultKind, Restarted};
 use crate::runtime::enqueue::Threads;
 

@@ -1,4 +1,4 @@
-//! A reply that comes later. For example, supervisors answer with messages. Meanwhile, the server answers other clients.
+//! A reply that comes later, for example the answer of a supervisor. Meanwhile, the server answers other clients.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,8 +10,15 @@ use serde_json::Value;
 
 use crate::host::Host;
 use crate::platform::clock::Instant;
-use crate::runtime::console::reply::{Reply, encode, refusal_of};
+use crate::runtime::console::encoding::{Reply, encode, refusal_of};
 use crate::runtime::console::request::FaultKind;
+
+/// Response to a request without a fault.
+pub(super) enum Response {
+    Now(Value),
+    /// The reply comes later.
+    Later(Later),
+}
 
 /// A reply that comes later.
 pub(super) struct Later {

@@ -11,7 +11,7 @@ use crate::observe::{GroupInfo, Listing, NameInfo};
 use crate::platform::clock::Instant;
 use crate::process::command::name_of;
 use crate::process::pid::Pid;
-use crate::runtime::console::reply::list;
+use crate::runtime::console::encoding::list;
 use crate::runtime::console::request::Prefix;
 
 pub(super) fn names(host: &Host, Prefix { prefix, limit }: &Prefix) -> Value {

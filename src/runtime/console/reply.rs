@@ -2,8 +2,6 @@
 //!
 //! The server holds a reference to the host only while it answers a request.
 
-use std::io::{self, Write};
-
 use serde_json::{Value, json};
 
 use crate::host::registry::LocalId;
@@ -18,19 +16,15 @@ use crate::platform::sync::{Arc, Weak};
 use crate::process::pid::Pid;
 use crate::runtime::console::action::perform;
 use crate::runtime::console::client::{Answer, MAX_REQUEST, Then};
-use crate::runtime::console::later::Later;
+use crate::runtime::console::encoding::{MAX_REPLY, Reply, encode, line, list, no_process, refusal};
+use crate::runtime::console::later::{Later, Response};
 use crate::runtime::console::request::{ConsoleRequest, Fault, FaultKind, MAX_ROWS, ParsedLine, REQUESTS};
+use crate::runtime::console::trace::{ConsoleTrace, no_trace};
 use crate::runtime::console::{registered, tree};
 use crate::runtime::enqueue::Threads;
 
 /// Version of the protocol. A change that adds a request or a field keeps the version.
 const VERSION: u32 = 1;
-
-/// Maximum length of a reply in bytes.
-const MAX_REPLY: usize = 1 << 20;
-
-/// Maximum length of a text in a reply, in characters. A name of a process can be longer.
-const LONGEST_TEXT: usize = 1_000;
 
 /// The runtime that the server inspects.
 pub(super) struct Inspected {
@@ -39,29 +33,10 @@ pub(super) struct Inspected {
     allows_actions: bool,
 }
 
-pub(super) type Reply = Result<Value, Fault>;
-
-/// Response to a request without a fault.
-pub(super) enum Response {
-    Now(Value),
-    /// The reply comes later.
-    Later(Later),
-}
-
 /// The first line of a connection.
 pub(super) fn greeting(needs_token: bool) -> Vec<u8> {
     line(&json!({ "protocol": "procession-console", "version": VERSION, "token_required": needs_token }))
         .unwrap_or_default()
-}
-
-/// The only line of a connection that is refused.
-pub(super) fn refusal(kind: FaultKind, message: impl Into<String>) -> Vec<u8> {
-    refusal_of(Value::Null, kind, message)
-}
-
-/// The line of an error.
-pub(super) fn refusal_of(id: Value, kind: FaultKind, message: impl Into<String>) -> Vec<u8> {
-    encode(id, Err(Fault::new(kind, message)))
 }
 
 impl Inspected {
@@ -69,9 +44,14 @@ impl Inspected {
         Self { host: host.downgrade(), threads: Arc::downgrade(threads), allows_actions }
     }
 
-    /// Answers a line. `token` is the token that the client must send, or `None` if the client is trusted. If the reply
-    /// comes later, also returns the reply.
-    pub(super) fn answer(&self, line: &[u8], token: Option<&str>) -> (Answer, Option<Later>) {
+    /// Answers a line. `token` is the token that the client must send, or `None` if the client is trusted. `trace` is
+    /// the trace of the client. If the reply comes later, also returns the reply.
+    pub(super) fn answer(
+        &self,
+        line: &[u8],
+        token: Option<&str>,
+        trace: &mut Option<ConsoleTrace>,
+    ) -> (Answer, Option<Later>) {
         if line.len() > MAX_REQUEST {
             let message = format!("the request is longer than {MAX_REQUEST} bytes");
             return (Answer { reply: refusal(FaultKind::RequestTooLong, message), then: Then::Close }, None);
@@ -79,7 +59,7 @@ impl Inspected {
         let ParsedLine { id, request } = ParsedLine::parse(line);
         let (reply, then) = match (token, request) {
             (Some(token), request) => check_token(token, request),
-            (None, request) => match request.and_then(|request| self.respond(request)) {
+            (None, request) => match request.and_then(|request| self.respond(request, trace)) {
                 Ok(Response::Now(reply)) => (Ok(reply), Then::Continue),
                 Ok(Response::Later(later)) => {
                     return (Answer { reply: Vec::new(), then: Then::Wait }, Some(later.with_id(id)));
@@ -90,7 +70,7 @@ impl Inspected {
         (Answer { reply: encode(id, reply), then }, None)
     }
 
-    fn respond(&self, request: ConsoleRequest) -> Result<Response, Fault> {
+    fn respond(&self, request: ConsoleRequest, trace: &mut Option<ConsoleTrace>) -> Result<Response, Fault> {
         let (Some(host), Some(threads)) = (self.host.upgrade(), self.threads.upgrade()) else {
             return Err(Fault::new(FaultKind::Ended, "the runtime has ended"));
         };
@@ -101,6 +81,12 @@ impl Inspected {
                 Err(Fault::new(FaultKind::ActionsOff, message))
             }
             ConsoleRequest::Action(action) => perform(&host, &threads, action),
+            ConsoleRequest::Trace(target) => ConsoleTrace::start(&host, target, trace).map(Response::Now),
+            ConsoleRequest::TraceEvents { limit } => match trace {
+                Some(trace) => Ok(Response::Now(trace.events(&host, limit))),
+                None => Err(no_trace()),
+            },
+            ConsoleRequest::StopTrace => ConsoleTrace::stop(trace).map(Response::Now),
             request => self.reply(&host, &threads, request).map(Response::Now),
         }
     }
@@ -124,7 +110,11 @@ impl Inspected {
             ConsoleRequest::Groups(prefix) => Ok(registered::groups(host, &prefix)),
             ConsoleRequest::Timers => Ok(registered::timers(host)),
             ConsoleRequest::Handlers { limit } => Ok(registered::handlers(host, limit)),
-            ConsoleRequest::SupervisionTree | ConsoleRequest::Action(_) => unreachable!("`respond` answers them"),
+            ConsoleRequest::SupervisionTree
+            | ConsoleRequest::Trace(_)
+            | ConsoleRequest::TraceEvents { .. }
+            | ConsoleRequest::StopTrace
+            | ConsoleRequest::Action(_) => unreachable!("`respond` answers them"),
         }
     }
 
@@ -138,6 +128,7 @@ impl Inspected {
             "node": host.node(),
             "now_ns": host.now().ns(),
             "actions": self.allows_actions,
+            "traces": host.trace_count(),
             "requests": REQUESTS,
             "max_request_bytes": MAX_REQUEST,
             "max_reply_bytes": MAX_REPLY,
@@ -305,15 +296,6 @@ fn last_exits(host: &Host, limit: usize) -> Value {
     json!({ "now_ns": host.now().ns(), "exits": list(exits.iter().rev().take(limit).map(row)) })
 }
 
-pub(super) fn no_process(pid: Pid) -> Fault {
-    Fault::new(FaultKind::NoProcess, format!("process {pid} has exited or never existed"))
-}
-
-/// Collects at most [`MAX_ROWS`] values.
-pub(super) fn list<T: Into<Value>>(values: impl IntoIterator<Item = T>) -> Value {
-    values.into_iter().take(MAX_ROWS).map(Into::into).collect::<Vec<Value>>().into()
-}
-
 fn value(of: &impl serde::Serialize) -> Reply {
     serde_json::to_value(of).map_err(|error| Fault::new(FaultKind::ReplyTooLong, error.to_string()))
 }
@@ -323,85 +305,9 @@ fn is_equal(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
 
-/// Returns the line of a reply.
-pub(super) fn encode(id: Value, reply: Reply) -> Vec<u8> {
-    let fault =
-        |Fault { kind, message }| json!({ "id": id, "error": { "kind": kind.to_string(), "message": message } });
-    let body = match reply {
-        Ok(mut reply) => {
-            shorten(&mut reply);
-            json!({ "id": id, "ok": reply })
-        }
-        Err(found) => fault(found),
-    };
-    line(&body).unwrap_or_else(|| {
-        let message = format!("the reply is longer than {MAX_REPLY} bytes; ask for fewer rows");
-        line(&fault(Fault::new(FaultKind::ReplyTooLong, message))).unwrap_or_default()
-    })
-}
-
-/// Returns the value as one line. Returns `None` if the line is too long.
-fn line(value: &Value) -> Option<Vec<u8>> {
-    let mut bounded = Bounded(Vec::new());
-    serde_json::to_writer(&mut bounded, value).ok()?;
-    bounded.0.push(b'\n');
-    Some(bounded.0)
-}
-
-/// Writer that refuses more than [`MAX_REPLY`] bytes.
-struct Bounded(Vec<u8>);
-
-impl Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > MAX_REPLY {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Shortens long texts, for example the name of a process.
-fn shorten(value: &mut Value) {
-    match value {
-        Value::String(text) => {
-            if let Some((end, _)) = text.char_indices().nth(LONGEST_TEXT) {
-                text.truncate(end);
-                text.push('…');
-            }
-        }
-        Value::Array(values) => values.iter_mut().for_each(shorten),
-        Value::Object(fields) => fields.values_mut().for_each(shorten),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_reply_that_is_too_long_becomes_an_error() {
-        let rows = |count| encode(7.into(), Ok(list(vec!["x".repeat(LONGEST_TEXT); count])));
-        assert!(rows(1_000).starts_with(br#"{"id":7,"ok":["xx"#));
-        let long =
-            encode(7.into(), Ok(json!([list(vec!["x".repeat(900); 1_000]), list(vec!["x".repeat(900); 1_000])])));
-        let text = String::from_utf8(long).unwrap();
-        assert!(text.contains(r#""kind":"reply_too_long""#) && text.contains(r#""id":7"#), "{text}");
-    }
-
-    #[test]
-    fn a_reply_is_one_line_and_long_texts_are_shortened() {
-        let line = encode(Value::Null, Ok(json!({ "name": format!("a\nb{}", "é".repeat(2_000)) })));
-        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
-        let text = String::from_utf8(line).unwrap();
-        assert_eq!(text.matches('é').count(), LONGEST_TEXT - 3);
-        assert!(text.contains("é…"));
-    }
 
     #[test]
     fn only_equal_tokens_are_equal() {

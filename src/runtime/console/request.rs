@@ -23,6 +23,10 @@ const DEFAULT_GRACE_MS: u64 = 5_000;
 /// Longest reason of a cancellation, in bytes.
 const LONGEST_REASON: usize = 1_000;
 
+/// Limits of a trace: the field, the default, and the maximum.
+const TRACE_LIMITS: [(&str, u64, u64); 3] =
+    [("max_events", 1_000, 100_000), ("max_rate", 1_000, 10_000), ("max_ms", 60_000, 600_000)];
+
 /// Error of a request. The reply contains the kind and the message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault {
@@ -48,6 +52,7 @@ pub(super) enum FaultKind {
     FileLimit,
     Busy,
     WriteFailed,
+    NoTrace,
     ReplyTooLong,
     TooManyClients,
     Ended,
@@ -72,6 +77,7 @@ impl fmt::Display for FaultKind {
             Self::FileLimit => "file_limit",
             Self::Busy => "busy",
             Self::WriteFailed => "write_failed",
+            Self::NoTrace => "no_trace",
             Self::ReplyTooLong => "reply_too_long",
             Self::TooManyClients => "too_many_clients",
             Self::Ended => "ended",
@@ -107,6 +113,9 @@ pub(super) enum ConsoleRequest {
     Groups(Prefix),
     Timers,
     Handlers { limit: usize },
+    Trace(TraceTarget),
+    TraceEvents { limit: usize },
+    StopTrace,
     Action(Action),
 }
 
@@ -114,6 +123,16 @@ pub(super) enum ConsoleRequest {
 pub(super) struct Prefix {
     pub(super) prefix: String,
     pub(super) limit: usize,
+}
+
+/// The process of a trace, and the limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TraceTarget {
+    pub(super) pid: Pid,
+    pub(super) max_events: u64,
+    /// Maximum number of events per second.
+    pub(super) max_rate: u64,
+    pub(super) max_time: Duration,
 }
 
 /// ConsoleRequest that changes the program.
@@ -152,6 +171,9 @@ pub(super) const REQUESTS: &[&str] = &[
     "groups",
     "timers",
     "handlers",
+    "trace",
+    "trace_events",
+    "stop_trace",
     "cancel",
     "kill",
     "set_priority",
@@ -195,6 +217,9 @@ impl ConsoleRequest {
             "groups" => Self::Groups(Prefix::parse(arguments)?),
             "timers" => Self::Timers,
             "handlers" => Self::Handlers { limit: arguments.limit()? },
+            "trace" => Self::Trace(TraceTarget::parse(arguments)?),
+            "trace_events" => Self::TraceEvents { limit: arguments.limit()? },
+            "stop_trace" => Self::StopTrace,
             "cancel" => Self::Action(Action::cancel(arguments)?),
             "kill" => Self::Action(Action::Kill { pid: arguments.pid()? }),
             "set_priority" => Self::Action(Action::SetPriority {
@@ -227,6 +252,14 @@ impl Action {
         }
         let grace = Duration::from_millis(arguments.number("grace_ms")?.unwrap_or(DEFAULT_GRACE_MS));
         Ok(Self::Cancel { pid: arguments.pid()?, reason: reason.to_owned(), grace })
+    }
+}
+
+impl TraceTarget {
+    fn parse(arguments: &Arguments) -> Result<Self, Fault> {
+        let [max_events, max_rate, max_ms] = TRACE_LIMITS.map(|limit| arguments.trace_limit(limit));
+        let max_time = Duration::from_millis(max_ms?);
+        Ok(Self { pid: arguments.pid()?, max_events: max_events?, max_rate: max_rate?, max_time })
     }
 }
 
@@ -345,6 +378,13 @@ impl Arguments {
         }
     }
 
+    fn trace_limit(&self, (name, default, most): (&str, u64, u64)) -> Result<u64, Fault> {
+        match self.number(name)?.unwrap_or(default) {
+            limit if (1..=most).contains(&limit) => Ok(limit),
+            limit => Err(invalid(name, format!("{limit} is not between 1 and {most}"))),
+        }
+    }
+
     fn read<'a, T>(
         &'a self,
         name: &str,
@@ -398,6 +438,11 @@ mod tests {
                 "field `descending`: the value is not true or false",
             ),
             (r#"{"request": "set_workers"}"#, "invalid_argument", "field `count`: the field is missing"),
+            (
+                r#"{"request": "trace", "pid": "<1.2.3>", "max_rate": 0}"#,
+                "invalid_argument",
+                "field `max_rate`: 0 is not between 1 and 10000",
+            ),
             (r#"{"request": "restart_child"}"#, "invalid_argument", "field `pid`: the field is missing"),
             (
                 r#"{"request": "restart_child", "name": "a"}"#,
@@ -431,6 +476,16 @@ mod tests {
             let request = ParsedLine::parse(format!(r#"{{"request": "{name}"}}"#).as_bytes()).request;
             assert!(!matches!(request, Err(Fault { kind: FaultKind::UnknownRequest, .. })), "{name}");
         }
+    }
+
+    #[test]
+    fn a_trace_has_default_limits() {
+        let line = ParsedLine::parse(br#"{"request": "trace", "pid": "<1.2.3>", "max_events": 100000}"#);
+        let Ok(ConsoleRequest::Trace(TraceTarget { pid, max_events, max_rate, max_time })) = line.request else {
+            panic!("a trace")
+        };
+        let limits = (max_events, max_rate, max_time.as_secs());
+        assert_eq!((pid.to_string(), limits), ("<1.2.3>".into(), (100_000, 1_000, 60)));
     }
 
     #[test]

@@ -37,8 +37,8 @@ impl App {
         self.ask_about_process("set_priority", &[("priority", next)])
     }
 
-    /// Asks about the restart of the selected child. A child that does not run has no pid, so its supervisor and its name
-    /// identify it.
+    /// Asks about the restart of the selected child. A child that does not run has no pid, so its supervisor and its
+    /// name identify it.
     pub(crate) fn ask_about_restart(&mut self) -> Effect {
         if self.view != View::Tree {
             return self.ask_about_process("restart_child", &[]);

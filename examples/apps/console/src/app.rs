@@ -14,6 +14,7 @@ use crate::model::{
     Details, Explanation, Graph, Hello, Interval, LastExits, Metrics, Overview, Processes, Tree, Workers,
 };
 use crate::registry::Registry;
+use crate::trace::{self, Trace};
 
 /// Number of rows that the console asks for. A screen shows fewer rows.
 pub(crate) const ROWS: u64 = 200;
@@ -46,10 +47,12 @@ pub enum View {
     Tree,
     /// The tables of names, groups, timers and handlers.
     Registry,
+    /// The live trace of one process. It has no tab of its own.
+    Trace,
 }
 
 impl View {
-    /// All views, in the order of their numbers.
+    /// All views with a tab, in the order of their numbers.
     pub const ALL: [Self; 9] = [
         Self::Overview,
         Self::Processes,
@@ -74,7 +77,13 @@ impl View {
             Self::Exits => "Exits",
             Self::Tree => "Tree",
             Self::Registry => "Registry",
+            Self::Trace => "Trace",
         }
+    }
+
+    /// The view whose tab is selected.
+    pub fn tab(self) -> Self {
+        if self == Self::Trace { Self::Process } else { self }
     }
 }
 
@@ -159,6 +168,7 @@ pub struct App {
     pub exits: LastExits,
     pub tree: Tree,
     pub registry: Registry,
+    pub trace: Trace,
     /// For each worker: the task and its polls, and the time at which the console saw it first.
     pub since: Vec<(u64, Option<String>, u64, u64)>,
 }
@@ -182,6 +192,10 @@ impl App {
             View::Exits => all.push(("last_exits", vec![("limit", ROWS.into())])),
             View::Tree => all.push(("supervision_tree", Vec::new())),
             View::Registry => all.push(self.registry.request()),
+            View::Trace => all.extend(self.trace.requests()),
+        }
+        if self.view != View::Trace {
+            all.extend(self.trace.stop());
         }
         all
     }
@@ -204,6 +218,7 @@ impl App {
                 }
             }
             Err(Error::Refused { kind, .. }) if request == "process" && kind == "no_process" => self.details = None,
+            Err(Error::Refused { message, .. }) if trace::is_trace(request) => self.trace.refuse(request, message),
             Err(error) => self.error = Some(error.to_string()),
         }
     }
@@ -253,6 +268,7 @@ impl App {
                 self.workers = parse(value)?;
                 self.note_tasks();
             }
+            _ if trace::is_trace(request) => self.trace.store(request, value)?,
             _ => {
                 self.registry.store(request, value)?;
                 self.clamp();
@@ -303,7 +319,7 @@ impl App {
         match self.view {
             View::Processes => self.processes.rows.get(self.selected).map(|row| row.pid.as_str()),
             View::Waits => self.graph.edges.get(self.selected).map(|edge| edge.pid.as_str()),
-            View::Process => self.pid.as_deref(),
+            View::Process | View::Trace => self.pid.as_deref(),
             View::Tree => self.tree.rows.get(self.selected)?.pid.as_deref(),
             View::Registry => self.registry.pid(self.selected),
             View::Overview | View::Workers | View::Explain | View::Exits => None,
@@ -363,7 +379,7 @@ impl App {
             Command::Quit => return Effect::Quit,
             Command::Show(view) => return self.show(view),
             Command::NextView => {
-                let at = View::ALL.iter().position(|view| *view == self.view).unwrap_or_default();
+                let at = View::ALL.iter().position(|view| *view == self.view.tab()).unwrap_or_default();
                 return self.show(View::ALL[(at + 1) % View::ALL.len()]);
             }
             Command::Up => self.selected = self.selected.saturating_sub(1),
@@ -377,6 +393,7 @@ impl App {
                     return self.show(View::Process);
                 }
             }
+            Command::Back if self.view == View::Trace => return self.show(View::Process),
             Command::Back if self.view == View::Process => return self.show(View::Processes),
             Command::Back => {}
             Command::NextColumn => {
@@ -402,6 +419,11 @@ impl App {
             Command::Cancel => return self.ask_about_process("cancel", &[]),
             Command::Kill => return self.ask_about_process("kill", &[]),
             Command::Priority => return self.ask_about_priority(),
+            Command::Trace => {
+                let Some(pid) = &self.pid else { return self.say("no process is selected") };
+                self.trace = Trace::of(pid);
+                return self.show(View::Trace);
+            }
             Command::Restart => return self.ask_about_restart(),
             Command::FlightRecord => return self.ask("write a flight record?".into(), ("write_flight_record", vec![])),
             Command::MoreWorkers => return self.ask_about_workers(self.workers.requested + 1),

@@ -18,7 +18,7 @@ pub enum Command {
     Down,
     /// Shows the process of the selected row.
     Open,
-    /// Leaves the view of one process.
+    /// Leaves the view of one process, or its trace.
     Back,
     /// Sorts by the next column.
     NextColumn,
@@ -36,6 +36,8 @@ pub enum Command {
     Kill,
     /// Changes the priority of the process.
     Priority,
+    /// Starts the live trace of the process.
+    Trace,
     /// Restarts the child of a supervisor.
     Restart,
     /// Writes a flight record.
@@ -82,8 +84,11 @@ const KEYS: &[(KeyCode, Command, &[View], &str)] = &[
     (KeyCode::Char('R'), Command::Restart, CHILDREN, "R restart"),
     (KeyCode::Char('+'), Command::MoreWorkers, &[View::Workers], "+ add worker"),
     (KeyCode::Char('-'), Command::FewerWorkers, &[View::Workers], "- remove worker"),
+    (KeyCode::Char('t'), Command::Trace, &[View::Process], "t trace"),
+    (KeyCode::Char('t'), Command::Trace, &[View::Trace], "t trace again"),
     (KeyCode::Char('F'), Command::FlightRecord, RUNTIME, "F flight record"),
-    (KeyCode::Esc, Command::Back, &[], ""),
+    (KeyCode::Esc, Command::Back, &[View::Trace], "Esc back"),
+    (KeyCode::Esc, Command::Back, &[View::Process], ""),
 ];
 
 /// Returns whether the event is the press of a key. Some systems also report the release.

@@ -9,6 +9,7 @@
 //! | `actions.rs` | the question before an action, and its result |
 //! | `keys.rs` | the keys of each view |
 //! | `registry.rs` | the state of the view of names, groups, timers and handlers |
+//! | `trace.rs` | the state and the texts of the live trace of a process |
 //! | `filter.rs` | the text that selects processes |
 //! | `views.rs` | draws the state; the folder `views` has one file for each view |
 //! | `terminal.rs` | the loop that reads keys, asks the server, and draws |
@@ -27,4 +28,5 @@ pub mod recording;
 pub mod registry;
 pub mod report;
 pub mod terminal;
+pub mod trace;
 pub mod views;

@@ -29,6 +29,7 @@ Usage: procession-console [OPTIONS] SOCKET
   --interval SECONDS   time between two readings [1]
   --once               print one reading, or the summary of a recording, and exit
   --json               print the reading as JSON; includes --once
+  --trace PID          trace this process for the time of --interval, and print its events; includes --once
   --fail-if CONDITION  exit with status 1 if the condition holds; includes --once, may be repeated
                        conditions: deadlock, blocked-worker, panic, finding
   --help               this text
@@ -46,6 +47,7 @@ struct Options {
     interval: Duration,
     is_once: bool,
     is_json: bool,
+    trace: Option<String>,
     conditions: Vec<Condition>,
 }
 
@@ -55,6 +57,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 fn options() -> Result<Option<Options>, Failure> {
     let (mut path, mut address): (Option<OsString>, Option<String>) = (None, None);
     let (mut interval, mut is_once, mut is_json, mut conditions) = (Duration::from_secs(1), false, false, Vec::new());
+    let mut trace = None;
     let mut arguments = lexopt::Parser::from_env();
     while let Some(argument) = arguments.next()? {
         match argument {
@@ -63,6 +66,7 @@ fn options() -> Result<Option<Options>, Failure> {
             Long("interval") => interval = seconds(&arguments.value()?.string()?)?,
             Long("once") => is_once = true,
             Long("json") => is_json = true,
+            Long("trace") => trace = Some(arguments.value()?.string()?),
             Long("fail-if") => conditions.push(condition(&arguments.value()?.string()?)?),
             Long("help") => return Ok(None),
             other => return Err(other.unexpected().into()),
@@ -80,7 +84,7 @@ fn options() -> Result<Option<Options>, Failure> {
         }
         _ => return Err("name either a socket, a recording or --tcp; --help lists the options".into()),
     };
-    Ok(Some(Options { source, interval, is_once, is_json, conditions }))
+    Ok(Some(Options { source, interval, is_once, is_json, trace, conditions }))
 }
 
 fn seconds(text: &str) -> Result<Duration, Failure> {
@@ -97,8 +101,8 @@ fn condition(text: &str) -> Result<Condition, Failure> {
 }
 
 fn open(path: &Path, options: &Options) -> Result<ExitCode, Failure> {
-    if !options.conditions.is_empty() {
-        return Err("--fail-if needs a running program".into());
+    if !options.conditions.is_empty() || options.trace.is_some() {
+        return Err("--fail-if and --trace need a running program".into());
     }
     let recording = Recording::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
     if options.is_json {
@@ -118,11 +122,13 @@ fn run(options: Options) -> Result<ExitCode, Failure> {
     };
     let title = target.to_string();
     let mut connection = Connection::open(target).map_err(|error| format!("{title}: {error}"))?;
-    if !options.is_once && !options.is_json && options.conditions.is_empty() {
+    let is_screen = !options.is_once && !options.is_json && options.conditions.is_empty();
+    if is_screen && options.trace.is_none() {
         terminal::run(&mut connection, &mut App::new(title), options.interval)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let reading = Reading::read(&mut connection).map_err(|error| format!("{title}: {error}"))?;
+    let traced = options.trace.as_deref().map(|pid| (pid, options.interval));
+    let reading = Reading::read(&mut connection, traced).map_err(|error| format!("{title}: {error}"))?;
     if options.is_json {
         println!("{:#}", reading.json);
     } else {

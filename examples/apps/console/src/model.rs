@@ -397,6 +397,40 @@ pub struct Handlers {
     pub other_count: u64,
 }
 
+/// Reply to `trace`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct TraceStart {
+    pub now_ns: u64,
+    pub label: String,
+}
+
+/// An event of a live trace.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct TraceEvent {
+    pub at_ns: u64,
+    pub worker: Option<u64>,
+    pub event: String,
+    pub from: Option<String>,
+    pub tag: Option<u64>,
+    pub count: Option<u64>,
+}
+
+/// Reply to `trace_events`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct TraceEvents {
+    pub events: Vec<TraceEvent>,
+    pub unread: u64,
+    pub event_count: u64,
+    pub lost: u64,
+    pub ended: Option<String>,
+}
+
 /// The difference of two replies to `overview`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Interval {

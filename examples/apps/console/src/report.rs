@@ -1,12 +1,14 @@
 //! The output for scripts: one reading of the program, as text or as JSON, and conditions on this reading.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::client::Error;
 use crate::model::{Explanation, Graph, Hello, Histogram, LastExits, Overview, Processes, Workers};
 use crate::terminal::Connection;
+use crate::trace;
 use crate::views::processes_label;
 use crate::views::{duration, number};
 
@@ -65,19 +67,22 @@ pub struct Reading {
     pub workers: Workers,
     pub explanation: Explanation,
     pub exits: LastExits,
+    /// The lines of the trace. Empty without a trace.
+    pub trace: Vec<String>,
     /// The replies, by the names of the requests.
     pub json: Value,
 }
 
 impl Reading {
-    /// Reads all figures.
+    /// Reads all figures. `traced` is the pid of a process, and the time of its trace.
     ///
     /// # Errors
     /// Returns the error of a request.
-    pub fn read(connection: &mut Connection) -> Result<Self, Error> {
+    pub fn read(connection: &mut Connection, traced: Option<(&str, Duration)>) -> Result<Self, Error> {
+        let trace = traced.map(|(pid, time)| trace::record(connection, pid, time)).transpose()?;
         let mut get = |request, fields: Vec<(&'static str, Value)>| connection.request((request, fields));
         let by_mailbox = vec![("order", "mailbox_len".into()), ("descending", true.into()), ("limit", ROWS.into())];
-        Self::parse(json!({
+        let mut json = json!({
             "hello": get("hello", Vec::new())?,
             "overview": get("overview", Vec::new())?,
             "processes": get("processes", by_mailbox)?,
@@ -89,8 +94,11 @@ impl Reading {
             "groups": known(get("groups", vec![("limit", TABLE_ROWS.into())]))?,
             "timers": known(get("timers", Vec::new()))?,
             "handlers": known(get("handlers", vec![("limit", TABLE_ROWS.into())]))?,
-        }))
-        .map_err(|error| Error::Protocol(error.to_string()))
+        });
+        if let Some(trace) = trace {
+            json["trace"] = trace;
+        }
+        Self::parse(json).map_err(|error| Error::Protocol(error.to_string()))
     }
 
     /// Parses the replies, by the names of the requests.
@@ -106,6 +114,7 @@ impl Reading {
             workers: serde_json::from_value(json["workers"].clone())?,
             explanation: serde_json::from_value(json["explain"].clone())?,
             exits: serde_json::from_value(json["last_exits"].clone())?,
+            trace: if json["trace"].is_null() { Vec::new() } else { trace::text(&json["trace"])? },
             json,
         })
     }
@@ -118,7 +127,7 @@ impl Reading {
         let _ = writeln!(text, "{} (process {}), node {}", hello.program, hello.program_pid, hello.node);
         let count = |name: &str| metrics.counters.get(name).copied().unwrap_or_default();
         let [steps, messages, panics] = ["steps", "messages", "panics"].map(|name| number(count(name)));
-        let up = duration(std::time::Duration::from_nanos(metrics.elapsed_ns));
+        let up = duration(Duration::from_nanos(metrics.elapsed_ns));
         let _ = writeln!(text, "up {up}: {steps} steps, {messages} messages, {panics} panics");
         for (name, histogram) in
             [("ready to run", &metrics.distributions.scheduling_delay), ("turn", &metrics.distributions.step_time)]
@@ -142,6 +151,9 @@ impl Reading {
         let _ = writeln!(text, "{} findings", explanation.findings.len());
         for line in explanation.findings.iter().flat_map(|finding| &finding.lines).chain(&explanation.activity) {
             let _ = writeln!(text, "  {line}");
+        }
+        for line in &self.trace {
+            let _ = writeln!(text, "{line}");
         }
         text
     }

@@ -7,6 +7,7 @@ mod process;
 mod processes;
 pub(crate) mod recording;
 mod registry;
+mod trace;
 mod tree;
 mod waits;
 mod workers;
@@ -40,7 +41,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     ];
     let [title, tabs, body, message, help] = Layout::vertical(rows).areas(frame.area());
     frame.render_widget(title_line(app), title);
-    frame.render_widget(tab_line(app.view), tabs);
+    frame.render_widget(tab_line(app.view.tab()), tabs);
     match app.view {
         View::Overview => overview::draw(frame, body, app),
         View::Processes => processes::draw(frame, body, app),
@@ -51,6 +52,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         View::Exits => exits::draw(frame, body, app),
         View::Tree => tree::draw(frame, body, app),
         View::Registry => registry::draw(frame, body, app),
+        View::Trace => trace::draw(frame, body, app),
     }
     frame.render_widget(message_line(app), message);
     frame.render_widget(Paragraph::new(keys::help(app.view)).style(DIM), help);

@@ -278,6 +278,46 @@ fn scripts_get_text_json_and_an_exit_status() {
     );
 }
 
+/// 9.6f: the console shows the live trace of a process, and prints it for scripts.
+#[test]
+fn a_process_is_traced_on_the_screen_and_for_scripts() {
+    let demo = Demo::start("trace");
+    let mut screen = Screen::open(&demo);
+    screen.wait_for("Processes 7");
+    screen.press("2");
+    screen.wait_for("archive");
+    screen.press("/clerk-1\r");
+    screen.wait("one row", |text| text.contains("clerk-1") && !text.contains("archive"));
+    screen.press("\r");
+    screen.wait_for("names         clerk-1");
+    screen.press("t");
+    screen.wait_for(" events, 0 lost; runs");
+    // The clerk sends itself a message every 10 ms.
+    let trace = screen.wait("messages", |text| text.contains("sent           by <") && text.contains("received"));
+    assert!(trace.lines().nth(2).unwrap().contains("clerk-1 ("), "{trace}");
+    let details = screen_of_process(&mut screen);
+    let pid = details.lines().find_map(|line| line.strip_prefix("pid           ")).unwrap().to_owned();
+    let output = demo.ask(&["--json", "--interval", "0.3", "--trace", &pid]);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let trace = &value["trace"];
+    // The trace of the screen has ended, and the trace of the script was the only one.
+    assert_eq!((&trace["ended"], &value["hello"]["traces"]), (&"max_ms".into(), &0.into()), "{trace}");
+    let events = trace["events"].as_array().unwrap();
+    let sent = events.iter().filter(|event| event["event"] == "sent");
+    assert!(sent.clone().count() > 0 && sent.clone().all(|event| event["from"] == *pid), "{trace}");
+    assert_eq!(demo.ask(&["--trace", "<1.7.7>"]).status.code(), Some(2));
+    let text = String::from_utf8(demo.ask(&["--interval", "0.2", "--trace", &pid]).stdout).unwrap();
+    assert!(text.contains(&format!("trace of {pid} clerk-1 (")) && text.contains("  received\n"), "{text}");
+    screen.press("q");
+    assert!(screen.console.wait().unwrap().success());
+}
+
+/// Leaves the trace. Returns the view of the process.
+fn screen_of_process(screen: &mut Screen) -> String {
+    screen.press("\u{1b}");
+    screen.wait_for("names         clerk-1")
+}
+
 /// A folder that is removed when the value is dropped.
 struct Folder(PathBuf);
 

@@ -1,0 +1,220 @@
+//! The live trace of one process: its state in the console, its texts, and the trace for scripts.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::app::Request;
+use crate::client::Error;
+use crate::model::{TraceEvent, TraceEvents, TraceStart};
+use crate::terminal::Connection;
+
+/// Number of events that the console keeps. A screen shows fewer.
+const KEPT: usize = 1_000;
+
+/// Number of events that one request asks for.
+const PART: u64 = 1_000;
+
+/// Limits of a trace on the screen: a number of events, events per second, and ms. The server permits no more events
+/// and no longer time.
+const LIMITS: (u64, u64, u64) = (100_000, 1_000, 600_000);
+
+/// Limits of a trace for scripts: a number of events, and events per second.
+const REPORT_LIMITS: (u64, u64) = (10_000, 10_000);
+
+/// Time between two requests of a trace for scripts.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// State of the trace.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Phase {
+    /// There is no trace.
+    #[default]
+    Off,
+    /// The next request starts the trace.
+    Wanted,
+    /// The trace runs.
+    Running,
+    /// The trace has ended, for this reason.
+    Ended(String),
+}
+
+/// The trace on the screen.
+#[derive(Debug, Default)]
+#[expect(missing_docs, reason = "the names of the fields are enough")]
+pub struct Trace {
+    pub phase: Phase,
+    pub pid: String,
+    pub start: TraceStart,
+    /// The last events, oldest first.
+    pub events: VecDeque<TraceEvent>,
+    pub event_count: u64,
+    pub lost: u64,
+}
+
+impl Trace {
+    /// A new trace of a process.
+    pub fn of(pid: &str) -> Self {
+        Self { phase: Phase::Wanted, pid: pid.to_owned(), ..Self::default() }
+    }
+
+    /// The requests while the trace is on the screen.
+    pub fn requests(&self) -> Vec<Request> {
+        let events = ("trace_events", vec![("limit", PART.into())]);
+        match self.phase {
+            Phase::Wanted => vec![start(&self.pid, LIMITS), events],
+            Phase::Running => vec![events],
+            Phase::Off | Phase::Ended(_) => Vec::new(),
+        }
+    }
+
+    /// The request after the trace has left the screen.
+    pub fn stop(&self) -> Option<Request> {
+        (self.phase == Phase::Running).then(|| ("stop_trace", Vec::new()))
+    }
+
+    /// Takes the reply to a request.
+    ///
+    /// # Errors
+    /// Returns an error if a field has a wrong type.
+    pub fn store(&mut self, request: &str, value: Value) -> Result<(), serde_json::Error> {
+        match request {
+            "trace" => {
+                self.start = serde_json::from_value(value)?;
+                self.phase = Phase::Running;
+            }
+            "trace_events" => {
+                let TraceEvents { events, unread, event_count, lost, ended } = serde_json::from_value(value)?;
+                self.events.extend(events);
+                self.events.drain(..self.events.len().saturating_sub(KEPT));
+                (self.event_count, self.lost) = (event_count, lost);
+                if let Some(reason) = ended.filter(|_| unread == 0) {
+                    self.phase = Phase::Ended(reason_text(&reason).to_owned());
+                }
+            }
+            _ => *self = Self::default(),
+        }
+        Ok(())
+    }
+
+    /// Takes the refusal of a request. After a lost connection, the server has no trace.
+    pub fn refuse(&mut self, request: &str, message: String) {
+        self.phase = if request == "stop_trace" { Phase::Off } else { Phase::Ended(message) };
+    }
+}
+
+/// Returns whether the request belongs to the trace.
+pub fn is_trace(request: &str) -> bool {
+    ["trace", "trace_events", "stop_trace"].contains(&request)
+}
+
+fn start(pid: &str, (events, rate, ms): (u64, u64, u64)) -> Request {
+    let limits = [("max_events", events), ("max_rate", rate), ("max_ms", ms)];
+    let fields = limits.into_iter().map(|(name, limit)| (name, limit.into()));
+    ("trace", std::iter::once(("pid", pid.into())).chain(fields).collect())
+}
+
+fn reason_text(reason: &str) -> &str {
+    match reason {
+        "max_events" => "the maximum number of events",
+        "max_ms" => "the maximum time",
+        "exit" => "the process has exited",
+        other => other,
+    }
+}
+
+/// The line of an event. `start_ns` is the time at which the trace began.
+pub fn line(event: &TraceEvent, start_ns: u64) -> String {
+    let TraceEvent { at_ns, worker, event, from, tag, count } = event;
+    let seconds = at_ns.saturating_sub(start_ns) as f64 / 1e9;
+    let worker = worker.map_or_else(|| "-".to_owned(), |worker| worker.to_string());
+    let about = match (event.as_str(), from, tag, count) {
+        ("sent", Some(from), ..) => format!("by {from}"),
+        ("sent", None, ..) => "by code outside the processes".to_owned(),
+        (_, _, Some(tag), _) => format!("command {tag}"),
+        (_, _, _, Some(count)) => format!("{count} events"),
+        _ => String::new(),
+    };
+    format!("{seconds:>12.6}  {worker:>6}  {event:<14} {about}").trim_end().to_owned()
+}
+
+/// Traces a process for this time. Returns the events with the last reply.
+///
+/// # Errors
+/// Returns the error of a request.
+pub fn record(connection: &mut Connection, pid: &str, time: Duration) -> Result<Value, Error> {
+    let (max_events, max_rate) = REPORT_LIMITS;
+    let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let started = connection.request(start(pid, (max_events, max_rate, ms)))?;
+    let mut events = Vec::new();
+    loop {
+        let mut reply = connection.request(("trace_events", vec![("limit", PART.into())]))?;
+        if let Value::Array(part) = reply["events"].take() {
+            events.extend(part);
+        }
+        if !reply["ended"].is_null() && reply["unread"] == 0 {
+            return Ok(json!({
+                "pid": pid,
+                "label": started["label"],
+                "start_ns": started["now_ns"],
+                "events": events,
+                "event_count": reply["event_count"],
+                "lost": reply["lost"],
+                "ended": reply["ended"],
+            }));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// The lines of the result of [`record`].
+///
+/// # Errors
+/// Returns an error if a field has a wrong type.
+pub fn text(recorded: &Value) -> Result<Vec<String>, serde_json::Error> {
+    let TraceEvents { events, event_count, lost, ended, .. } = serde_json::from_value(recorded.clone())?;
+    let field = |name: &str| recorded[name].as_str().unwrap_or_default().to_owned();
+    let ended = ended.as_deref().map_or("", reason_text);
+    let (pid, label) = (field("pid"), field("label"));
+    let title = format!("trace of {pid} {label}: {event_count} events, {lost} lost; ended: {ended}");
+    let start = recorded["start_ns"].as_u64().unwrap_or_default();
+    Ok(std::iter::once(title).chain(events.iter().map(|event| line(event, start))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_trace_starts_reads_events_and_ends() {
+        let mut trace = Trace::of("<1.0.1>");
+        let names = |trace: &Trace| trace.requests().iter().map(|(name, _)| *name).collect::<Vec<_>>();
+        assert_eq!((names(&trace), trace.stop()), (vec!["trace", "trace_events"], None));
+        trace.store("trace", json!({ "now_ns": 1_000, "label": "shop (app::Shop)" })).unwrap();
+        assert_eq!((names(&trace), trace.stop()), (vec!["trace_events"], Some(("stop_trace", vec![]))));
+        let many: Vec<_> = (0..1_001).map(|at| json!({ "at_ns": at, "event": "received" })).collect();
+        trace.store("trace_events", json!({ "events": many, "unread": 1, "ended": "exit", "lost": 3 })).unwrap();
+        assert_eq!((trace.events.len(), trace.events[0].at_ns, trace.lost), (KEPT, 1, 3));
+        assert_eq!(trace.phase, Phase::Running);
+        trace.store("trace_events", json!({ "events": [], "unread": 0, "ended": "exit" })).unwrap();
+        assert_eq!((trace.phase.clone(), names(&trace)), (Phase::Ended("the process has exited".into()), vec![]));
+        // The server forgets the trace with the connection.
+        trace = Trace { phase: Phase::Running, ..trace };
+        trace.refuse("trace_events", "no trace".into());
+        assert_eq!(trace.phase, Phase::Ended("no trace".into()));
+    }
+
+    #[test]
+    fn an_event_has_one_line_with_its_time_and_its_worker() {
+        let text = |event: Value| line(&serde_json::from_value(event).unwrap(), 1_000_000_000);
+        let sent = json!({ "at_ns": 2_500_000_000_u64, "worker": 3, "event": "sent", "from": "<1.0.1>" });
+        assert_eq!(text(sent), "    1.500000       3  sent           by <1.0.1>");
+        let outside = json!({ "at_ns": 1_000_001_000, "worker": null, "event": "sent", "from": null });
+        assert_eq!(text(outside), "    0.000001       -  sent           by code outside the processes");
+        let yielded = json!({ "at_ns": 1_000_000_000, "worker": 0, "event": "yielded", "tag": 7 });
+        assert_eq!(text(yielded), "    0.000000       0  yielded        command 7");
+        assert_eq!(text(json!({ "event": "lost", "count": 12 })), "    0.000000       -  lost           12 events");
+        assert_eq!(text(json!({ "event": "idle", "worker": 0 })), "    0.000000       0  idle");
+    }
+}

@@ -97,8 +97,8 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         self.monitor
     }
 
-    /// Polls the outcome with a waker that does not belong to the task that this thread steps. `by` is the process whose
-    /// step makes the poll, if this process belongs to the same runtime.
+    /// Polls the outcome with a waker that does not belong to the task that this thread steps. `by` is the process
+    /// whose step makes the poll, if this process belongs to the same runtime.
     fn poll_with_foreign_waker(&mut self, cx: &mut Cx<'_>, by: Option<Pid>) -> Poll<Option<Result<T, Exit>>> {
         let polled = self.guard.over_foreign(cx, |cx| self.joined.poll(cx, || by.map_or(0, Pid::word)));
         if let (Poll::Pending, Some(by)) = (&polled, by) {

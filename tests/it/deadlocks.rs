@@ -214,8 +214,8 @@ fn a_child_that_calls_its_parent_before_it_has_started_is_a_deadlock() {
     assert_deadlock(&graph, &["child", "parent"], 0);
 }
 
-/// 9.2d, 9.2e: a process that awaits the join handle of a child is deadlocked if the child calls the process. The handle
-/// may be awaited directly, in a combinator, or in a join set.
+/// 9.2d, 9.2e: a process that awaits the join handle of a child is deadlocked if the child calls the process. The
+/// handle may be awaited directly, in a combinator, or in a join set.
 #[test]
 fn a_parent_that_joins_a_child_that_calls_it_is_a_deadlock() {
     async fn child(ctx: Context) {
@@ -604,8 +604,8 @@ fn until_deadlock(rt: &Runtime) -> WaitForGraph {
     }
 }
 
-/// 9.2d, 9.2e, 9.2g: a process that calls another process in `block_on` inside a step, and that the other process calls,
-/// is deadlocked. The details and the explanation show the wait.
+/// 9.2d, 9.2e, 9.2g: a process that calls another process in `block_on` inside a step, and that the other process
+/// calls, is deadlocked. The details and the explanation show the wait.
 #[test]
 fn a_call_in_block_on_inside_a_step_is_an_edge_of_a_deadlock() {
     crate::within(60, || {

@@ -20,8 +20,8 @@ pub struct InheritedContext(Option<Arc<InheritedValues>>);
 
 #[derive(Clone, Default)]
 struct InheritedValues {
-    /// The typed values, and the names of their types. The list contains at most one value of each type. Therefore the list stays short, even after a
-    /// long chain of spawns.
+    /// The typed values, and the names of their types. The list contains at most one value of each type. Therefore the
+    /// list stays short, even after a long chain of spawns.
     values: Vec<(Held<Arc<dyn Any + Send + Sync>>, &'static str)>,
     /// Deadline of the process, and the grace period after the deadline. At the end of the grace period, the runtime
     /// kills the process.

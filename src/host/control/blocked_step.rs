@@ -29,10 +29,10 @@ pub(crate) struct BlockedStep {
     /// Whether the mailbox registers a receiver, although no receiver waits. The receiver has taken a delivered message
     /// and has not requested the next message.
     has_taken_delivered: AtomicBool,
-    /// Number of polls, [`PENDING`] and [`WOKEN`]. The thread of the step begins each poll with a new number and without
-    /// both bits. A wake-up sets `WOKEN` before it wakes the thread. Therefore the inner future waits as long as the
-    /// phase has the bit `PENDING` and not the bit `WOKEN`. All operations are `SeqCst`. Then a thread that has seen the
-    /// effect of a later wake-up of another process also sees an earlier wake-up of this step.
+    /// Number of polls, [`PENDING`] and [`WOKEN`]. The thread of the step begins each poll with a new number and
+    /// without both bits. A wake-up sets `WOKEN` before it wakes the thread. Therefore the inner future waits as long
+    /// as the phase has the bit `PENDING` and not the bit `WOKEN`. All operations are `SeqCst`. Then a thread that has
+    /// seen the effect of a later wake-up of another process also sees an earlier wake-up of this step.
     phase: AtomicU64,
 }
 

@@ -559,8 +559,8 @@ impl Head {
     }
 
     /// Returns whether the process is neither queued nor running. In contrast to [`state`](Self::state), the result is
-    /// exact at the moment of the call. The thread that steps the process stores the state before the process waits, and
-    /// a thread that wakes the process stores the state after the wake-up.
+    /// exact at the moment of the call. The thread that steps the process stores the state before the process waits,
+    /// and a thread that wakes the process stores the state after the wake-up.
     pub(crate) fn is_inactive(&self) -> bool {
         self.run.is_waiting()
     }

@@ -55,8 +55,8 @@ impl Host {
         self.joiner_pid(joiner)
     }
 
-    /// Returns the pid of a process that has polled a join handle. Returns `None` if this process has exited, because an
-    /// exited process does not wait.
+    /// Returns the pid of a process that has polled a join handle. Returns `None` if this process has exited, because
+    /// an exited process does not wait.
     fn joiner_pid(&self, joiner: Joiner) -> Option<Pid> {
         let pid = self.shared().pid_table.pid_at(joiner.index)?;
         (pid.generation() as u16 == joiner.generation).then_some(pid)

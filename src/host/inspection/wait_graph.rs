@@ -43,8 +43,8 @@ impl Host {
     /// The runtime does not know all waits:
     ///
     /// - In one `select`, a process may wait for a call and for an event that the runtime does not know. Such an event
-    ///   is the end of a future of another crate, of a [`Host::sleep`](crate::Host::sleep) or of a socket operation. The
-    ///   graph then contains only the call. A reported deadlock ends if the unknown event occurs.
+    ///   is the end of a future of another crate, of a [`Host::sleep`](crate::Host::sleep) or of a socket operation.
+    ///   The graph then contains only the call. A reported deadlock ends if the unknown event occurs.
     /// - A [started](crate::future::Call::start) call has an edge, also while the process does not await the call.
     /// - A process that has polled a join handle has an edge until the handle resolves or is dropped, or until another
     ///   process polls the handle. The process may wait for an unknown event meanwhile.
@@ -105,8 +105,8 @@ impl Host {
         (WaitForGraph { edges: nodes.into_values().flat_map(|node| node.edges).collect(), deadlocks }, joins)
     }
 
-    /// Reads the stuck processes for the second time. If the waits of a process have changed, marks the process as free.
-    /// Returns the stuck processes that remain.
+    /// Reads the stuck processes for the second time. If the waits of a process have changed, marks the process as
+    /// free. Returns the stuck processes that remain.
     ///
     /// A join is read at the process that must exit, because the process that awaits the join handle has no record of
     /// the join. The joins of a process and its other waits are read at different times. Therefore the order of the

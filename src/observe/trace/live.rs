@@ -65,8 +65,8 @@ impl LiveTrace {
         self.unread.entries.len()
     }
 
-    /// Returns the number of events of the trace, with the events that a full buffer has lost. Also returns the number of
-    /// lost events.
+    /// Returns the number of events of the trace, with the events that a full buffer has lost. Also returns the number
+    /// of lost events.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.reader.events(), self.unread.lost + self.reader.lost())
     }

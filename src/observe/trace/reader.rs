@@ -15,8 +15,8 @@ use crate::platform::sync::tally::Ordering;
 /// free, so that the events of a turn that was begun below this limit do not overwrite records.
 pub(super) const PERMITTED: u64 = CAPACITY as u64 / 4;
 
-/// Number of records per second that a thread may write over a longer time. The bursts of `PERMITTED` records are not
-/// affected. With this limit, the thread of a trace needs less than a tenth of a core for the events of one worker.
+/// Number of records per second that a thread may write over a longer time. Without this limit, the thread of a trace
+/// needed a fifth of a core for the events of one busy worker. Bursts of `PERMITTED` records are still possible.
 const PER_SECOND: u64 = 50_000;
 
 /// Reads the events of a runtime in the order of their times.

@@ -91,8 +91,8 @@ impl Ring {
         self.writer.written.load(Acquire)
     }
 
-    /// Permits the writer to write `count` records more than the former limit permitted, and at most `most` records from
-    /// now on. Therefore the limit is a token bucket.
+    /// Permits the writer to write `count` records more than the former limit permitted, and at most `most` records
+    /// from now on. Therefore the limit is a token bucket.
     pub(super) fn permit(&self, count: u64, most: u64) {
         let written = self.written();
         let limit = self.limit.load(Relaxed).max(written).saturating_add(count);

@@ -22,7 +22,7 @@ use crate::behaviour::intensity::Intensity;
 pub use crate::behaviour::supervisor::child::Child;
 use crate::behaviour::supervisor::child::{ChildReport, LiveChildren, NextNews, NotMade};
 pub use crate::behaviour::supervisor::plan::RestartPolicy;
-use crate::behaviour::supervisor::plan::{Action, ChildPhase, End, ExitAction, Id, Over, Plan, Strategy};
+use crate::behaviour::supervisor::plan::{Action, End, ExitAction, Id, Over, Plan, Strategy};
 pub use crate::behaviour::supervisor::tree::{ChildInfo, ChildState, SupervisionTree};
 use crate::context::Context;
 use crate::context::call::Reply;
@@ -385,10 +385,12 @@ impl Supervisor {
         }
     }
 
+    /// Handles the report that an instance of a child has started, and answers the callers that wait for the start. If
+    /// the supervisor must stop this instance, the callers get the pid of the next instance, or the exit.
     fn has_started(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id) {
         self.plan.started(id, me.now());
         if let Some(kept) = self.children.get_mut(&id)
-            && let Some(ChildPhase::Up(_)) = self.plan.phase(id)
+            && self.plan.is_up_to_stay(id)
             && let Some(member) = self.live_children.get(id)
         {
             kept.starters.drain(..).for_each(|reply| reply.send(Ok(member.pid)));

@@ -2,11 +2,13 @@
 //! shutdown stops the supervision trees first.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::channel::oneshot;
+use futures::poll;
 use procession::supervisor::*;
 use procession::*;
 
@@ -563,6 +565,55 @@ fn a_backoff_grows() {
         for (pair, wait) in births.windows(2).zip([5, 10, 20, 20, 20]) {
             late.check(pair[1], pair[0] + ms(wait));
         }
+    });
+}
+
+/// 6.4b: a requested restart of a child that is starting returns the pid of the new instance, even if the present
+/// instance starts before the supervisor stops it.
+#[test]
+fn a_requested_restart_during_a_start_returns_the_new_instance() {
+    everywhere(async |host| {
+        let (open, opened) = oneshot::channel::<()>();
+        let opened = Mutex::new(Some(opened));
+        let exits = Arc::new(AtomicBool::new(false));
+        let noted = Arc::clone(&exits);
+        let slow = Child::new(A, move |ctx: Context<Do>| {
+            let (opened, exits) = (opened.lock().unwrap().take(), Arc::clone(&noted));
+            async move {
+                ctx.cancelled().await;
+                exits.store(true, SeqCst);
+                let _ = opened.expect("the child has one instance").await;
+            }
+        });
+        let starting = Child::new(B, async |mut ctx: Context<Do>| {
+            while let Ok(order) = ctx.receive().await {
+                match order {
+                    Do::Who(reply) => reply.send(ctx.pid()),
+                    _ => ctx.mark_started(),
+                }
+            }
+        });
+        let starting = starting.options(ProcessBuilder::manual_start);
+        let tree = host.spawn_process(Supervisor::one_for_one().add(slow).add(starting));
+        let first = who(&host, B).await;
+        // The supervisor stops one child at a time. While A exits, the supervisor does not stop B.
+        let mut stopped = pin!(tree.call(|reply| SupervisorMessage::TerminateChild(A.into(), reply)));
+        assert!(poll!(&mut stopped).is_pending());
+        until(|| exits.load(SeqCst)).await;
+        let mut restarted = pin!(tree.call(|reply| SupervisorMessage::RestartChild(B.into(), reply)));
+        assert!(poll!(&mut restarted).is_pending());
+        host.send(B, Do::End).unwrap();
+        while tree.call(SupervisorMessage::WhichChildren).await.unwrap().children[1].state == ChildState::Starting {
+            step_aside().await;
+        }
+        assert!(poll!(&mut restarted).is_pending());
+        open.send(()).unwrap();
+        assert!(stopped.await.unwrap());
+        host.exited(first).await;
+        let second = who(&host, B).await;
+        assert_ne!(first, second);
+        host.send(B, Do::End).unwrap();
+        assert_eq!(restarted.await.unwrap().unwrap(), second);
     });
 }
 

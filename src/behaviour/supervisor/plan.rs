@@ -229,6 +229,11 @@ impl Plan {
         self.children.get(&id).map(|child| child.phase)
     }
 
+    /// Returns whether the child has started, and no stop of the child is planned.
+    pub(crate) fn is_up_to_stay(&self, id: Id) -> bool {
+        self.children.get(&id).is_some_and(|child| matches!(child.phase, ChildPhase::Up(_)) && child.stop.is_none())
+    }
+
     /// Returns true if no child is in the start order. While the supervisor stops its children in order to exit, the
     /// result is always false.
     pub(crate) fn is_settled(&self) -> bool {

@@ -40,10 +40,10 @@
 //!
 //! # Cost and limits
 //!
-//! The server is one thread, which sleeps until a request arrives, or for 50 ms while a client has a live trace. It
-//! needs no worker, and answers while all workers are blocked. It takes the same locks as
-//! [`Host::processes`](crate::Host::processes), one process at a time. A client that does not read its reply delays
-//! neither a worker nor another client.
+//! The server is one thread, which sleeps until a request arrives. While a client has a live trace, the server wakes up
+//! at least every 50 ms. Except for `supervision_tree` and `restart_child`, it needs no worker, and answers while all
+//! workers are blocked. It takes the same locks as [`Host::processes`](crate::Host::processes), one process at a time.
+//! A client that does not read its reply delays neither a worker nor another client.
 //!
 //! | limit | value | when a client exceeds the limit |
 //! |---|---|---|
@@ -104,7 +104,7 @@
 //! | `kill` | `pid` | nothing |
 //! | `set_priority` | `pid`, `priority` (`Low`, `Normal`, `High`) | nothing |
 //! | `set_workers` | `count` | nothing |
-//! | `restart_child` | `pid` of the child, or its `name`; `supervisor` (a pid; default: the parent of the child; a `name` needs it) | `pid`: the new instance; see [`RestartChild`](crate::supervisor::SupervisorMessage::RestartChild) |
+//! | `restart_child` | either `pid` of the child, with an optional `supervisor` (a pid; default: the parent of the child), or `name` with `supervisor` | `pid`: the new instance; see [`RestartChild`](crate::supervisor::SupervisorMessage::RestartChild) |
 //! | `write_flight_record` | | `path`: the file, in the [`folder`](crate::observe::FlightRecorder::folder) of the program's options; `events`, `overwritten`, `complete_ns`: see [`FlightSummary`](crate::observe::FlightSummary) |
 //!
 //! - The last six requests are actions.
@@ -158,15 +158,15 @@
 //! - The trace contains no contents of messages, and no messages that the process sends to other processes. Trace the
 //!   receiver to see them.
 //! - The server collects the events every 50 ms. Events appear up to 100 ms after they were recorded.
-//! - A worker that records more than 4,096 events within 50 ms skips whole turns. Above `max_rate`, the trace skips
-//!   whole turns until the next second.
-//! - The server keeps at most 4,096 events for each client (160 KiB). It discards newer events until the client reads.
-//!   While the server collects, it also needs memory for a copy of the largest buffer of the workers (512 KiB, or
-//!   [`buffer_size`](crate::observe::FlightRecorder::buffer_size) with a flight recorder), and for the events of the
-//!   process in these buffers.
+//! - A worker that produces more events than the [limit of a trace](crate::guide::tracing#costs-and-limits) skips whole
+//!   turns. Above `max_rate`, the trace skips whole turns until the next second.
+//! - The server keeps at most 4,096 events for each client (160 KiB). If the buffer is full, the server discards new
+//!   events until the client reads. While the server collects, it also needs memory for a copy of the largest buffer of
+//!   the workers (512 KiB, or [`buffer_size`](crate::observe::FlightRecorder::buffer_size) with a flight recorder), and
+//!   for the events of the process in these buffers.
 //! - The trace ends at a limit, at the exit of the process, with `stop_trace`, and with the connection. The client can
 //!   still read the events of a trace that has ended at a limit or at the exit.
-//! - Only the traced process has the cost of a recorded turn. Without a trace, the feature has no cost.
+//! - Only the turns of the traced process have an additional cost. Without a trace, the feature has no cost.
 //!
 //! # Errors
 //!
@@ -182,10 +182,10 @@
 //! | `actions_off` | the request is an action, and actions are off |
 //! | `no_supervisor` | the process has no supervisor, or the process in the field `supervisor` is not a supervisor |
 //! | `no_child` | the supervisor has no such child, or is exiting |
-//! | `start_failed` | the child has exited before it has started; the message contains the exit |
+//! | `start_failed` | the new instance has exited during its start; the message contains the exit |
 //! | `no_flight_recorder` | the runtime has no flight recorder |
 //! | `busy` | a flight record for a console is being written |
-//! | `file_limit` | consoles have requested the maximum number of flight records |
+//! | `file_limit` | the maximum number of flight records for consoles was written |
 //! | `write_failed` | the flight record cannot be written; the message contains the path |
 //! | `no_trace` | the client has no trace |
 //! | `ended` | the runtime has ended |

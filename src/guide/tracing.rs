@@ -114,10 +114,10 @@
 //! With a trace, each event takes a reading of the clock. A turn in which a process receives and sends one message has
 //! five events. Each worker records bursts of at most 4,096 events, and about 50,000 events per second over a longer
 //! time. At its limit, the worker skips whole turns until the thread of the trace raises the limit, which happens 100
-//! times per second. Therefore short steps at the highest rate are recorded in part, and a program with longer steps is
-//! recorded as a whole. A skipped turn records no messages, commands and wake-ups, so the process that it wakes may
-//! have no state `ready`. A skipped turn never delays the worker. A process that is not selected by the options of the
-//! trace has no additional cost.
+//! times per second. Therefore a program with many very short steps is recorded in part, and a program with longer
+//! steps is recorded completely. A skipped turn records no messages, commands or wake-ups. If the turn wakes a process,
+//! the trace may lack the state `ready` of this process. A skipped turn never delays the worker. A process that is not
+//! selected by the options of the trace has no additional cost.
 //!
 //! A flight recorder records each turn, at any rate. It costs a reading of the clock for each event, and the memory of
 //! its buffers.

@@ -137,8 +137,8 @@ pub struct ProcessDetails {
     /// spawn of this process.
     pub monitored_by: Vec<Pid>,
     /// Process that awaits the [`JoinHandle`](crate::JoinHandle) of this process. If several processes have polled the
-    /// handle, this field is the process that polled the handle last. `None` if no process awaits the handle, also if a
-    /// thread outside the processes awaits the handle.
+    /// handle, this field is the process that polled the handle last. `None` if no process awaits the handle. A thread
+    /// outside the processes does not count.
     pub joined_by: Option<Pid>,
     /// Yields without an answer, by command type, in the order of the type names.
     pub yields: Vec<CommandCount>,

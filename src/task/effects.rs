@@ -30,13 +30,13 @@ impl<'a> Around<'a> {
     }
 
     /// Called before the first step of a turn, if the process was killed or is observed. The caller passes the flags of
-    /// the process in `flags`. Returns whether the worker has reached the limit of its trace, no observer sees this
+    /// the process in `flags`. Returns true if the worker has reached the limit of its trace, no observer sees this
     /// turn, and the process was not killed. In this case, the function records the state of the process and clears
     /// `OBSERVED` in `flags`, and [`check_killed`](Self::check_killed) need not be called. The rest of the turn then
     /// has the cost of a turn that is not observed.
     ///
     /// Most turns of a busy worker with a trace end here. Therefore, this function calls no other function, and is
-    /// separate from `check_killed`, which saves more registers (benchmark `ping-pong` with a trace).
+    /// separate from `check_killed`, which pushes more registers to the stack (benchmark `ping-pong` with a trace).
     #[cold]
     #[inline(never)]
     pub(super) fn skips_turn(&self, flags: &mut u16) -> bool {

@@ -523,7 +523,12 @@ fn supervisors_that_do_not_answer_delay_no_other_client() {
         assert_eq!(client.line()["id"], 2);
         client.send(b"{\"request\": \"supervision_tree\"}\n");
         drop(rt);
-        assert!(client.next().is_none_or(|reply| !reply["error"].is_null()));
+        // The server may read the request after the drop has removed the supervisor. The tree is then empty.
+        let reply = client.next();
+        assert!(
+            reply.as_ref().is_none_or(|reply| !reply["error"].is_null() || reply["ok"]["rows"] == json!([])),
+            "{reply:?}"
+        );
     });
 }
 

@@ -604,8 +604,8 @@ fn until_deadlock(rt: &Runtime) -> WaitForGraph {
     }
 }
 
-/// 9.2d, 9.2e, 9.2g: a process that calls another process in `block_on` inside a step, and that the other process
-/// calls, is deadlocked. The details and the explanation show the wait.
+/// 9.2d, 9.2e, 9.2g: two processes that call each other are deadlocked, also if one of the calls is in `block_on`
+/// inside a step. The details and the explanation show the wait.
 #[test]
 fn a_call_in_block_on_inside_a_step_is_an_edge_of_a_deadlock() {
     crate::within(60, || {

@@ -596,7 +596,7 @@ fn a_requested_restart_during_a_start_returns_the_new_instance() {
         let starting = starting.options(ProcessBuilder::manual_start);
         let tree = host.spawn_process(Supervisor::one_for_one().add(slow).add(starting));
         let first = who(&host, B).await;
-        // The supervisor stops one child at a time. While A exits, the supervisor does not stop B.
+        // The supervisor stops one child at a time. Therefore the supervisor stops B only after the exit of A.
         let mut stopped = pin!(tree.call(|reply| SupervisorMessage::TerminateChild(A.into(), reply)));
         assert!(poll!(&mut stopped).is_pending());
         until(|| exits.load(SeqCst)).await;

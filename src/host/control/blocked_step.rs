@@ -1,8 +1,8 @@
 //! The steps that block their threads in [`Runtime::block_on`](crate::Runtime::block_on), for inspection.
 //!
-//! A process that calls `block_on` in a step runs, but it waits for the future that it has passed to `block_on`. While
-//! this *inner future* is pending, its waits for other processes are waits of the process. Only a step that calls
-//! `block_on` has a record here, so other processes need no memory.
+//! If a step calls `block_on`, the process has the state `Running`, but it waits for a future, the *inner future*.
+//! While the inner future is pending, each wait of this future for another process is a wait of the process. Only a
+//! step that calls `block_on` has a record here, so other processes need no memory.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,8 @@ pub(crate) struct BlockedStep {
 }
 
 impl BlockedStep {
-    /// Creates the record of a step of the process `pid`. `earlier` contains the present waits of the process.
+    /// Creates the record of a step of the process `pid`. `earlier` contains the waits that the process has before the
+    /// call of `block_on`.
     pub(crate) fn new(pid: Pid, earlier: Vec<Wait>) -> Arc<Self> {
         Arc::new(Self {
             pid,
@@ -48,7 +49,7 @@ impl BlockedStep {
         })
     }
 
-    /// Records the begin of a poll of the inner future.
+    /// Records that a poll of the inner future begins.
     pub(crate) fn begin_poll(&self) {
         let polls = self.phase.load(Ordering::Relaxed) & !(PENDING | WOKEN);
         self.phase.store(polls + POLL, Ordering::SeqCst);
@@ -142,7 +143,7 @@ impl BlockedSteps {
     /// poll was pending. The caller has found that the waker of this poll is not the waker of a process.
     #[inline]
     pub(crate) fn note_join(&self, by: Pid, target: Pid) {
-        // A blocked step of `by` was recorded by this thread. Therefore this thread sees its effect on the length.
+        // A blocked step of `by` was recorded by this thread. Therefore this thread sees the changed length.
         if self.len.load(Ordering::Relaxed) != 0 {
             self.note_join_of_step(by, target);
         }

@@ -600,7 +600,7 @@ impl Head {
     }
 
     /// Reports to the observer or the trace that the process became runnable. The function is separate, so that a
-    /// wake-up in a skipped turn saves no registers.
+    /// wake-up in a skipped turn pushes no registers to the stack.
     #[inline(never)]
     fn ready_observed(&self, flags: u16) -> Priority {
         self.enter(flags, ProcessState::Ready);

@@ -1,6 +1,6 @@
-//! Reads which process awaits the join handle of which process. The process that must exit has the record of a join:
-//! see [`Joiner`](crate::process::state::Joiner). Therefore only a visit of all processes finds the joins of one
-//! process.
+//! Reads which process awaits the join handle of which process. A join is recorded in the process whose exit is
+//! awaited: see [`Joiner`](crate::process::state::Joiner). Therefore only a visit of all processes finds the joins of
+//! one process.
 
 use std::collections::BTreeMap;
 

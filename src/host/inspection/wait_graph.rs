@@ -44,7 +44,8 @@ impl Host {
     ///
     /// - In one `select`, a process may wait for a call and for an event that the runtime does not know. Such an event
     ///   is the end of a future of another crate, of a [`Host::sleep`](crate::Host::sleep) or of a socket operation.
-    ///   The graph then contains only the call. A reported deadlock ends if the unknown event occurs.
+    ///   The graph then contains only the call. Therefore the graph can report a deadlock that ends when the unknown
+    ///   event occurs.
     /// - A [started](crate::future::Call::start) call has an edge, also while the process does not await the call.
     /// - A process that has polled a join handle has an edge until the handle resolves or is dropped, or until another
     ///   process polls the handle. The process may wait for an unknown event meanwhile.
@@ -52,9 +53,9 @@ impl Host {
     ///   edge to the receiver of the request.
     /// - A call of a hand-written process has no edge, because this call is a yield. A hand-written process handles
     ///   messages while it waits.
-    /// - A step that blocks its thread in [`block_on`](crate::Runtime::block_on) of the same runtime has the edges of the
-    ///   future that it has passed to `block_on`, except a call that the process has started before. A step that blocks
-    ///   its thread in another way, for example in `block_on` of another executor, has no edge.
+    /// - A step that blocks its thread in [`block_on`](crate::Runtime::block_on) of the same runtime has the edges of
+    ///   the future that it has passed to `block_on`, except a call that the process has started before. A step that
+    ///   blocks its thread in another way, for example in `block_on` of another executor, has no edge.
     ///
     /// Any thread can make this call, also during a step. The call never stops a worker. The duration of the call is
     /// proportional to the largest number of processes that were alive at one time. If processes exit so often that the
@@ -115,8 +116,8 @@ impl Host {
     /// 1. The second reading of the joins begins after the first reading of each node. If a process waited for a join
     ///    at its first reading, either the second reading finds this join, or the joined process has exited meanwhile.
     /// 2. An exit first removes the pid. From then on, the join is not found. Later, the exit wakes the process that
-    ///    awaits the join handle. At one moment after the second reading of the joins, no exit is in progress. Therefore
-    ///    each joined process whose pid was removed before has woken the other process.
+    ///    awaits the join handle. At one moment after the second reading of the joins, no exit is in progress.
+    ///    Therefore each joined process whose pid was removed before has woken the other process.
     /// 3. The second reading of a node finds that a woken process is queued, runs, or has run. If a step of the process
     ///    blocks its thread, the second reading finds that the future of the step was woken or polled.
     fn confirm(&self, nodes: &mut WaitNodes, joins: &Joins, steps: &Steps) -> BTreeSet<Pid> {
@@ -173,7 +174,8 @@ impl Host {
         // The code reads the run state before and after the other values. If the process runs between the two reads of
         // the run state, it may change the other values. A process keeps the record of an answered call until its next
         // turn. Therefore the code reads the run state, which each wake-up changes, and not the recorded state.
-        // If a step of the process blocks its thread, the process runs, and the phase of the step has the same purpose.
+        // If a step of the process blocks its thread, the code compares the phase of the step instead, because the
+        // process runs.
         let blocked = step.and_then(|step| Some((step, step.pending()?)));
         let waits_now = || match blocked {
             Some((step, phase)) => step.pending() == Some(phase),

@@ -91,8 +91,7 @@ impl Ring {
         self.writer.written.load(Acquire)
     }
 
-    /// Permits the writer to write `count` records more than the former limit permitted, and at most `most` records
-    /// from now on. Therefore the limit is a token bucket.
+    /// Raises the limit by `count`, but not beyond `most` records from now on. The limit is a token bucket.
     pub(super) fn permit(&self, count: u64, most: u64) {
         let written = self.written();
         let limit = self.limit.load(Relaxed).max(written).saturating_add(count);
@@ -187,7 +186,7 @@ mod tests {
         ring.push([0; WORDS]);
         ring.permit(2, 4);
         assert_eq!(room(), 2);
-        // The limit of a ring without a limit becomes finite again.
+        // An infinite limit becomes finite again.
         ring.permit(u64::MAX, u64::MAX);
         assert!(ring.has_room(0));
         ring.permit(1, 4);

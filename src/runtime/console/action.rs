@@ -1,7 +1,7 @@
 //! The actions: requests that change the program.
 //!
-//! A supervisor answers with a message, and a thread of its own writes a flight record. Therefore the replies to these
-//! two actions come later.
+//! The action `restart_child` waits for a message of the supervisor, and a separate thread writes a flight record.
+//! Therefore the replies to these two actions come later.
 
 use std::io;
 use std::time::Duration;

@@ -13,7 +13,7 @@ use crate::platform::clock::Instant;
 use crate::runtime::console::encoding::{Reply, encode, refusal_of};
 use crate::runtime::console::request::FaultKind;
 
-/// Response to a request without a fault.
+/// Response to a valid request.
 pub(super) enum Response {
     Now(Value),
     /// The reply comes later.

@@ -45,7 +45,7 @@ impl Inspected {
     }
 
     /// Answers a line. `token` is the token that the client must send, or `None` if the client is trusted. `trace` is
-    /// the trace of the client. If the reply comes later, also returns the reply.
+    /// the trace of the client. If the reply comes later, returns the [`Later`] that the server must poll.
     pub(super) fn answer(
         &self,
         line: &[u8],

@@ -615,6 +615,10 @@ fn a_call_in_block_on_inside_a_step_is_an_edge_of_a_deadlock() {
             let blocks = async move |mut ctx: Context<Question>| {
                 // The receiver of the mailbox may stay registered after it has taken a delivered message.
                 let _unanswered = if receives_first { Some(ctx.receive().await.unwrap()) } else { None };
+                // A call to a name that is not registered yet fails.
+                while inner.whereis("b").is_none() {
+                    thread::yield_now();
+                }
                 _ = inner.block_on(ctx.call("b", |reply: Question| reply));
             };
             let blocks = rt.process().name("a").spawn(blocks).unwrap();

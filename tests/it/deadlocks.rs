@@ -485,34 +485,44 @@ impl Observer for BeforeTheWait {
     }
 }
 
+/// Runs a caller, and a process that answers the call and then calls the caller. Returns the deadlocks that the observer
+/// has read. Returns `None` if the caller has got its answer before it waited.
+fn deadlocks_before_the_wait() -> Option<Vec<Deadlock>> {
+    let observer = Arc::new(BeforeTheWait::default());
+    let rt = Runtime::builder().workers(2).observer(Arc::clone(&observer)).build().unwrap();
+    let caller = rt.spawn(async |mut ctx: Context<(Address<Question>, Option<Question>)>| {
+        let (other, _) = ctx.receive().await?;
+        ctx.call(&other, |reply: Question| reply).await.unwrap();
+        Ok::<_, Exit>(())
+    });
+    let address = caller.address();
+    let answers = rt.spawn(async move |mut ctx: Context<Question>| {
+        let this = ctx.address();
+        ctx.receive().await?.send(());
+        Ok::<_, Exit>(ctx.call(&address, |reply| (this, Some(reply))).await)
+    });
+    let pids = (rt.host().clone(), caller.pid(), answers.pid());
+    assert!(observer.pids.set(pids).is_ok());
+    caller.address().send((answers.address(), None)).unwrap();
+    while observer.seen.lock().unwrap().is_none() && rt.processes_alive() != 0 {
+        thread::yield_now();
+    }
+    // The value stays in the observer, because the observer reads graphs until it finds a value.
+    let seen = observer.seen.lock().unwrap().clone();
+    for pid in [caller.pid(), answers.pid()] {
+        _ = rt.kill(pid);
+    }
+    seen
+}
+
 /// 9.2e: an answered call is no edge, also if the answer arrives in the same step, after the worker has recorded that
 /// the caller is blocked.
 #[test]
 fn an_answered_call_is_no_edge_of_a_deadlock() {
     crate::within(60, || {
-        let observer = Arc::new(BeforeTheWait::default());
-        let rt = Runtime::builder().workers(2).observer(Arc::clone(&observer)).build().unwrap();
-        let caller = rt.spawn(async |mut ctx: Context<(Address<Question>, Option<Question>)>| {
-            let (other, _) = ctx.receive().await?;
-            ctx.call(&other, |reply: Question| reply).await.unwrap();
-            Ok::<_, Exit>(())
-        });
-        let address = caller.address();
-        let answers = rt.spawn(async move |mut ctx: Context<Question>| {
-            let this = ctx.address();
-            ctx.receive().await?.send(());
-            Ok::<_, Exit>(ctx.call(&address, |reply| (this, Some(reply))).await)
-        });
-        let pids = (rt.host().clone(), caller.pid(), answers.pid());
-        assert!(observer.pids.set(pids).is_ok());
-        caller.address().send((answers.address(), None)).unwrap();
-        while observer.seen.lock().unwrap().is_none() {
-            thread::yield_now();
-        }
-        assert_eq!(observer.seen.lock().unwrap().take(), Some(Vec::new()));
-        for pid in [caller.pid(), answers.pid()] {
-            _ = rt.kill(pid);
-        }
+        // If the system interrupts the caller after the send, the caller may find the answer without a wait.
+        let seen = std::iter::repeat_with(deadlocks_before_the_wait).find_map(|seen| seen);
+        assert_eq!(seen, Some(Vec::new()));
     });
 }
 

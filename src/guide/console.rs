@@ -41,9 +41,10 @@
 //! # Cost and limits
 //!
 //! The server is one thread, which sleeps until a request arrives. While a client has a live trace, the server wakes up
-//! at least every 50 ms. Except for `supervision_tree` and `restart_child`, it needs no worker, and answers while all
-//! workers are blocked. It takes the same locks as [`Host::processes`](crate::Host::processes), one process at a time.
-//! A client that does not read its reply delays neither a worker nor another client.
+//! at least every 50 ms. The requests `supervision_tree` and `restart_child` need a worker. The server answers all
+//! other requests also while all workers are blocked. The server takes the same locks as
+//! [`Host::processes`](crate::Host::processes), one process at a time. A client that does not read its reply delays
+//! neither a worker nor another client.
 //!
 //! | limit | value | when a client exceeds the limit |
 //! |---|---|---|
@@ -164,9 +165,10 @@
 //!   events until the client reads. While the server collects, it also needs memory for a copy of the largest buffer of
 //!   the workers (512 KiB, or [`buffer_size`](crate::observe::FlightRecorder::buffer_size) with a flight recorder), and
 //!   for the events of the process in these buffers.
-//! - The trace ends at a limit, at the exit of the process, with `stop_trace`, and with the connection. The client can
-//!   still read the events of a trace that has ended at a limit or at the exit.
-//! - Only the turns of the traced process have an additional cost. Without a trace, the feature has no cost.
+//! - The trace ends when it reaches a limit, when the process exits, when the client sends `stop_trace`, and when the
+//!   connection ends. After a limit and after the exit, the client can still read the events.
+//! - Only the turns of the traced process, and the sends to this process, have an additional cost. Without a trace, the
+//!   feature has no cost.
 //!
 //! # Errors
 //!
@@ -185,7 +187,7 @@
 //! | `start_failed` | the new instance has exited during its start; the message contains the exit |
 //! | `no_flight_recorder` | the runtime has no flight recorder |
 //! | `busy` | a flight record for a console is being written |
-//! | `file_limit` | the maximum number of flight records for consoles was written |
+//! | `file_limit` | consoles have already requested the [maximum number](crate::observe::FlightRecorder::max_files) of flight records |
 //! | `write_failed` | the flight record cannot be written; the message contains the path |
 //! | `no_trace` | the client has no trace |
 //! | `ended` | the runtime has ended |

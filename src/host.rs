@@ -170,11 +170,17 @@ impl Host {
 }
 
 impl Host {
-    /// Reserves a pid, builds the control block with `make`, and publishes the control block in the pid table. Returns
-    /// `None` if all pids are in use.
+    /// Reserves a pid. Also returns the host to which the control block of this pid will refer. Returns `None` if all
+    /// pids are in use.
     #[inline]
-    pub(in crate::host) fn place<T>(&self, make: impl FnOnce(LocalId, Host) -> (Ref<dyn AnyControl>, T)) -> Option<T> {
-        self.shared().pid_table.insert(registry::own(), self, make)
+    pub(in crate::host) fn reserve_pid(&self) -> Option<(LocalId, Self)> {
+        self.shared().pid_table.reserve(registry::own(), self)
+    }
+
+    /// Publishes the control block of a reserved pid in the pid table.
+    #[inline(always)]
+    pub(crate) fn publish_pid(&self, place: LocalId, entry: Ref<dyn AnyControl>) {
+        self.shared().pid_table.publish(place, entry);
     }
 
     /// Removes a pid from the pid table. Returns the reference to the control block that the pid table owned. Returns
@@ -223,6 +229,11 @@ pub(crate) struct ControlParts {
 }
 
 impl ControlParts {
+    #[inline]
+    pub(crate) fn place(&self) -> LocalId {
+        self.place
+    }
+
     #[inline(always)]
     pub(crate) fn fill<M>(self, life: Header, run: RunState) -> Control<M> {
         let Self { place, host, flags, parent, given, bound, most } = self;
@@ -292,38 +303,35 @@ impl Host {
     /// The mailbox stays open until the [`Mailbox`](crate::Mailbox) is dropped or the pid is killed. If no pid is free,
     /// or the runtime has shut down, the mailbox is closed from the beginning.
     pub(crate) fn outside_control<N: Send + 'static>(&self, bound: MailboxCapacity) -> Ref<Control<N>> {
-        let make = |blank: ControlParts| {
-            let (table, owner) = Ref::pair(|life| blank.fill(life, RunState::over()));
-            (table.into_any(), owner)
-        };
         let flags = flag::OUTSIDE | flag::STARTED;
-        let Some(control) = self.create_control(flags, None, InheritedContext::default(), None, bound, make) else {
+        let Some(parts) = self.reserve_control(flags, None, InheritedContext::default(), None, bound) else {
             // If no pid is free, this function returns a mailbox that is closed from the beginning.
             return self.refused_control(Exit::Refused(Reason::from("all pids are in use")));
         };
+        let place = parts.place;
+        let (entry, control) = Ref::pair(|life| parts.fill(life, RunState::over()));
+        self.publish_pid(place, entry.into_any());
         if self.phase() == Phase::Closed {
             control.close_outside(&Exit::Refused(Reason::from("the runtime has shut down")));
         }
         control
     }
 
-    /// Reserves a pid, and calls `make` to build the control block at its final address. `make` returns a reference for
-    /// the pid table, and the result of this function. Returns `None` if all pids are in use.
-    #[inline]
-    pub(crate) fn create_control<T>(
+    /// Reserves a pid, and returns the parts of the control block. The caller builds the control block at its final
+    /// address, and then calls [`publish_pid`](Self::publish_pid). Returns `None` if all pids are in use.
+    #[inline(always)]
+    pub(crate) fn reserve_control(
         &self,
         flags: u16,
         parent: Option<Pid>,
         inherited: InheritedContext,
         limits: Option<Box<Limits>>,
         bound: MailboxCapacity,
-        make: impl FnOnce(ControlParts) -> (Ref<dyn AnyControl>, T),
-    ) -> Option<T> {
-        self.place(|place, host| {
-            let most = limits.as_deref().and_then(Limits::mail_limit);
-            let given = SpawnSettings::new(inherited, limits);
-            make(ControlParts { place, host, flags, parent, given, bound, most })
-        })
+    ) -> Option<ControlParts> {
+        let (place, host) = self.reserve_pid()?;
+        let most = limits.as_deref().and_then(Limits::mail_limit);
+        let given = SpawnSettings::new(inherited, limits);
+        Some(ControlParts { place, host, flags, parent, given, bound, most })
     }
 
     /// Returns the control block of a process that never runs. The control block has a closed mailbox, and `exit` is

@@ -57,6 +57,9 @@ pub(crate) trait Machine {
     /// Whether the machine keeps a reference to its own process.
     const KEEPS_ITSELF: bool;
 
+    /// Whether [`init`](Self::init) calls code of the user, which may panic.
+    const INIT_CALLS_USER: bool;
+
     /// Stores `own`, a reference to the machine's own process. This method is called before the first turn, and only if
     /// [`KEEPS_ITSELF`](Self::KEEPS_ITSELF) is true.
     fn keep(self: Pin<&mut Self>, own: Ref<Control<Self::Message>>);
@@ -175,6 +178,7 @@ impl<P: Process> Machine for Raw<P> {
     type Output = P::Output;
 
     const KEEPS_ITSELF: bool = false;
+    const INIT_CALLS_USER: bool = true;
 
     fn name() -> &'static str {
         std::any::type_name::<P>()
@@ -318,10 +322,11 @@ impl<'a, X: Machine> Turn<'a, X> {
     }
 
     fn init(&mut self) -> Result<(), Exit> {
-        match catch(|| self.machine.as_mut().init(self.me)) {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(Exit::from(error)),
-            Err(text) => Err(self.around.panicked(text)),
+        let Self { machine, me, around, .. } = self;
+        if X::INIT_CALLS_USER {
+            around.init(&mut || machine.as_mut().init(me))
+        } else {
+            machine.as_mut().init(me).map_err(Exit::from)
         }
     }
 
@@ -371,14 +376,51 @@ impl<'a, X: Machine> Turn<'a, X> {
     /// Runs the exit of the process: see `host/exit.rs` for the steps of an exit. Returns the final exit. If the user's
     /// code panics during this call, the panic replaces `exit`.
     fn end(&mut self, exit: Exit) -> Exit {
-        let control = self.me.control();
-        control.run_exit(&mut Exiting { turn: self, ending: None, unread: 0 }, exit)
+        let Self { current, me, around, .. } = *self;
+        let mut machine = ExitingMachine { machine: self.machine.as_mut(), me };
+        let left = &mut self.left;
+        let name = X::name;
+        let mut owner = Exiting { current, around, machine: &mut machine, name, left, ending: None, unread: 0 };
+        me.control().run_exit(&mut owner, exit)
+    }
+}
+
+/// The parts of an exit that depend on the type of the machine. The parts are called through a trait object. Therefore
+/// the rest of the exit is compiled once, and not once for each machine.
+trait ExitCalls {
+    fn close(&mut self);
+    fn clear(&mut self);
+    fn ended(&mut self, exit: &Exit);
+}
+
+struct ExitingMachine<'t, X: Machine> {
+    machine: Pin<&'t mut X>,
+    me: &'t SelfHandle<X::Message>,
+}
+
+impl<X: Machine> ExitCalls for ExitingMachine<'_, X> {
+    fn close(&mut self) {
+        self.machine.as_mut().close();
+    }
+
+    fn clear(&mut self) {
+        self.machine.as_mut().clear(self.me);
+    }
+
+    fn ended(&mut self, exit: &Exit) {
+        self.machine.as_mut().ended(self.me, exit);
     }
 }
 
 /// A process during its exit.
-struct Exiting<'t, 'a, X: Machine> {
-    turn: &'t mut Turn<'a, X>,
+struct Exiting<'t, 'a> {
+    current: &'a Current,
+    around: Around<'a>,
+    machine: &'t mut dyn ExitCalls,
+    /// Returns the name of the type of the machine.
+    name: fn() -> &'static str,
+    /// The field [`Turn::left`] of the turn.
+    left: &'t mut bool,
     /// While this field is `Some`, this thread stores each reply that is dropped, so that the caller of the reply is
     /// notified of the exit.
     ending: Option<Ending<'a>>,
@@ -386,23 +428,25 @@ struct Exiting<'t, 'a, X: Machine> {
     unread: usize,
 }
 
-impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
+impl ExitOwner for Exiting<'_, '_> {
+    #[inline]
     fn close(&mut self, exit: &mut Exit) {
-        if let Err(text) = catch(|| self.turn.machine.as_mut().close()) {
-            *exit = self.turn.around.panicked(text);
+        if let Err(text) = catch(|| self.machine.close()) {
+            *exit = self.around.panicked(text);
         }
     }
 
+    #[inline]
     fn drop_state(&mut self, exit: &mut Exit) {
-        let Turn { current, machine, me, around, .. } = &mut *self.turn;
-        self.ending = Some(current.ending(me.control().head.address()));
+        let Self { current, around, .. } = *self;
+        self.ending = Some(current.ending(around.head().address()));
         // A process may be dropped outside its own turns, for example in the turn of another process. In this case, the
         // timer and the inline command of this thread do not belong to the dropped process.
-        let in_turn = current.steps(me.control().address());
+        let in_turn = current.steps(around.address());
         if in_turn {
             current.begin_kept_timer();
         }
-        if let Err(text) = catch(|| machine.as_mut().clear(me)) {
+        if let Err(text) = catch(|| self.machine.clear()) {
             *exit = around.panicked(text);
         }
         if in_turn {
@@ -413,26 +457,31 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
         }
     }
 
+    #[inline]
     fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>) {
-        self.turn.left = entry.map(std::mem::forget).is_some();
+        *self.left = entry.map(std::mem::forget).is_some();
     }
 
+    #[inline]
     fn notify_callers(&mut self, exit: &Exit) {
-        self.turn.around.notify_callers(Some(exit));
+        self.around.notify_callers(Some(exit));
         self.unread = self.ending.as_ref().map_or(0, Ending::unread);
         self.ending = None;
     }
 
+    #[inline]
     fn last_state(&self, name: Option<std::borrow::Cow<'static, str>>) -> Option<LastState> {
-        Some(LastState { name, type_name: X::name(), unread: self.unread })
+        Some(LastState { name, type_name: (self.name)(), unread: self.unread })
     }
 
+    #[inline]
     fn notify_monitor(&mut self, exit: &Exit) {
-        self.turn.machine.as_mut().ended(self.turn.me, exit);
+        self.machine.ended(exit);
     }
 
+    #[inline]
     fn may_be_awaited(&self) -> bool {
-        self.turn.me.control().count() > 1 + usize::from(self.turn.left)
+        self.around.references() > 1 + usize::from(*self.left)
     }
 }
 

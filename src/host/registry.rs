@@ -306,19 +306,23 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         Pid::new(self.node, self.incarnation, place.index, place.generation)
     }
 
-    /// Reserves a pid, builds the entry with `make`, and publishes the entry. `hint` selects the shard. Each thread
-    /// passes its own hint, to spread the threads over the shards. `lane` is the value to which the entry refers.
+    /// Reserves a pid. The caller builds the entry and passes it to [`publish`](Self::publish). `hint` selects the
+    /// shard. Each thread passes its own hint, to spread the threads over the shards. `lane` is the value to which the
+    /// entry will refer.
     ///
     /// Returns `None` if all pids are in use.
     #[inline]
-    pub(crate) fn insert<T>(&self, hint: usize, lane: &L, make: impl FnOnce(LocalId, L) -> (Ref<E>, T)) -> Option<T> {
+    pub(crate) fn reserve(&self, hint: usize, lane: &L) -> Option<(LocalId, L)> {
         let which = hint & (self.shards.len() - 1);
         let (place, lane) = self.shards[which].reserve(lane)?;
-        let place = self.place_in_table(place, which)?;
-        let (entry, made) = make(place, lane);
+        Some((self.place_in_table(place, which)?, lane))
+    }
+
+    /// Publishes the entry of a pid that [`reserve`](Self::reserve) has reserved.
+    #[inline(always)]
+    pub(crate) fn publish(&self, place: LocalId, entry: Ref<E>) {
         let (shard, index) = self.shard_and_index(place.index);
         *shard.slot(index).expect("it was reserved just now").lock() = Some(entry);
-        Some(made)
     }
 
     /// Converts an id within a shard to an id within the table. Returns `None` if the index does not fit into 32 bits.
@@ -365,7 +369,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
     }
 
     /// Removes the entry of a pid and returns it. Returns `None` if the pid has no entry. `hint` is the value that the
-    /// caller passes to [`insert`](Self::insert).
+    /// caller passes to [`reserve`](Self::reserve).
     #[inline]
     pub(crate) fn remove(&self, hint: usize, pid: Pid) -> Option<Ref<E>> {
         if !self.is_here(pid) {
@@ -486,8 +490,9 @@ mod tests {
     type Table = PidTable<RefCounted<LocalId>, Anywhere>;
 
     fn insert(table: &Table, hint: usize) -> Pid {
-        let make = |place, _| (Ref::counted(place), table.pid(place));
-        table.insert(hint, &Anywhere, make).expect("there is room")
+        let (place, _) = table.reserve(hint, &Anywhere).expect("there is room");
+        table.publish(place, Ref::counted(place));
+        table.pid(place)
     }
 
     fn remove(table: &Table, hint: usize, pid: Pid) {

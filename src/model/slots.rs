@@ -45,8 +45,9 @@ fn pid_table() -> Arc<Table> {
 }
 
 fn insert(pid_table: &Table, name: u32) -> Pid {
-    let lodge = |place: LocalId, _| (Ref::counted(TestEntry { name, generation: place.generation }), place);
-    pid_table.pid(pid_table.insert(0, &House, lodge).expect("there is room"))
+    let (place, _) = pid_table.reserve(0, &House).expect("there is room");
+    pid_table.publish(place, Ref::counted(TestEntry { name, generation: place.generation }));
+    pid_table.pid(place)
 }
 
 fn get(pid_table: &Table, pid: Pid) -> Option<u32> {

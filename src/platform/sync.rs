@@ -16,6 +16,7 @@ pub(crate) mod event;
 pub(crate) mod lock;
 #[cfg(procession_loom)]
 mod try_mutex;
+mod undropped;
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -53,6 +54,7 @@ pub(crate) use crate::platform::sync::event::EventListener;
 pub(crate) use crate::platform::sync::lock::Lock;
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 pub(crate) use crate::platform::sync::lock::LockGuard;
+pub(crate) use crate::platform::sync::undropped::{NeverDropped, with_undropped};
 
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 mod imp {
@@ -309,25 +311,6 @@ impl<T> ThreadCell<T> {
     #[inline]
     pub(crate) fn take(&self) -> Option<T> {
         ManuallyDrop::into_inner(self.0.replace(ManuallyDrop::new(None)))
-    }
-}
-
-/// Thread-local value that is not dropped when the thread exits. Therefore, the destructors of other thread-locals can
-/// use the value. When the thread exits, the value must own no memory. Owned memory leaks.
-pub(crate) struct NeverDropped<T>(ManuallyDrop<T>);
-
-impl<T> NeverDropped<T> {
-    pub(crate) const fn new(value: T) -> Self {
-        Self(ManuallyDrop::new(value))
-    }
-}
-
-impl<T> std::ops::Deref for NeverDropped<T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.0
     }
 }
 

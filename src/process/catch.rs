@@ -62,9 +62,16 @@ fn text(panic: Box<dyn Any + Send>) -> Reason {
     reason
 }
 
+/// Calls `f` as [`catch`] does. This function is not generic, so it is compiled once and not once for each closure. Code
+/// that is compiled for each process type calls this function where an indirect call costs little.
+pub(crate) fn catch_cold(f: &mut dyn FnMut()) -> Result<(), Reason> {
+    catch(f)
+}
+
 /// Drops a value of a user type, and catches a panic of its `Drop`.
 pub(crate) fn drop_caught<T>(value: T) -> Result<(), Reason> {
-    catch(|| drop(value))
+    let mut value = Some(value);
+    catch_cold(&mut || drop(value.take()))
 }
 
 /// Wrapper for a user value in a structure whose drop must not unwind. The wrapper catches a panic in the value's

@@ -369,6 +369,17 @@ fn settle<T: 'static>(
     }
 }
 
+/// Returns an error if the entry of a body names a method.
+#[cold]
+fn refuse_method(entry: Option<Box<Entry>>) -> Result<(), InitError> {
+    match entry {
+        Some(entry) if !entry.method.is_empty() => {
+            Err(InitError::UnknownMethod { method: entry.method.into_owned(), known: Vec::new() })
+        }
+        _ => Ok(()),
+    }
+}
+
 impl<M: Send + 'static, F, Fut: Future<Output: ProcessOutput>> AsyncBody<M, F, Fut> {
     pub(crate) fn new(body: F, entry: Option<Box<Entry>>) -> Self {
         Self::Unstarted { body: Some(body), entry, own: None }
@@ -385,6 +396,7 @@ where
     type Output = Output<Fut>;
 
     const KEEPS_ITSELF: bool = true;
+    const INIT_CALLS_USER: bool = false;
 
     fn name() -> &'static str {
         F::name()
@@ -405,13 +417,10 @@ where
     /// only its captured variables.
     #[inline]
     fn init(self: Pin<&mut Self>, _: &SelfHandle<M>) -> Result<(), InitError> {
-        if let BodyProjection::Unstarted { entry, .. } = self.project()
-            && let Some(entry) = entry.take()
-            && !entry.method.is_empty()
-        {
-            return Err(InitError::UnknownMethod { method: entry.method.into_owned(), known: Vec::new() });
+        match self.project() {
+            BodyProjection::Unstarted { entry: entry @ Some(_), .. } => refuse_method(entry.take()),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     #[inline]

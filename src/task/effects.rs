@@ -8,6 +8,7 @@ use crate::host::namespace::Namespace;
 use crate::observe::{Counter, ProcessState, is_sampled_turn};
 use crate::platform::clock::Instant;
 use crate::process::catch::{catch, drop_caught};
+use crate::process::error::InitError;
 use crate::process::event::Tag;
 use crate::process::exit::{Exit, Reason};
 use crate::process::state::Ref;
@@ -27,6 +28,32 @@ impl<'a> Around<'a> {
     #[inline]
     pub(super) fn new(current: &'a Current, head: &'a Head, own: &'a Ref<dyn AnyControl>) -> Self {
         Self { current, head, own }
+    }
+
+    #[inline]
+    pub(super) fn head(&self) -> &'a Head {
+        self.head
+    }
+
+    /// Returns the address of the control block, which identifies the process.
+    #[inline]
+    pub(super) fn address(&self) -> usize {
+        self.own.identity()
+    }
+
+    /// Returns the number of strong references to the process.
+    #[inline]
+    pub(super) fn references(&self) -> usize {
+        self.own.count()
+    }
+
+    /// Initializes the machine of the process. If the initialization fails or panics, returns the exit.
+    pub(super) fn init(&self, init: &mut dyn FnMut() -> Result<(), InitError>) -> Result<(), Exit> {
+        match catch(init) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Exit::from(error)),
+            Err(text) => Err(self.panicked(text)),
+        }
     }
 
     /// Called before the first step of a turn, if the process was killed or is observed. The caller passes the flags of

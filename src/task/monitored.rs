@@ -41,6 +41,7 @@ impl<X: Machine> Machine for Monitored<X> {
     type Output = X::Output;
 
     const KEEPS_ITSELF: bool = X::KEEPS_ITSELF;
+    const INIT_CALLS_USER: bool = X::INIT_CALLS_USER;
 
     fn method(&self) -> &str {
         self.machine.method()

@@ -9,13 +9,13 @@ use crate::context::Context;
 use crate::context::me::SelfHandle;
 use crate::context::step::Process;
 use crate::host::cancel::inherited::InheritedContext;
-use crate::host::control::{AnyControl, flag};
+use crate::host::control::{AnyControl, Head, flag};
 use crate::host::job::Anywhere;
 use crate::host::link::{SpawnLinks, Watch};
 use crate::host::timer::owned::call_at;
-use crate::host::{Host, Phase, link as table};
+use crate::host::{ControlParts, Host, Phase, link as table};
 use crate::observe::Counter;
-use crate::process::catch::catch;
+use crate::process::catch::{catch, drop_caught};
 use crate::process::error::SpawnErrorKind;
 use crate::process::event::MonitorRef;
 use crate::process::exit::{Exit, Reason};
@@ -107,9 +107,12 @@ impl Host {
         schedule: S,
     ) -> Result<(Spawned<X>, RunnableProcess), (SpawnErrorKind, X)> {
         let heeds = wanted.heeds();
-        let admitted = wanted.take_parent().and_then(|parent| Ok((parent, wanted.admit(self, schedule)?)));
-        match admitted {
-            Ok((parent, embryo)) => Ok(self.begin(machine, embryo, heeds, parent)),
+        let parent = match wanted.take_parent() {
+            Ok(parent) => parent,
+            Err(refusal) => return Err((refusal, machine)),
+        };
+        match wanted.admit(self, schedule) {
+            Ok(embryo) => Ok(self.begin(machine, embryo, heeds, parent)),
             Err(refusal) => Err((refusal, machine)),
         }
     }
@@ -141,17 +144,31 @@ impl Host {
         bound: MailboxCapacity,
         schedule: S,
     ) -> Result<ReservedProcess<X, S>, SpawnErrorKind> {
+        let parts = self.admit_control(inherited, flags, limits, bound)?;
+        let place = parts.place();
+        let (entry, embryo) = ReservedProcess::new(schedule, parts);
+        self.publish_pid(place, entry);
+        Ok(embryo)
+    }
+
+    /// The part of [`enlist`](Self::enlist) that does not depend on the type of the machine.
+    #[inline(always)]
+    fn admit_control(
+        &self,
+        inherited: InheritedContext,
+        flags: u16,
+        limits: Option<Box<Limits>>,
+        bound: MailboxCapacity,
+    ) -> Result<ControlParts, SpawnErrorKind> {
         if !self.is_open() {
             return Err(SpawnErrorKind::ShutDown);
         }
         self.namespace().enter()?;
         let limits = Limits::both(self.namespace().limits(), limits);
-        let make = |blank| ReservedProcess::new(schedule, blank);
-        let Some(embryo) = self.create_control(flags, self.spawner(), inherited, limits, bound, make) else {
+        self.reserve_control(flags, self.spawner(), inherited, limits, bound).ok_or_else(|| {
             self.namespace().leave();
-            return Err(SpawnErrorKind::Limit(u32::MAX as usize));
-        };
-        Ok(embryo)
+            SpawnErrorKind::Limit(u32::MAX as usize)
+        })
     }
 
     /// Starts a process that was reserved. The caller must queue the process.
@@ -163,38 +180,53 @@ impl Host {
         heeds: bool,
         parent: Option<(Ref<dyn AnyControl>, SpawnLinks)>,
     ) -> (Spawned<X>, RunnableProcess) {
-        self.shared().metrics.add(Counter::Spawned, 1);
-        let method = self.shared().metrics.recorder().is_on().then(|| Box::<str>::from(machine.method()));
+        let method = if self.shared().metrics.recorder().is_on() { Some(Box::from(machine.method())) } else { None };
         let (joined, ready) = embryo.start(machine);
         let control = joined.address().control();
+        let monitor = self.announce(&control.head, &|| control.any(), X::name, method, heeds, parent);
+        ((joined, monitor), ready)
+    }
+
+    /// The part of [`begin`](Self::begin) that does not depend on the type of the machine. `any` returns another
+    /// reference to the process.
+    #[inline]
+    fn announce(
+        &self,
+        head: &Head,
+        any: &dyn Fn() -> Ref<dyn AnyControl>,
+        name: fn() -> &'static str,
+        method: Option<Box<str>>,
+        heeds: bool,
+        parent: Option<(Ref<dyn AnyControl>, SpawnLinks)>,
+    ) -> Option<MonitorRef> {
+        self.shared().metrics.add(Counter::Spawned, 1);
         // A shutdown sets the phase and then reads the pid table. In contrast, this thread has first added the process
         // to the pid table and now reads the phase. Therefore, either the shutdown finds the process, or this load sees
         // the new phase.
         match self.phase() {
             Phase::Open => {}
-            Phase::Closing if control.head.has(flag::SUPERVISED) => {}
+            Phase::Closing if head.has(flag::SUPERVISED) => {}
             Phase::Closing => {
-                control.any().cancel(Reason::SHUTDOWN, self.shutdown_deadline());
+                any().cancel(Reason::SHUTDOWN, self.shutdown_deadline());
             }
             Phase::Closed => {
-                control.head.set(flag::KILLED);
+                head.set(flag::KILLED);
             }
         }
         if let Some(observer) = &self.shared().observer {
-            let name = control.head.first_name();
-            let _ = catch(|| observer.started(control.head.pid(), name.as_deref(), X::name()));
+            let first_name = head.first_name();
+            let _ = catch(|| observer.started(head.pid(), first_name.as_deref(), name()));
         }
         // A trace counts itself before it reads the pid table. This process already has its entry in the pid table.
         // Therefore, either the trace finds the process, or this load sees the trace.
         if self.shared().metrics.recorder().is_on() {
-            self.trace_spawn(&control.head, X::name(), method.as_deref().unwrap_or_default());
+            self.trace_spawn(head, name(), method.as_deref().unwrap_or_default());
         }
         if heeds {
-            self.bind(control.any());
+            self.bind(any());
         }
         // The process is not queued yet. Therefore, it cannot exit before the link and the monitor are set.
-        let monitor = parent.and_then(|(parent, ties)| table::adopt(&parent, &control.any(), ties));
-        ((joined, monitor), ready)
+        parent.and_then(|(parent, ties)| table::adopt(&parent, &any(), ties))
     }
 
     /// Arranges that the deadline and the cancel token of the process cancel the process.
@@ -222,7 +254,7 @@ impl Host {
         match spawned {
             Ok(spawned) => JoinHandle::new(spawned),
             Err((refusal, machine)) => {
-                let _ = catch(|| drop(machine));
+                let _ = drop_caught(machine);
                 self.refuse(refusal)
             }
         }

@@ -104,15 +104,12 @@ impl Host {
         if self.phase() == Phase::Closed {
             return None;
         }
-        self.place(|place, host| {
-            let (head, receiver) = (
-                Head::new(RunState::over(), place, host, flag::OUTSIDE, None, SpawnSettings::default()),
-                Box::new(receiver),
-            );
-            let attached = Ref::counted(Attached { head, receiver });
-            let pid = attached.head.pid();
-            (Ref::of(attached), pid)
-        })
+        let (place, host) = self.reserve_pid()?;
+        let head = Head::new(RunState::over(), place, host, flag::OUTSIDE, None, SpawnSettings::default());
+        let attached = Ref::counted(Attached { head, receiver: Box::new(receiver) });
+        let pid = attached.head.pid();
+        self.publish_pid(place, Ref::of(attached));
+        Some(pid)
     }
 
     /// Attaches the receiver for all pids of another node. If this node already has a receiver, the new receiver

@@ -13,7 +13,7 @@ use std::task::Waker;
 
 use crate::platform::clock::Instant;
 use crate::platform::preempt;
-use crate::platform::sync::{NeverDropped, thread, thread_local};
+use crate::platform::sync::{NeverDropped, thread, thread_local, with_undropped};
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 use crate::process::state::deferred::Deferred;
@@ -218,7 +218,7 @@ impl Current {
     /// Calls `f` with the state of this thread.
     #[inline]
     pub(crate) fn with<R>(f: impl FnOnce(&Self) -> R) -> R {
-        CURRENT.with(f)
+        with_undropped(&CURRENT, f)
     }
 
     /// Calls `f` with the state of this thread. Returns `None` if the state was already dropped. Code that may run

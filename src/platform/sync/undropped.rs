@@ -1,0 +1,50 @@
+//! Thread-locals without a destructor.
+
+#![allow(unsafe_code)]
+
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+
+use crate::platform::sync::thread::LocalKey;
+
+/// Thread-local value that is not dropped when the thread exits. Therefore, the destructors of other thread-locals can
+/// use the value. When the thread exits, the value must own no memory. Owned memory leaks.
+pub(crate) struct NeverDropped<T>(ManuallyDrop<T>);
+
+impl<T> NeverDropped<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+}
+
+impl<T> Deref for NeverDropped<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// Calls `f` with the value of a thread-local, as `LocalKey::with` does. The type of the value has no destructor.
+///
+/// The compiler compiles `LocalKey::with` again for each closure, with its check for a dropped value. Many functions
+/// that are compiled once for each process type use such a closure. Therefore this function calls `LocalKey::with` with
+/// a function instead of a closure, so that `LocalKey::with` is compiled once. This saves a tenth of the compile time of
+/// a program with many process types.
+#[cfg(not(any(procession_loom, procession_shuttle)))]
+#[inline]
+pub(crate) fn with_undropped<T: 'static, R>(key: &'static LocalKey<T>, f: impl FnOnce(&T) -> R) -> R {
+    const { assert!(!std::mem::needs_drop::<T>(), "the thread drops this value before it exits") };
+    let value = key.with(std::ptr::from_ref);
+    // SAFETY: the standard library keeps the value of a thread-local at its address until the thread exits. The type has
+    // no destructor, so the thread does not drop the value earlier. The reference is valid during the call of `f`, and
+    // `f` runs on this thread. `LocalKey` gives only shared references to the value.
+    f(unsafe { &*value })
+}
+
+/// Under the model checkers, a thread-local is dropped at the end of its thread.
+#[cfg(any(procession_loom, procession_shuttle))]
+pub(crate) fn with_undropped<T: 'static, R>(key: &'static LocalKey<T>, f: impl FnOnce(&T) -> R) -> R {
+    key.with(f)
+}

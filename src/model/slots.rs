@@ -1,7 +1,7 @@
 //! Models of the reuse of pid slots. A look-up of a pid finds either the process to which the pid was issued, or no
 //! process.
 
-use crate::host::registry::{Lane, LocalId, PidEntry, PidTable};
+use crate::host::registry::{Lane, PidEntry, PidTable};
 use crate::model::{join, spawn};
 use crate::platform::sync::Arc;
 use crate::process::pid::Pid;

@@ -28,10 +28,9 @@ impl<T> Deref for NeverDropped<T> {
 
 /// Calls `f` with the value of a thread-local, as `LocalKey::with` does. The type of the value has no destructor.
 ///
-/// The compiler compiles `LocalKey::with` again for each closure, with its check for a dropped value. Many functions
-/// that are compiled once for each process type use such a closure. Therefore this function calls `LocalKey::with` with
-/// a function instead of a closure, so that `LocalKey::with` is compiled once. This saves a tenth of the compile time of
-/// a program with many process types.
+/// The compiler compiles `LocalKey::with` again for each closure. Many functions that are compiled once for each process
+/// type pass such a closure. Therefore this function passes a function to `LocalKey::with`, and calls the closure
+/// itself. `LocalKey::with` is then compiled only once.
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 #[inline]
 pub(crate) fn with_undropped<T: 'static, R>(key: &'static LocalKey<T>, f: impl FnOnce(&T) -> R) -> R {

@@ -18,6 +18,7 @@ pub(crate) mod refs;
 pub(crate) mod registry;
 pub(crate) mod shared;
 pub(crate) mod shutdown;
+pub(crate) mod suspension;
 pub(crate) mod timer;
 pub(crate) mod trace;
 

@@ -33,7 +33,7 @@ use crate::process::exit::{Exit, Reason};
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
 use crate::process::state::current::{Current, Ending};
-use crate::task::effects::Around;
+use crate::task::effects::{Around, StepPermit};
 
 /// Maximum number of steps in one turn. A turn has more than one step only if handlers answer the process within the
 /// turn.
@@ -538,6 +538,20 @@ pub(crate) fn give_up<X: Machine>(
 }
 
 impl<X: Machine> Turn<'_, X> {
+    /// Ends the process with an exit that its step did not return.
+    #[cold]
+    fn end_with(&mut self, exit: Exit, end: &mut End<X::Output>) -> Poll<()> {
+        *end = Some(Err(self.end(exit)));
+        Poll::Ready(())
+    }
+
+    /// Ends the turn of a suspended process.
+    #[cold]
+    fn rest(&self) -> Poll<()> {
+        self.around.leave();
+        Poll::Pending
+    }
+
     #[inline]
     fn run(&mut self, mut fresh: bool, cx: &mut Context<'_>, end: &mut End<X::Output>) -> Poll<()> {
         let this = self;
@@ -550,23 +564,24 @@ impl<X: Machine> Turn<'_, X> {
                 this.head().enter_unseen(ProcessState::Running);
             } else if answered == 0 && this.around.skips_turn(&mut flags) {
                 // No event of this turn is recorded.
-            } else if let Some(fate) = this.around.check_killed(&mut flags, answered == 0, fresh) {
-                *end = Some(Err(this.end(fate)));
-                return Poll::Ready(());
+            } else {
+                match this.around.permit_step(&mut flags, answered == 0, fresh) {
+                    StepPermit::Step => {}
+                    StepPermit::Suspended => return this.rest(),
+                    StepPermit::Exit(fate) => return this.end_with(fate, end),
+                }
             }
             if std::mem::take(&mut fresh) {
                 if let Err(exit) = this.init() {
-                    *end = Some(Err(this.end(exit)));
-                    return Poll::Ready(());
+                    return this.end_with(exit, end);
                 }
                 flags = this.head().flags();
-                if flags & flag::KILLED != 0 {
-                    let fate = this.head().fate();
-                    *end = Some(Err(this.end(fate)));
-                    return Poll::Ready(());
-                }
-                if flags & flag::OBSERVED != 0 {
-                    this.around.begins_step(&mut flags);
+                if flags & (flag::KILLED | flag::OBSERVED) != 0 {
+                    match this.around.permit_step(&mut flags, false, false) {
+                        StepPermit::Step => {}
+                        StepPermit::Suspended => return this.rest(),
+                        StepPermit::Exit(fate) => return this.end_with(fate, end),
+                    }
                 }
             }
             let stepped = this.step(flags, cx, end);

@@ -103,12 +103,14 @@
 //! | `stop_trace` | | `event_count` and `lost` |
 //! | `cancel` | `pid`, `reason`, `grace_ms` (default 5,000) | nothing |
 //! | `kill` | `pid` | nothing |
+//! | `suspend` | `pid` | nothing; see [`Host::suspend`](crate::Host::suspend) |
+//! | `resume` | `pid` | nothing |
 //! | `set_priority` | `pid`, `priority` (`Low`, `Normal`, `High`) | nothing |
 //! | `set_workers` | `count` | nothing |
 //! | `restart_child` | either `pid` of the child, with an optional `supervisor` (a pid; default: the parent of the child), or `name` with `supervisor` | `pid`: the new instance; see [`RestartChild`](crate::supervisor::SupervisorMessage::RestartChild) |
 //! | `write_flight_record` | | `path`: the file, in the [`folder`](crate::observe::FlightRecorder::folder) of the program's options; `events`, `overwritten`, `complete_ns`: see [`FlightSummary`](crate::observe::FlightSummary) |
 //!
-//! - The last six requests are actions.
+//! - The last eight requests are actions.
 //! - The supervisors answer `supervision_tree` and `restart_child` with messages, so these requests need a worker. All
 //!   other requests are answered while all workers are blocked.
 //! - A restart does not count towards the intensity of the supervisor. If the supervisor does not answer within 8
@@ -145,7 +147,7 @@
 //!
 //! | event | meaning | further fields |
 //! |---|---|---|
-//! | `ready`, `running`, `blocked`, `idle`, `complete` | the process enters this state | |
+//! | `ready`, `running`, `blocked`, `idle`, `suspended`, `complete` | the process enters this state | |
 //! | `step` | the process begins a further step of its turn | |
 //! | `sent` | the mailbox of the process accepts a message | `from`: the sender (`null`: code outside the processes), `to`: the process |
 //! | `received` | the process receives a message | |

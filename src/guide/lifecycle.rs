@@ -48,6 +48,10 @@
 //! [`ProcessState`](crate::observe::ProcessState) describes the states. An [`Observer`](crate::Observer) receives each
 //! transition.
 //!
+//! [`Host::suspend`](crate::Host::suspend) stops the steps of one process until
+//! [`Host::resume`](crate::Host::resume). The diagram does not show the state `Suspended`: a suspended process enters
+//! this state instead of `Running`, and each event makes the process `Ready` until a worker finds that it is suspended.
+//!
 //! # Links and monitors
 //!
 //! The tests are in `tests/it/links.rs`.

@@ -38,7 +38,7 @@
 //! | `worker 0`, `worker 1`, … | one slice for each step, named by the name, type and entry method of its process; slices for the search and the sleep of the worker |
 //! | `thread 0`, … | the same for threads that are no workers, for example a thread that owns a [`LocalSet`](crate::LocalSet) |
 //! | `Counters` | number of queued tasks, timers, sockets and replaced workers; total numbers of parks and steals |
-//! | one track for each process | the states of the process: `ready`, `running`, `blocked`, `idle` |
+//! | one track for each process | the states of the process: `ready`, `running`, `blocked`, `idle`, `suspended` |
 //!
 //! These slices and marks occur on the lane of a worker:
 //!

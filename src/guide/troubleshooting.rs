@@ -217,6 +217,7 @@
 //! | The spawn was refused. | the join handle resolves to [`Exit::Refused`](crate::Exit::Refused) | Check the reason of the refusal. The reason is a shutdown or [`max_processes`](crate::Builder::max_processes). |
 //! | The future was created but is not polled. | the compiler warns about an unused future | Await the future. If a call must not wait, use [`Call::start`](crate::future::Call::start). |
 //! | The process failed at its start. | a [crash report](crate::CrashReport) on stderr, or the exit in the join handle | See [`JoinHandle::started`](crate::JoinHandle::started). |
+//! | A process was [suspended](crate::Host::suspend). | [`explain`](crate::Host::explain) lists the suspended processes | Call [`Host::resume`](crate::Host::resume). |
 //! | All workers block, for example in `std::thread::sleep`. | [`Counters::long_steps`](crate::observe::Counters::long_steps) grows | See the next section. |
 //!
 //! # One process uses all CPU time

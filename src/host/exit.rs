@@ -216,6 +216,7 @@ impl Host {
             self.shared().metrics.add_exited();
         }
         let entry = self.remove_pid(head.pid());
+        self.shared().suspended.remove(|| head.pid());
         if head.has(flag::KNOWN) {
             self.leave_groups(head);
         }

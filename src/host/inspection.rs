@@ -97,7 +97,7 @@ impl Host {
         details.yields = self.read_yields(pid)?;
         details.timers = self.read_timers(pid)?;
         match details.info.state {
-            Some(ProcessState::Blocked | ProcessState::Idle) => {
+            Some(ProcessState::Blocked | ProcessState::Idle | ProcessState::Suspended) => {
                 let waits_for = &mut details.waits_for;
                 waits_for.extend(is_awaited.then_some(WaitsFor::Message));
                 waits_for.extend(details.yields.iter().cloned().map(WaitsFor::Command));

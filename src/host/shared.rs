@@ -14,6 +14,7 @@ use crate::host::control::{AnyControl, Control};
 use crate::host::job::blocking_pool::Pool;
 use crate::host::registry::PidTable;
 use crate::host::shutdown::report::ShutdownReport;
+use crate::host::suspension::set::SuspendedProcesses;
 use crate::host::timer::Timers;
 use crate::host::{Deliver, Envelope, Host, PanicPolicy};
 use crate::observe::crash::OnCrash;
@@ -120,6 +121,7 @@ pub(crate) struct Shared {
     pub(crate) dead_letter_mailboxes: Mutex<Vec<counted::Weak<Control<Envelope>>>>,
     pub(crate) nodes: Mutex<BTreeMap<u32, Arc<dyn Deliver>>>,
     pub(crate) blocked_steps: BlockedSteps,
+    pub(crate) suspended: SuspendedProcesses,
 }
 
 impl Shared {
@@ -137,6 +139,7 @@ impl Shared {
             dead_letter_mailboxes: Mutex::default(),
             nodes: Mutex::default(),
             blocked_steps: BlockedSteps::default(),
+            suspended: SuspendedProcesses::default(),
         }
     }
 }

@@ -50,6 +50,7 @@ impl Host {
     pub(in crate::host) fn trace_state(&self, head: &Head, to: ProcessState) {
         let urgency = match to {
             ProcessState::Ready if self.is_outside_or_traced() => Urgency::Wake,
+            ProcessState::Suspended => Urgency::Wake,
             ProcessState::Blocked | ProcessState::Idle | ProcessState::Complete
                 if Current::try_with(Current::is_traced).unwrap_or(false) =>
             {
@@ -290,7 +291,7 @@ impl Host {
                 self.shared().pid_table.visit(|control| {
                     let type_name = process(control).map_or("", |(_, type_name)| type_name);
                     if !recorder.selects(word(control.head()), type_name) {
-                        control.head().unset(flag::OBSERVED);
+                        self.end_observation(control.head());
                     }
                     Ok(())
                 });

@@ -121,6 +121,13 @@ pub enum Finding {
         /// Process that owns the mailbox.
         process: ProcessInfo,
     },
+    /// Processes that were [suspended](crate::Host::suspend) and not resumed.
+    Suspended {
+        /// Number of suspended processes. At least 1.
+        count: usize,
+        /// At most 20 of these processes.
+        processes: Vec<ProcessInfo>,
+    },
     /// The runtime shuts down, and cancelled processes wait and do not exit.
     IgnoredCancellation {
         /// Time at which the shutdown kills the processes. `None` if the shutdown has no deadline.
@@ -225,6 +232,19 @@ impl fmt::Display for Finding {
                 write!(f, "the mailbox of {} holds {}", Named(process), plural(process.mailbox_len, "message"))?;
                 write!(f, " and has never been longer; {}", Receiving(process))?;
             }
+            Self::Suspended { count, processes } => {
+                match count {
+                    1 => f.write_str("1 process is suspended:")?,
+                    _ => write!(f, "{count} processes are suspended:")?,
+                }
+                for process in processes {
+                    write!(f, "\n  {process}")?;
+                }
+                match count.saturating_sub(processes.len()) {
+                    0 => {}
+                    more => write!(f, "\n  and {more} more")?,
+                }
+            }
             Self::IgnoredCancellation { count, processes, .. } => {
                 let (subject, verb) = if *count == 1 { ("process", "waits") } else { ("processes", "wait") };
                 write!(f, "the runtime shuts down, and {count} cancelled {subject} {verb} and did not exit:")?;
@@ -282,8 +302,10 @@ impl Finding {
                 Some(ProcessState::Blocked | ProcessState::Idle) => {
                     "read `Host::process_details` of the process to see what it waits for"
                 }
+                Some(ProcessState::Suspended) => "resume the process with `Host::resume`",
                 _ => "if this lasts, make the senders slower, or share the work in a `Pool`",
             },
+            Self::Suspended { .. } => "resume the processes with `Host::resume`",
             Self::IgnoredCancellation { .. } => {
                 "await `cancelled` or `receive` together with the other event, or set time limits"
             }
@@ -307,6 +329,8 @@ pub struct Activity {
     pub running: Vec<ProcessInfo>,
     /// Number of processes that wait for a worker. A process that was not queued for the first time yet is included.
     pub ready: usize,
+    /// Number of suspended processes.
+    pub suspended: usize,
     /// Number of processes that wait for an event.
     pub waiting: usize,
     /// Number of processes that wait for a message.
@@ -329,7 +353,7 @@ pub struct Activity {
 
 impl fmt::Display for Activity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { processes, running, ready, waiting, .. } = self;
+        let Self { processes, running, ready, waiting, suspended, .. } = self;
         let noun = if *processes == 1 { "process" } else { "processes" };
         write!(f, "{processes} {noun}: {} running, {ready} ready, {waiting} waiting", running.len())?;
         let kinds = [
@@ -348,6 +372,9 @@ impl fmt::Display for Activity {
             .collect();
         if !kinds.is_empty() {
             write!(f, " ({})", kinds.join(", "))?;
+        }
+        if *suspended != 0 {
+            write!(f, ", {suspended} suspended")?;
         }
         running.iter().try_for_each(|process| write!(f, "\nrunning: {process}"))
     }

@@ -91,6 +91,8 @@ pub struct ProcessMetrics {
     pub blocked: usize,
     /// Number of processes in the state [`Idle`](ProcessState::Idle).
     pub idle: usize,
+    /// Number of processes in the state [`Suspended`](ProcessState::Suspended).
+    pub suspended: usize,
     /// Number of messages in all mailboxes. See [`ProcessInfo::mailbox_len`](crate::observe::ProcessInfo::mailbox_len)
     /// for the messages that are not included.
     pub mailbox_messages: usize,
@@ -111,6 +113,7 @@ impl ProcessMetrics {
             Some(ProcessState::Running) => &mut self.running,
             Some(ProcessState::Blocked) => &mut self.blocked,
             Some(ProcessState::Idle) => &mut self.idle,
+            Some(ProcessState::Suspended) => &mut self.suspended,
             // An exited process is not counted, because the exit also removes the process from the pid table.
             Some(ProcessState::Complete) => return,
         } += 1;
@@ -120,13 +123,14 @@ impl ProcessMetrics {
         self.outstanding_yields += yields;
     }
 
-    fn by_state(&self) -> [(&'static str, usize); 5] {
+    fn by_state(&self) -> [(&'static str, usize); 6] {
         [
             ("new", self.new),
             ("ready", self.ready),
             ("running", self.running),
             ("blocked", self.blocked),
             ("idle", self.idle),
+            ("suspended", self.suspended),
         ]
     }
 }

@@ -15,6 +15,9 @@
 /// Any event and any wake-up makes a blocked or an idle process ready. A blocked process has outstanding yields, and an
 /// idle process has none. There is one exception: if an async body does not await its mailbox, a message does not cause
 /// a poll of the body. The body finds the message when it awaits its mailbox.
+///
+/// A [suspended](crate::Host::suspend) process enters the state `Suspended` instead of `Running`, or after a step. Any
+/// event makes the process `Ready`, and the worker that takes the process finds that the process is still suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ProcessState {
@@ -28,15 +31,24 @@ pub enum ProcessState {
     Idle,
     /// The process has exited.
     Complete,
+    /// The process was [suspended](crate::Host::suspend), and takes no step until it is resumed.
+    Suspended,
 }
 
 impl ProcessState {
     /// Returns the state whose `state as u8` is this number.
     #[inline]
     pub(crate) fn from_u8(number: u8) -> Option<Self> {
-        [ProcessState::Ready, ProcessState::Running, ProcessState::Blocked, ProcessState::Idle, ProcessState::Complete]
-            .get(usize::from(number))
-            .copied()
+        [
+            ProcessState::Ready,
+            ProcessState::Running,
+            ProcessState::Blocked,
+            ProcessState::Idle,
+            ProcessState::Complete,
+            ProcessState::Suspended,
+        ]
+        .get(usize::from(number))
+        .copied()
     }
 }
 

@@ -343,6 +343,11 @@ impl Recorder {
         });
     }
 
+    /// Calls `f` while no session begins or ends.
+    pub(crate) fn between_sessions(&self, f: impl FnOnce()) {
+        self.changes.with(|()| f());
+    }
+
     /// All rings.
     fn rings(&self) -> impl Iterator<Item = &OnceLock<Ring>> {
         self.workers.iter().chain(self.shared.iter().map(|(_, ring)| ring))
@@ -475,7 +480,7 @@ mod tests {
     #[test]
     fn a_packed_entry_is_unpacked_without_loss() {
         let (process, parent) = (0xdead_beef_0000_0007, 0xffff_ffff_1234_5678);
-        let states = [ProcessState::Ready, ProcessState::Running, ProcessState::Complete];
+        let states = [ProcessState::Ready, ProcessState::Running, ProcessState::Complete, ProcessState::Suspended];
         let events = states
             .into_iter()
             .flat_map(|to| [true, false].map(|steps| TraceEvent::State { process, to, steps }))

@@ -16,6 +16,15 @@ use crate::process::state::current::Current;
 use crate::process::state::inline_command::{Inlined, Number};
 use crate::process::yields::{Batch, Yield, Yields};
 
+/// Decision whether a turn steps its process.
+pub(super) enum StepPermit {
+    Step,
+    /// The process was killed. The turn ends the process with this exit.
+    Exit(Exit),
+    /// The process is suspended. The turn ends, and the process waits.
+    Suspended,
+}
+
 /// The process whose turn runs on this thread.
 #[derive(Clone, Copy)]
 pub(super) struct Around<'a> {
@@ -58,17 +67,22 @@ impl<'a> Around<'a> {
 
     /// Called before the first step of a turn, if the process was killed or is observed. The caller passes the flags of
     /// the process in `flags`. Returns true if the worker has reached the limit of its trace, no observer sees this
-    /// turn, and the process was not killed. In this case, the function records the state of the process and clears
-    /// `OBSERVED` in `flags`, and [`check_killed`](Self::check_killed) need not be called. The rest of the turn then
-    /// has the cost of a turn that is not observed.
+    /// turn, and the process was neither killed nor suspended. In this case, the function records the state of the
+    /// process and clears `OBSERVED` in `flags`, and [`permit_step`](Self::permit_step) need not be called. The rest of
+    /// the turn then has the cost of a turn that is not observed.
     ///
-    /// Most turns of a busy worker with a trace end here. Therefore, this function calls no other function, and is
-    /// separate from `check_killed`, which pushes more registers to the stack (benchmark `ping-pong` with a trace).
+    /// Most turns of a busy worker with a trace end here. Therefore, this function is separate from `permit_step`,
+    /// which pushes more registers to the stack (benchmark `ping-pong` with a trace). This function calls another
+    /// function only while a process is suspended.
     #[cold]
     #[inline(never)]
     pub(super) fn skips_turn(&self, flags: &mut u16) -> bool {
         let shared = self.head.host().shared();
-        if *flags & flag::KILLED != 0 || shared.observer.is_some() || !shared.metrics.discards_turn() {
+        if *flags & flag::KILLED != 0
+            || shared.observer.is_some()
+            || !shared.metrics.discards_turn()
+            || shared.suspended.contains(|| self.head.pid())
+        {
             return false;
         }
         // If only some processes are recorded, their messages are recorded even if the sender's turn is skipped.
@@ -81,14 +95,19 @@ impl<'a> Around<'a> {
     }
 
     /// Called before each step of a process that was killed or is observed. The caller passes the flags of the process
-    /// in `flags`. If the turn begins with this call, reports to the observer that the process runs. If the process was
-    /// killed, returns the exit. The caller sets `is_fresh` to true before the first step of the process.
+    /// in `flags`. Returns whether the turn steps the process. If the turn begins with this call, reports to the
+    /// observer that the process runs. If the process is suspended, records this state instead. The caller sets
+    /// `is_fresh` to true before the first step of the process.
     ///
     /// If neither an observer nor a trace sees this turn, clears `OBSERVED` in `flags`.
     #[cold]
     #[inline(never)]
-    pub(super) fn check_killed(&self, flags: &mut u16, begins: bool, is_fresh: bool) -> Option<Exit> {
+    pub(super) fn permit_step(&self, flags: &mut u16, begins: bool, is_fresh: bool) -> StepPermit {
         let (is_killed, host) = (*flags & flag::KILLED != 0, self.head.host());
+        if !is_killed && host.shared().suspended.contains(|| self.head.pid()) {
+            self.head.enter(*flags, ProcessState::Suspended);
+            return StepPermit::Suspended;
+        }
         if begins {
             if *flags & flag::OBSERVED != 0 && host.trace_turn(self.head, !is_fresh && !is_killed) {
                 self.current.note_traced();
@@ -102,10 +121,10 @@ impl<'a> Around<'a> {
             if host.shared().clock.is_virtual() {
                 self.current.forbid_kept_timers();
             }
-        } else {
+        } else if !is_killed {
             self.begins_step(flags);
         }
-        is_killed.then(|| self.head.fate())
+        if is_killed { StepPermit::Exit(self.head.fate()) } else { StepPermit::Step }
     }
 
     /// Called before a step that is not the first event of its turn, if the process is observed.

@@ -695,6 +695,8 @@ fn actions_are_refused_by_default() {
         for action in [
             json!({ "request": "kill", "pid": pid }),
             json!({ "request": "cancel", "pid": pid }),
+            json!({ "request": "suspend", "pid": pid }),
+            json!({ "request": "resume", "pid": pid }),
             json!({ "request": "set_priority", "pid": pid, "priority": "High" }),
             json!({ "request": "set_workers", "count": 3 }),
             json!({ "request": "restart_child", "pid": pid }),
@@ -722,12 +724,21 @@ fn allowed_actions_are_performed() {
         client.ask(json!({ "request": "set_priority", "pid": first, "priority": "High" }));
         let row = client.ask(json!({ "request": "process", "pid": first }));
         assert_eq!(row["info"]["priority"], "High");
+        client.ask(json!({ "request": "suspend", "pid": first }));
+        rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
+        assert_eq!(client.ask(json!({ "request": "process", "pid": first }))["info"]["state"], "Suspended");
+        let suspended = client.ask(json!({ "request": "processes", "state": "Suspended" }));
+        assert_eq!(suspended["rows"].as_array().unwrap().len(), 1);
+        assert_eq!(client.ask(json!({ "request": "overview" }))["metrics"]["processes"]["suspended"], 1);
+        client.ask(json!({ "request": "resume", "pid": first }));
         client.ask(json!({ "request": "cancel", "pid": first, "reason": "no need", "grace_ms": 60_000 }));
         client.ask(json!({ "request": "kill", "pid": second }));
         let exit = rt.block_on(cancelled).unwrap_err();
         assert!(exit.to_string().contains("no need"), "{exit}");
         assert!(matches!(rt.block_on(killed), Err(Exit::Killed)));
-        assert_eq!(client.fails(json!({ "request": "kill", "pid": second })), "no_process");
+        for request in ["kill", "suspend", "resume"] {
+            assert_eq!(client.fails(json!({ "request": request, "pid": second })), "no_process");
+        }
         client.ask(json!({ "request": "set_workers", "count": 1 }));
         assert_eq!(client.ask(json!({ "request": "workers" }))["requested"], 1);
         // The new worker runs the process.

@@ -60,6 +60,7 @@ mod storms;
 mod streams;
 mod subprocess;
 mod supervisors;
+mod suspension;
 #[cfg(unix)]
 mod system;
 mod time;

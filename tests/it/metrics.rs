@@ -294,7 +294,7 @@ fn a_snapshot_prints_as_a_page() {
         "sampled: one in 64",
         "workers: running 0, searching 0, parked 0, blocked 0",
         "queues: global 0, priority 0, local 0",
-        "processes: new 0, ready 0, running 1, blocked 0, idle 0",
+        "processes: new 0, ready 0, running 1, blocked 0, idle 0, suspended 0",
         "mailboxes: messages 0, longest 0, signals 0",
         "blocking pool: threads 0, idle 0, queued 0",
         "outstanding: yields 0, timers 0",

@@ -31,8 +31,9 @@ impl Host {
     /// runtime.
     ///
     /// The runtime finds deadlocks, blocked workers, a busy blocking pool, commands without an answer, full and growing
-    /// mailboxes, processes that ignore the cancellation of a shutdown, a runtime without a thread, and processes that
-    /// nothing can wake. The documentation of each [finding](crate::observe::Finding) defines its condition.
+    /// mailboxes, processes that ignore the cancellation of a shutdown, suspended processes, a runtime without a
+    /// thread, and processes that nothing can wake. The documentation of each [finding](crate::observe::Finding) defines
+    /// its condition.
     ///
     /// The call can be made on any thread, also in a step, and also while all workers are blocked. The call never stops
     /// a worker, and runs no user code. The runtime reads the processes one after the other while they run. The finding
@@ -71,7 +72,10 @@ impl Host {
         findings.extend(graph.deadlocks.into_iter().map(Finding::Deadlock));
         findings.extend(self.blocked_workers(&gauges));
         findings.extend(self.busy_pool());
-        let Reading { activity, full, growing, commands, cancelled, waiting, .. } = reading;
+        let Reading { activity, full, growing, commands, cancelled, waiting, suspended, .. } = reading;
+        if activity.suspended != 0 {
+            findings.push(Finding::Suspended { count: activity.suspended, processes: suspended });
+        }
         let commands = commands.into_iter().filter(|(command, _)| !is_builtin(command));
         findings.extend(commands.map(|outstanding| Finding::UnansweredCommands(command_count(outstanding))));
         findings.extend(full.into_rows().into_iter().filter_map(|process| self.full_mailbox(process)));
@@ -204,6 +208,8 @@ struct Reading {
     cancelled: (usize, Vec<Pid>),
     /// The first processes that wait.
     waiting: Vec<Pid>,
+    /// The first suspended processes.
+    suspended: Vec<ProcessInfo>,
 }
 
 impl Reading {
@@ -217,6 +223,7 @@ impl Reading {
             long_tables: Vec::new(),
             cancelled: (0, Vec::new()),
             waiting: Vec::new(),
+            suspended: Vec::new(),
         }
     }
 
@@ -234,12 +241,18 @@ impl Reading {
         let is_full = figures.full_at.is_some();
         let is_growing = !is_full && figures.messages >= LONG_MAILBOX.max(figures.peak);
         let is_running = state == Some(ProcessState::Running);
-        let has_row = is_full || is_growing || is_running;
+        let is_suspended = state == Some(ProcessState::Suspended);
+        let is_listed = is_suspended && self.suspended.len() < LISTED;
+        let has_row = is_full || is_growing || is_running || is_listed;
         // Nothing after this line fails. Therefore each process is counted once.
         let row = if has_row { Some(row(head, type_name, state, figures, first_name(head)?)) } else { None };
         match state {
             Some(ProcessState::Complete) => return Ok(()),
             Some(ProcessState::Running) => self.activity.running.extend(row.clone()),
+            Some(ProcessState::Suspended) => {
+                self.activity.suspended += 1;
+                self.suspended.extend(row.clone().filter(|_| is_listed));
+            }
             Some(ProcessState::Blocked | ProcessState::Idle) if head.is_inactive() => {
                 self.add_waiting(control, &figures, joins);
             }

@@ -36,6 +36,7 @@ impl Host {
     /// - A process that also waits for a message, for the answer to a command, or for the end of a sleep.
     /// - A process with a [deadline](crate::ProcessBuilder::deadline), a cancelled process, or a process whose call has
     ///   a [time limit](crate::future::Call::timeout). The waits of such processes end.
+    /// - A [suspended](Self::suspend) process. Some of its waits may have ended.
     ///
     /// A second reading confirms each deadlock. If the waits of a process have changed between the two readings, the
     /// process is not reported. Therefore all edges of a reported cycle existed at the same time.
@@ -206,12 +207,14 @@ impl Host {
         }
         edges.extend(joins.into_iter().map(|process| edge(process, WaitsFor::Exit { process })));
         let may_be_ended = head.has(flag::KILLED | flag::CANCELLED) || head.inherited().deadline().is_some();
+        // A suspended process keeps the records of waits that have ended since the suspension.
+        let is_suspended = self.shared().suspended.contains(|| pid);
         let has_no_receiver = blocked.is_some_and(|(step, _)| step.has_taken_delivered());
         let awaits_more = control.mailbox_figures().is_awaited && !has_no_receiver
             || head.yields_if_any().is_some_and(|yields| yields.outstanding() != 0)
             // A counted wait without a record is a sleep.
             || head.waiting() != counted;
-        let is_free = !is_bound || may_be_ended || awaits_more || !waits_now();
+        let is_free = !is_bound || may_be_ended || awaits_more || is_suspended || !waits_now();
         let generation = (generation.0, generation.1, blocked.map_or(0, |(_, phase)| phase));
         Ok((!edges.is_empty()).then_some(WaitNode { edges, is_free, generation }))
     }

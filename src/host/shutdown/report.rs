@@ -33,6 +33,7 @@ impl fmt::Display for UnfinishedProcess {
             Some(ProcessState::Running) => f.write_str("in a step that did not return"),
             Some(ProcessState::Blocked) => write!(f, "waiting for {} answers", self.outstanding),
             Some(ProcessState::Idle) => f.write_str("waiting for a message"),
+            Some(ProcessState::Suspended) => f.write_str("suspended"),
             _ => f.write_str("waiting for a worker"),
         }
     }

@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::host::inspection::{first_name, process};
 use crate::host::trace::{Processes, word};
 #[cfg(feature = "console")]
-pub(crate) use crate::observe::trace::flight::NoRecord;
+pub(crate) use crate::observe::trace::flight::RecordRefusal;
 use crate::observe::trace::flight::{FlightCopy, FlightSummary};
 use crate::platform::sync::Arc;
 
@@ -92,7 +92,7 @@ impl Host {
     /// # Errors
     /// Returns the reason why no file can be written now.
     #[cfg(feature = "console")]
-    pub(crate) fn request_flight_record(&self) -> Result<RequestedRecord, NoRecord> {
+    pub(crate) fn request_flight_record(&self) -> Result<RequestedRecord, RecordRefusal> {
         let path = self.shared().metrics.recorder().reserve_file(&self.node().to_string())?;
         Ok(RequestedRecord { host: self.clone(), path, is_written: false })
     }

@@ -13,6 +13,7 @@ fn name_of_state(state: ProcessState) -> &'static str {
         ProcessState::Blocked => "Blocked",
         ProcessState::Idle => "Idle",
         ProcessState::Complete => "Complete",
+        ProcessState::Suspended => "Suspended",
     }
 }
 

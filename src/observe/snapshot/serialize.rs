@@ -61,6 +61,7 @@ serialize_fields! {
         running,
         blocked,
         idle,
+        suspended,
         mailbox_messages,
         longest_mailbox,
         mailbox_signals,

@@ -215,7 +215,7 @@ struct Requests {
 /// Reason why no flight record can be written for a console.
 #[cfg(feature = "console")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoRecord {
+pub(crate) enum RecordRefusal {
     NoRecorder,
     MaxFiles,
     Busy,
@@ -223,7 +223,7 @@ pub(crate) enum NoRecord {
 }
 
 #[cfg(feature = "console")]
-impl fmt::Display for NoRecord {
+impl fmt::Display for RecordRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoRecorder => "the runtime has no flight recorder: see `Builder::flight_recorder`",
@@ -288,16 +288,16 @@ impl Flight {
 
     /// Reserves the next file for a console.
     #[cfg(feature = "console")]
-    fn reserve(&self, label: &str) -> Result<PathBuf, NoRecord> {
+    fn reserve(&self, label: &str) -> Result<PathBuf, RecordRefusal> {
         let mut requests = self.requests.lock();
         if requests.stop {
-            return Err(NoRecord::Ended);
+            return Err(RecordRefusal::Ended);
         }
         if requests.is_reserved {
-            return Err(NoRecord::Busy);
+            return Err(RecordRefusal::Busy);
         }
         if requests.for_consoles >= self.options.max_files {
-            return Err(NoRecord::MaxFiles);
+            return Err(RecordRefusal::MaxFiles);
         }
         requests.is_reserved = true;
         Ok(self.path(label, requests.for_consoles + 1, "console"))
@@ -366,8 +366,8 @@ impl Recorder {
 
     /// Reserves the next file for a console. `label` is a part of the file name.
     #[cfg(feature = "console")]
-    pub(crate) fn reserve_file(&self, label: &str) -> Result<PathBuf, NoRecord> {
-        self.flight.get().ok_or(NoRecord::NoRecorder)?.reserve(label)
+    pub(crate) fn reserve_file(&self, label: &str) -> Result<PathBuf, RecordRefusal> {
+        self.flight.get().ok_or(RecordRefusal::NoRecorder)?.reserve(label)
     }
 
     /// Ends the reservation. A file that was not written does not count.
@@ -511,21 +511,21 @@ mod tests {
     #[test]
     fn one_file_for_a_console_is_written_at_a_time_and_their_number_is_bounded() {
         let recorder = Recorder::new(1);
-        assert_eq!(recorder.reserve_file("1"), Err(NoRecord::NoRecorder));
+        assert_eq!(recorder.reserve_file("1"), Err(RecordRefusal::NoRecorder));
         recorder.keep_last_events(FlightRecorder::new().folder("records").max_files(2));
         let path = |number| {
             let name = format!("flight-{}-1-{number}-console.pftrace", std::process::id());
             Ok(Path::new("records").join(name))
         };
         assert_eq!(recorder.reserve_file("1"), path(1));
-        assert_eq!(recorder.reserve_file("1"), Err(NoRecord::Busy));
+        assert_eq!(recorder.reserve_file("1"), Err(RecordRefusal::Busy));
         recorder.release_file(false);
         assert_eq!(recorder.reserve_file("1"), path(1));
         recorder.release_file(true);
         assert_eq!(recorder.reserve_file("1"), path(2));
         recorder.release_file(true);
-        assert_eq!(recorder.reserve_file("1"), Err(NoRecord::MaxFiles));
+        assert_eq!(recorder.reserve_file("1"), Err(RecordRefusal::MaxFiles));
         recorder.stop_writer();
-        assert_eq!(recorder.reserve_file("1"), Err(NoRecord::Ended));
+        assert_eq!(recorder.reserve_file("1"), Err(RecordRefusal::Ended));
     }
 }

@@ -159,6 +159,7 @@ words! {
     Running => "running",
     Blocked => "blocked",
     Idle => "idle",
+    Suspended => "suspended",
     // States of workers.
     Searching => "searching",
     Parked => "parked",

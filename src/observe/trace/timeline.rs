@@ -305,6 +305,7 @@ impl View<'_> {
                 self.mailbox_is_empty(process);
                 Word::Idle
             }
+            ProcessState::Suspended => Word::Suspended,
             ProcessState::Complete => return,
         };
         self.begin_state(process, state, self.at);
@@ -478,6 +479,7 @@ impl View<'_> {
             Some(ProcessState::Running) => Word::Running,
             Some(ProcessState::Blocked) => Word::Blocked,
             Some(ProcessState::Idle) => Word::Idle,
+            Some(ProcessState::Suspended) => Word::Suspended,
             Some(ProcessState::Complete) | None => return,
         };
         self.begin_state(process, first, self.timeline.begun);

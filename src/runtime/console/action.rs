@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::behaviour::supervisor::{ChildId, SupervisorMessage};
 use crate::host::Host;
-use crate::host::trace::flight::{NoRecord, RequestedRecord};
+use crate::host::trace::flight::{RecordRefusal, RequestedRecord};
 use crate::observe::FlightSummary;
 use crate::platform::sync::{Arc, thread};
 use crate::process::error::SendErrorKind;
@@ -20,7 +20,7 @@ use crate::process::failure::CallError;
 use crate::process::pid::Pid;
 use crate::runtime::console::encoding::{Reply, no_process};
 use crate::runtime::console::later::{Later, Response};
-use crate::runtime::console::request::{Action, Fault, FaultKind, Restarted};
+use crate::runtime::console::request::{Action, Fault, FaultKind, RestartTarget};
 use crate::runtime::enqueue::Threads;
 
 /// Time in which a supervisor must restart a child. A child has 5 s for its exit by default.
@@ -33,6 +33,8 @@ pub(super) fn perform(host: &Host, threads: &Arc<Threads>, action: Action) -> Re
     let done = match action {
         Action::Cancel { pid, reason, grace } => host.cancel(pid, reason, grace),
         Action::Kill { pid } => host.kill(pid),
+        Action::Suspend { pid } => host.suspend(pid),
+        Action::Resume { pid } => host.resume(pid),
         Action::SetPriority { pid, priority } => host.set_priority(pid, priority),
         Action::SetWorkers { count } => {
             threads.set_workers(count);
@@ -44,10 +46,10 @@ pub(super) fn perform(host: &Host, threads: &Arc<Threads>, action: Action) -> Re
     done.map(|()| Response::Now(json!({}))).map_err(|error| no_process(error.0))
 }
 
-fn restart(host: &Host, restarted: Restarted) -> Result<Later, Fault> {
+fn restart(host: &Host, restarted: RestartTarget) -> Result<Later, Fault> {
     let (supervisor, child) = match restarted {
-        Restarted::Child { supervisor, child } => (supervisor, child),
-        Restarted::Process(pid) => {
+        RestartTarget::Child { supervisor, child } => (supervisor, child),
+        RestartTarget::Process(pid) => {
             let no_parent = || Fault::new(FaultKind::NoSupervisor, format!("process {pid} has no supervisor"));
             (host.parent(pid).ok_or_else(|| no_process(pid))?.ok_or_else(no_parent)?, ChildId::Pid(pid))
         }
@@ -77,10 +79,10 @@ fn restart_reply(supervisor: Pid, answer: Result<Result<Pid, Exit>, CallError>) 
 fn write_flight_record(host: &Host) -> Result<Later, Fault> {
     let record = host.request_flight_record().map_err(|error| {
         let kind = match error {
-            NoRecord::NoRecorder => FaultKind::NoFlightRecorder,
-            NoRecord::MaxFiles => FaultKind::FileLimit,
-            NoRecord::Busy => FaultKind::Busy,
-            NoRecord::Ended => FaultKind::Ended,
+            RecordRefusal::NoRecorder => FaultKind::NoFlightRecorder,
+            RecordRefusal::MaxFiles => FaultKind::FileLimit,
+            RecordRefusal::Busy => FaultKind::Busy,
+            RecordRefusal::Ended => FaultKind::Ended,
         };
         Fault::new(kind, error.to_string())
     })?;

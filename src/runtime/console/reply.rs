@@ -266,6 +266,7 @@ fn explanation(host: &Host) -> Value {
             Finding::UnansweredCommands(_) => "unanswered_commands",
             Finding::FullMailbox { .. } => "full_mailbox",
             Finding::GrowingMailbox { .. } => "growing_mailbox",
+            Finding::Suspended { .. } => "suspended",
             Finding::IgnoredCancellation { .. } => "ignored_cancellation",
             Finding::NothingOutstanding { .. } => "nothing_outstanding",
         };

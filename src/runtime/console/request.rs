@@ -139,14 +139,16 @@ pub(super) struct TraceTarget {
 pub(super) enum Action {
     Cancel { pid: Pid, reason: String, grace: Duration },
     Kill { pid: Pid },
+    Suspend { pid: Pid },
+    Resume { pid: Pid },
     SetPriority { pid: Pid, priority: Priority },
     SetWorkers { count: usize },
-    RestartChild(Restarted),
+    RestartChild(RestartTarget),
     WriteFlightRecord,
 }
 
 /// The child that a console restarts.
-pub(super) enum Restarted {
+pub(super) enum RestartTarget {
     /// The process with this pid. Its parent is the supervisor.
     Process(Pid),
     Child {
@@ -176,6 +178,8 @@ pub(super) const REQUESTS: &[&str] = &[
     "stop_trace",
     "cancel",
     "kill",
+    "suspend",
+    "resume",
     "set_priority",
     "set_workers",
     "restart_child",
@@ -222,6 +226,8 @@ impl ConsoleRequest {
             "stop_trace" => Self::StopTrace,
             "cancel" => Self::Action(Action::cancel(arguments)?),
             "kill" => Self::Action(Action::Kill { pid: arguments.pid()? }),
+            "suspend" => Self::Action(Action::Suspend { pid: arguments.pid()? }),
+            "resume" => Self::Action(Action::Resume { pid: arguments.pid()? }),
             "set_priority" => Self::Action(Action::SetPriority {
                 pid: arguments.pid()?,
                 priority: choose(arguments.required_text("priority")?, "priority", PRIORITIES)?,
@@ -230,7 +236,7 @@ impl ConsoleRequest {
                 let count = arguments.number("count")?.ok_or_else(|| missing("count"))?;
                 Self::Action(Action::SetWorkers { count: usize::try_from(count).unwrap_or(usize::MAX) })
             }
-            "restart_child" => Self::Action(Action::RestartChild(Restarted::parse(arguments)?)),
+            "restart_child" => Self::Action(Action::RestartChild(RestartTarget::parse(arguments)?)),
             "write_flight_record" => Self::Action(Action::WriteFlightRecord),
             _ => return Err(Fault::new(FaultKind::UnknownRequest, format!("unknown request {name:?}"))),
         })
@@ -263,7 +269,7 @@ impl TraceTarget {
     }
 }
 
-impl Restarted {
+impl RestartTarget {
     fn parse(arguments: &Arguments) -> Result<Self, Fault> {
         let pid = arguments.optional_pid("pid")?;
         let child = match (arguments.text("name")?, pid) {
@@ -320,6 +326,7 @@ const STATES: &[(&str, ProcessState)] = &[
     ("Running", ProcessState::Running),
     ("Blocked", ProcessState::Blocked),
     ("Idle", ProcessState::Idle),
+    ("Suspended", ProcessState::Suspended),
 ];
 
 const PRIORITIES: &[(&str, Priority)] =
@@ -430,7 +437,7 @@ mod tests {
             (
                 r#"{"request": "processes", "state": "ready"}"#,
                 "invalid_argument",
-                "field `state`: \"ready\" is none of Ready, Running, Blocked, Idle",
+                "field `state`: \"ready\" is none of Ready, Running, Blocked, Idle, Suspended",
             ),
             (
                 r#"{"request": "processes", "descending": 1}"#,

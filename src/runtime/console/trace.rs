@@ -145,6 +145,7 @@ fn name(event: TraceEvent) -> &'static str {
         TraceEvent::State { to: ProcessState::Blocked, .. } => "blocked",
         TraceEvent::State { to: ProcessState::Idle, .. } => "idle",
         TraceEvent::State { to: ProcessState::Complete, .. } => "complete",
+        TraceEvent::State { to: ProcessState::Suspended, .. } => "suspended",
         TraceEvent::Step { .. } => "step",
         TraceEvent::Created { .. } => "spawned",
         TraceEvent::Ended { .. } => "exited",

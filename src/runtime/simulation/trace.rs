@@ -156,6 +156,7 @@ impl fmt::Display for Line {
                     ProcessState::Blocked => "blocked",
                     ProcessState::Idle => "idle",
                     ProcessState::Complete => "complete",
+                    ProcessState::Suspended => "suspended",
                 };
                 write!(f, "{at:?} {pid} {to}")
             }

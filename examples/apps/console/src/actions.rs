@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::app::{App, Effect, Prompt, Request, View};
 use crate::client::Error;
+use crate::model::Row;
 
 impl App {
     pub(crate) fn ask(&mut self, question: String, action: Request) -> Effect {
@@ -23,18 +24,28 @@ impl App {
         self.ask(question, (action, all))
     }
 
-    /// Asks for the priority after the present one.
-    pub(crate) fn ask_about_priority(&mut self) -> Effect {
-        let present = match self.view {
+    /// The row of the process that an action changes.
+    fn selected_row(&self) -> Option<&Row> {
+        match self.view {
             View::Process => self.details.as_ref().map(|details| &details.info),
             _ => self.processes.rows.get(self.selected),
-        };
-        let next = match present.map(|row| row.priority.as_str()) {
+        }
+    }
+
+    /// Asks for the priority after the present one.
+    pub(crate) fn ask_about_priority(&mut self) -> Effect {
+        let next = match self.selected_row().map(|row| row.priority.as_str()) {
             Some("Low") => "Normal",
             Some("Normal") => "High",
             _ => "Low",
         };
         self.ask_about_process("set_priority", &[("priority", next)])
+    }
+
+    /// Asks whether to resume a suspended process, or to suspend another process.
+    pub(crate) fn ask_about_suspension(&mut self) -> Effect {
+        let is_suspended = self.selected_row().is_some_and(|row| row.state.as_deref() == Some("Suspended"));
+        self.ask_about_process(if is_suspended { "resume" } else { "suspend" }, &[])
     }
 
     /// Asks about the restart of the selected child. A child that does not run has no pid, so its supervisor and its
@@ -77,6 +88,18 @@ mod tests {
 
     fn press(app: &mut App, code: KeyCode) -> Effect {
         app.handle_key(KeyEvent::from(code))
+    }
+
+    #[test]
+    fn the_same_key_suspends_and_resumes_a_process() {
+        let mut app = App { view: View::Processes, ..App::new("socket".into()) };
+        app.hello.actions = true;
+        for (state, action) in [("Idle", "suspend"), ("Suspended", "resume"), ("Running", "suspend")] {
+            app.handle_reply("processes", Ok(json!({ "rows": [{ "pid": "<1.0.1>", "state": state }] })));
+            press(&mut app, KeyCode::Char('S'));
+            let pressed = press(&mut app, KeyCode::Char('y'));
+            assert_eq!(pressed, Effect::Act((action, vec![("pid", "<1.0.1>".into())])));
+        }
     }
 
     #[test]

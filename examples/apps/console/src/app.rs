@@ -419,6 +419,7 @@ impl App {
             Command::Cancel => return self.ask_about_process("cancel", &[]),
             Command::Kill => return self.ask_about_process("kill", &[]),
             Command::Priority => return self.ask_about_priority(),
+            Command::Suspend => return self.ask_about_suspension(),
             Command::Trace => {
                 let Some(pid) = &self.pid else { return self.say("no process is selected") };
                 self.trace = Trace::of(pid);

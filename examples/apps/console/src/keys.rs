@@ -36,6 +36,8 @@ pub enum Command {
     Kill,
     /// Changes the priority of the process.
     Priority,
+    /// Suspends the process, or resumes it.
+    Suspend,
     /// Starts the live trace of the process.
     Trace,
     /// Restarts the child of a supervisor.
@@ -81,6 +83,8 @@ const KEYS: &[(KeyCode, Command, &[View], &str)] = &[
     (KeyCode::Char('c'), Command::Cancel, PROCESSES, "c cancel"),
     (KeyCode::Char('k'), Command::Kill, PROCESSES, "k kill"),
     (KeyCode::Char('P'), Command::Priority, PROCESSES, "P prio"),
+    (KeyCode::Char('S'), Command::Suspend, &[View::Processes], ""),
+    (KeyCode::Char('S'), Command::Suspend, &[View::Process], "S suspend/resume"),
     (KeyCode::Char('R'), Command::Restart, CHILDREN, "R restart"),
     (KeyCode::Char('+'), Command::MoreWorkers, &[View::Workers], "+ add worker"),
     (KeyCode::Char('-'), Command::FewerWorkers, &[View::Workers], "- remove worker"),

@@ -200,6 +200,12 @@ fn actions_are_confirmed_and_change_the_program() {
     screen.wait_for("priority High? (y/n)");
     screen.press("y");
     screen.wait_for("set_priority: done");
+    screen.press("Sy");
+    screen.wait_for("suspend: done");
+    screen.wait_for("Suspended+");
+    screen.press("Sy");
+    screen.wait_for("resume: done");
+    screen.wait_for("Idle+");
     screen.press("k");
     screen.wait_for("? (y/n)");
     screen.press("y");

@@ -65,7 +65,11 @@ fn figures(app: &App) -> Vec<Line<'static>> {
     let pool = |name| count(&metrics.blocking_pool, name);
     let memory: u64 = metrics.memory.values().sum();
     lines.push(Line::raw(""));
-    lines.push(Line::styled(format!("Processes {}", number(app.overview.processes_alive)), BOLD));
+    let suspended = match processes("suspended") {
+        0 => String::new(),
+        count => format!(", {} suspended", number(count)),
+    };
+    lines.push(Line::styled(format!("Processes {}{suspended}", number(app.overview.processes_alive)), BOLD));
     lines.push(Line::raw(format!(
         "ready {}  running {}  blocked {}  idle {}",
         processes("ready"),

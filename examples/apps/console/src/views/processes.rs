@@ -61,9 +61,9 @@ fn row_text(row: &Row) -> String {
 fn line(pid: &str, label: &str, state: &str, counts: [String; 5]) -> String {
     let [mail, peak, commands, waits, links] = counts;
     format!(
-        "{:<18} {:<21} {state:<10}{mail:>6}{peak:>6}{commands:>5}{waits:>6}{links:>6}",
+        "{:<18} {:<19} {state:<12}{mail:>6}{peak:>6}{commands:>5}{waits:>6}{links:>6}",
         tail(pid, 18),
-        tail(label, 21)
+        tail(label, 19)
     )
 }
 
@@ -85,9 +85,9 @@ mod tests {
         app.handle_reply("processes", Ok(json!({ "processes_alive": 2_000, "rows": [row, unnamed] })));
         let rows = screen(&app);
         assert_eq!(rows[2], "2,000 processes, by mailbox_len, largest first");
-        assert_eq!(rows[3], "PID                NAME OR TYPE          STATE       MAIL  PEAK CMDS WAITS LINKS");
-        assert_eq!(rows[4], "<1-8f3a.0.1>       cache                 Blocked+ C 12345 23456    3     2     1");
-        assert!(rows[5].starts_with("<1-8f3a.1.1>       …o::a::module::Worker New"), "{}", rows[5]);
+        assert_eq!(rows[3], "PID                NAME OR TYPE        STATE         MAIL  PEAK CMDS WAITS LINKS");
+        assert_eq!(rows[4], "<1-8f3a.0.1>       cache               Blocked+ C   12345 23456    3     2     1");
+        assert!(rows[5].starts_with("<1-8f3a.1.1>       …:a::module::Worker New"), "{}", rows[5]);
     }
 
     #[test]

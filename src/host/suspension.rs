@@ -1,0 +1,110 @@
+//! Suspends and resumes single processes, for debugging.
+//!
+//! A suspended process takes no step. The head of a process has no room for a further flag, and suspensions are rare.
+//! Therefore the runtime keeps a set of the suspended processes, and a suspended process has the flag `OBSERVED`, which
+//! sends each of its turns to the slow path. There, the turn checks the set before each step. A process that is not
+//! observed has no additional cost.
+//!
+//! # Orders
+//! - `suspend` adds the process to the set, then sets `OBSERVED`, and then wakes the process. A turn that sees
+//!   `OBSERVED` therefore also sees the changed set. A turn that began earlier ends without the check, and the wake-up
+//!   causes one more turn, which enters the state `Suspended`.
+//! - `resume` removes the process from the set and then wakes the process. The wake-up happens before the next turn
+//!   begins. Therefore that turn sees the changed set and steps the process, and no wake-up of the time of the
+//!   suspension is lost: a resumed process is always stepped.
+//! - While a process is in the set, its flag `OBSERVED` is set. `suspend` adds the process and sets the flag under the
+//!   lock of the set. Each thread that clears the flag first checks the set under the same lock. If the check came after
+//!   the clearing, a turn between both would step a suspended process.
+//! - `resume` keeps the flag if a trace selects the process. The check runs under the lock of the traces, so no trace
+//!   begins or ends between the check and the clearing. The lock of the traces is taken before the lock of the set.
+
+pub(crate) mod set;
+
+use crate::host::Host;
+use crate::host::control::{AnyControl, Head, flag};
+use crate::host::inspection::process;
+use crate::process::error::NoProcess;
+use crate::process::pid::Pid;
+use crate::process::state::Ref;
+
+impl Host {
+    /// Suspends a process, for debugging. From the end of its present step, the process takes no step until
+    /// [`resume`](Self::resume). The model is `sys:suspend` of Erlang/OTP.
+    ///
+    /// Messages, answers and timers of a suspended process wait in its mailbox, and its time limits still count. Other
+    /// processes wait for a suspended process as for any process that does not act. A suspended process can be
+    /// [killed](Self::kill). A [cancellation](Self::cancel) has its effect when the process is resumed, or kills the
+    /// process at the deadline. A shutdown does not resume the process.
+    ///
+    /// The process has the state [`Suspended`](crate::observe::ProcessState::Suspended). An event makes the process
+    /// [`Ready`](crate::observe::ProcessState::Ready) for a moment, until a worker finds that the process is suspended.
+    /// Futures and a [`Mailbox`](crate::Mailbox) that the process has moved to other threads are not suspended.
+    ///
+    /// Suspensions do not nest: one call of `resume` is enough. A process can suspend itself.
+    ///
+    /// # Errors
+    /// Returns [`NoProcess`] if the pid names no process, for example a mailbox without a process.
+    ///
+    /// ```
+    /// # use procession::{Context, Runtime};
+    /// use procession::observe::ProcessState;
+    ///
+    /// let rt = Runtime::builder().workers(0).build()?;
+    /// let echo = rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
+    /// rt.suspend(echo.pid())?;
+    /// echo.address().send(7)?;
+    /// # rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await))?;
+    /// assert_eq!(rt.process_details(echo.pid()).unwrap().info.state, Some(ProcessState::Suspended));
+    /// rt.resume(echo.pid())?;
+    /// assert_eq!(rt.block_on(echo)?, Ok(7));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn suspend(&self, pid: Pid) -> Result<(), NoProcess> {
+        let (control, _) = self.suspendable(pid)?;
+        let suspended = &self.shared().suspended;
+        if suspended.insert(pid, || _ = control.head().set(flag::OBSERVED)) {
+            // If the process has exited since, its exit may have come before the insertion.
+            if self.shared().pid_table.get(pid).is_none() {
+                suspended.remove(|| pid);
+                return Err(NoProcess(pid));
+            }
+            control.wake();
+        }
+        Ok(())
+    }
+
+    /// Resumes a [suspended](Self::suspend) process. Does nothing if the process is not suspended.
+    ///
+    /// The process is stepped once, and finds all events that have arrived since the suspension, in their order.
+    ///
+    /// # Errors
+    /// Returns [`NoProcess`] if the pid names no process.
+    pub fn resume(&self, pid: Pid) -> Result<(), NoProcess> {
+        let (control, type_name) = self.suspendable(pid)?;
+        let shared = self.shared();
+        if shared.suspended.remove(|| pid) {
+            if shared.observer.is_none() {
+                let recorder = shared.metrics.recorder();
+                recorder.between_sessions(|| {
+                    if !recorder.selects(pid.word(), type_name) {
+                        self.end_observation(control.head());
+                    }
+                });
+            }
+            control.wake();
+        }
+        Ok(())
+    }
+
+    /// Clears `OBSERVED` of a process that no observer and no trace selects, if the process is not suspended.
+    pub(crate) fn end_observation(&self, head: &Head) {
+        self.shared().suspended.unless_suspended(head.pid(), || head.unset(flag::OBSERVED));
+    }
+
+    /// Returns the control block and the name of the type of a process.
+    fn suspendable(&self, pid: Pid) -> Result<(Ref<dyn AnyControl>, &'static str), NoProcess> {
+        let control = self.shared().pid_table.get(pid).ok_or(NoProcess(pid))?;
+        let type_name = process(&control).map(|(_, type_name)| type_name).ok_or(NoProcess(pid))?;
+        Ok((control, type_name))
+    }
+}

@@ -184,6 +184,7 @@ fn only_these_files_allow_unsafe_code() {
             "platform::static_ref",
             "platform::sync::checked",
             "platform::sync::lock",
+            "platform::sync::undropped",
             "process::mailbox::slot",
             "process::state",
             "process::state::run_state",

@@ -56,7 +56,7 @@ impl Host {
     /// # rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await))?;
     /// assert_eq!(rt.process_details(echo.pid()).unwrap().info.state, Some(ProcessState::Suspended));
     /// rt.resume(echo.pid())?;
-    /// assert_eq!(rt.block_on(echo)?, Ok(7));
+    /// assert_eq!(rt.block_on(echo)?, 7);
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn suspend(&self, pid: Pid) -> Result<(), NoProcess> {

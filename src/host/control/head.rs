@@ -49,7 +49,7 @@ pub(crate) mod flag {
     pub(crate) const LISTENED: u16 = 1 << 6;
     /// The steps of the process are limited, and therefore a meter measures each step.
     pub(crate) const LIMITED: u16 = 1 << 7;
-    /// The runtime has an observer, or a trace records the events of the process.
+    /// The runtime has an observer, a trace records the events of the process, or the process is suspended.
     pub(crate) const OBSERVED: u16 = 1 << 8;
     /// The process has a table of links and monitors.
     pub(crate) const TIED: u16 = 1 << 9;

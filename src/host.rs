@@ -18,7 +18,6 @@ pub(crate) mod refs;
 pub(crate) mod registry;
 pub(crate) mod shared;
 pub(crate) mod shutdown;
-pub(crate) mod suspension;
 pub(crate) mod timer;
 pub(crate) mod trace;
 
@@ -179,6 +178,9 @@ impl Host {
     }
 
     /// Publishes the control block of a reserved pid in the pid table.
+    ///
+    /// This function, [`reserve_control`](Self::reserve_control), `PidTable::publish` and `Host::admit_control` are
+    /// always inlined. As calls, they make a spawn 4 % more expensive (instructions, benchmark `spawn`).
     #[inline(always)]
     pub(crate) fn publish_pid(&self, place: LocalId, entry: Ref<dyn AnyControl>) {
         self.shared().pid_table.publish(place, entry);

@@ -388,11 +388,15 @@ impl<'a, X: Machine> Turn<'a, X> {
 /// The parts of an exit that depend on the type of the machine. The parts are called through a trait object. Therefore
 /// the rest of the exit is compiled once, and not once for each machine.
 trait ExitCalls {
+    /// Calls [`Machine::close`].
     fn close(&mut self);
+    /// Calls [`Machine::clear`].
     fn clear(&mut self);
+    /// Calls [`Machine::ended`].
     fn ended(&mut self, exit: &Exit);
 }
 
+/// The machine of a process during its exit.
 struct ExitingMachine<'t, X: Machine> {
     machine: Pin<&'t mut X>,
     me: &'t SelfHandle<X::Message>,
@@ -547,7 +551,7 @@ impl<X: Machine> Turn<'_, X> {
 
     /// Ends the turn of a suspended process.
     #[cold]
-    fn rest(&self) -> Poll<()> {
+    fn end_suspended_turn(&self) -> Poll<()> {
         self.around.leave();
         Poll::Pending
     }
@@ -567,7 +571,7 @@ impl<X: Machine> Turn<'_, X> {
             } else {
                 match this.around.permit_step(&mut flags, answered == 0, fresh) {
                     StepPermit::Step => {}
-                    StepPermit::Suspended => return this.rest(),
+                    StepPermit::Suspended => return this.end_suspended_turn(),
                     StepPermit::Exit(fate) => return this.end_with(fate, end),
                 }
             }
@@ -579,7 +583,7 @@ impl<X: Machine> Turn<'_, X> {
                 if flags & (flag::KILLED | flag::OBSERVED) != 0 {
                     match this.around.permit_step(&mut flags, false, false) {
                         StepPermit::Step => {}
-                        StepPermit::Suspended => return this.rest(),
+                        StepPermit::Suspended => return this.end_suspended_turn(),
                         StepPermit::Exit(fate) => return this.end_with(fate, end),
                     }
                 }

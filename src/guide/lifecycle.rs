@@ -50,7 +50,8 @@
 //!
 //! [`Host::suspend`](crate::Host::suspend) stops the steps of one process until
 //! [`Host::resume`](crate::Host::resume). The diagram does not show the state `Suspended`: a suspended process enters
-//! this state instead of `Running`, and each event makes the process `Ready` until a worker finds that it is suspended.
+//! this state instead of `Running`. Each event makes the process `Ready`, until a worker finds that the process is
+//! suspended.
 //!
 //! # Links and monitors
 //!

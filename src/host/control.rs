@@ -7,6 +7,7 @@
 
 pub(crate) mod blocked_step;
 pub(crate) mod head;
+pub(crate) mod suspension;
 pub(crate) mod waits;
 
 use std::any::{Any, type_name};

@@ -216,6 +216,8 @@ impl Host {
             self.shared().metrics.add_exited();
         }
         let entry = self.remove_pid(head.pid());
+        // `suspend` adds a pid to this set, and then looks the pid up. The pid was removed above. Therefore either this
+        // call or `suspend` removes the pid from the set.
         self.shared().suspended.remove(|| head.pid());
         if head.has(flag::KNOWN) {
             self.leave_groups(head);

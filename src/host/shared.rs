@@ -10,11 +10,11 @@ use async_task::Runnable;
 use slab::Slab;
 
 use crate::host::control::blocked_step::BlockedSteps;
+use crate::host::control::suspension::set::SuspendedProcesses;
 use crate::host::control::{AnyControl, Control};
 use crate::host::job::blocking_pool::Pool;
 use crate::host::registry::PidTable;
 use crate::host::shutdown::report::ShutdownReport;
-use crate::host::suspension::set::SuspendedProcesses;
 use crate::host::timer::Timers;
 use crate::host::{Deliver, Envelope, Host, PanicPolicy};
 use crate::observe::crash::OnCrash;

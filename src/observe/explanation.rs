@@ -187,10 +187,15 @@ impl fmt::Display for Waiting<'_> {
             f.write_str(if events.is_empty() { "an event that the runtime does not know" } else { "" })?;
             f.write_str(&events.join(", or for "))?;
         }
-        match self.count.saturating_sub(self.processes.len()) {
-            0 => Ok(()),
-            more => write!(f, "\n  and {more} more"),
-        }
+        write_omitted(f, self.count, self.processes.len())
+    }
+}
+
+/// Prints how many of the `count` processes were not listed.
+fn write_omitted(f: &mut fmt::Formatter<'_>, count: usize, listed: usize) -> fmt::Result {
+    match count.saturating_sub(listed) {
+        0 => Ok(()),
+        more => write!(f, "\n  and {more} more"),
     }
 }
 
@@ -237,13 +242,8 @@ impl fmt::Display for Finding {
                     1 => f.write_str("1 process is suspended:")?,
                     _ => write!(f, "{count} processes are suspended:")?,
                 }
-                for process in processes {
-                    write!(f, "\n  {process}")?;
-                }
-                match count.saturating_sub(processes.len()) {
-                    0 => {}
-                    more => write!(f, "\n  and {more} more")?,
-                }
+                processes.iter().try_for_each(|process| write!(f, "\n  {process}"))?;
+                write_omitted(f, *count, processes.len())?;
             }
             Self::IgnoredCancellation { count, processes, .. } => {
                 let (subject, verb) = if *count == 1 { ("process", "waits") } else { ("processes", "wait") };

@@ -303,9 +303,9 @@ fn no_message_is_lost_while_threads_suspend_and_resume() {
     });
 }
 
-/// 9.2h: processes without a worker of the runtime and processes of a simulation can be suspended too.
+/// 9.2h: a process can suspend its child, also in a simulation. A process of a local set can be suspended.
 #[test]
-fn a_process_of_another_process_or_thread_is_suspended() {
+fn children_and_processes_of_a_local_set_can_be_suspended() {
     everywhere(async |host| {
         let parent = host.spawn(async |ctx: Context| {
             let seen = Arc::new(AtomicUsize::new(0));

@@ -5,16 +5,16 @@
 //! sends each of its turns to the slow path. There, the turn checks the set before each step. A process that is not
 //! observed has no additional cost.
 //!
-//! # Orders
+//! # Ordering
 //! - `suspend` adds the process to the set, then sets `OBSERVED`, and then wakes the process. A turn that sees
 //!   `OBSERVED` therefore also sees the changed set. A turn that began earlier ends without the check, and the wake-up
 //!   causes one more turn, which enters the state `Suspended`.
 //! - `resume` removes the process from the set and then wakes the process. The wake-up happens before the next turn
-//!   begins. Therefore that turn sees the changed set and steps the process, and no wake-up of the time of the
-//!   suspension is lost: a resumed process is always stepped.
+//!   begins. Therefore that turn sees the changed set and steps the process. A wake-up that arrived during the
+//!   suspension is not lost, because a resumed process is always stepped.
 //! - While a process is in the set, its flag `OBSERVED` is set. `suspend` adds the process and sets the flag under the
-//!   lock of the set. Each thread that clears the flag first checks the set under the same lock. If the check came after
-//!   the clearing, a turn between both would step a suspended process.
+//!   lock of the set. Each thread that clears the flag first checks the set under the same lock. If a thread
+//!   cleared the flag before the check, a turn between the two operations would step a suspended process.
 //! - `resume` keeps the flag if a trace selects the process. The check runs under the lock of the traces, so no trace
 //!   begins or ends between the check and the clearing. The lock of the traces is taken before the lock of the set.
 
@@ -29,9 +29,10 @@ use crate::process::state::Ref;
 
 impl Host {
     /// Suspends a process, for debugging. From the end of its present step, the process takes no step until
-    /// [`resume`](Self::resume). The model is `sys:suspend` of Erlang/OTP.
+    /// [`resume`](Self::resume). This call does not wait for the end of the step. The model is `sys:suspend` of
+    /// Erlang/OTP.
     ///
-    /// Messages, answers and timers of a suspended process wait in its mailbox, and its time limits still count. Other
+    /// Messages, answers and expired timers wait for a suspended process, and its time limits still count. Other
     /// processes wait for a suspended process as for any process that does not act. A suspended process can be
     /// [killed](Self::kill). A [cancellation](Self::cancel) has its effect when the process is resumed, or kills the
     /// process at the deadline. A shutdown does not resume the process.

@@ -614,7 +614,7 @@ impl<X: Machine> Turn<'_, X> {
                     if !this.current.wants_again() {
                         let head = this.head();
                         let state = if head.is_waiting() { ProcessState::Blocked } else { ProcessState::Idle };
-                        head.enter(flags, state);
+                        head.enter_wait(flags, state);
                     }
                     return Poll::Pending;
                 }

@@ -109,6 +109,28 @@
 //! `Idle` or `Blocked` with a long mailbox does not receive. To see the events that the process waits for, and its
 //! links, monitors, yields and timers, call [`Host::process_details`](crate::Host::process_details) with its pid.
 //!
+//! A row also states [since when](crate::observe::ProcessInfo::waiting_since) its process waits. This example finds the
+//! blocked process that has waited for the longest time:
+//!
+//! ```
+//! # use procession::{Context, Runtime};
+//! # use procession::observe::{ProcessColumn, ProcessQuery};
+//! use procession::observe::ProcessState::Blocked;
+//!
+//! # use std::time::Duration;
+//! # let rt = Runtime::builder().workers(0).build()?;
+//! # let process = rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_secs(60)).await);
+//! # rt.block_on(process.started())?;
+//! let query = ProcessQuery::new().state(Blocked).ascending(ProcessColumn::WaitingSince).limit(1);
+//! for row in rt.processes(&query) {
+//!     if let Some(since) = row.waiting_since {
+//!         println!("{row}, for {:?}", rt.now() - since);
+//!     }
+//! }
+//! # assert!(rt.processes(&query)[0].pid == process.pid());
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
 //! # Find a deadlock
 //!
 //! [`Host::wait_for_graph`](crate::Host::wait_for_graph) returns which process waits for which process. It also returns

@@ -97,7 +97,7 @@ impl Host {
         details.yields = self.read_yields(pid)?;
         details.timers = self.read_timers(pid)?;
         match details.info.state {
-            Some(ProcessState::Blocked | ProcessState::Idle | ProcessState::Suspended) => {
+            Some(state) if state.is_waiting() => {
                 let waits_for = &mut details.waits_for;
                 waits_for.extend(is_awaited.then_some(WaitsFor::Message));
                 waits_for.extend(details.yields.iter().cloned().map(WaitsFor::Command));
@@ -314,6 +314,7 @@ fn row(
         type_name,
         parent: head.parent(),
         state,
+        waiting_since: if state.is_some_and(ProcessState::is_waiting) { head.waiting_since() } else { None },
         priority: head.priority(),
         mailbox_len: figures.messages,
         signals: figures.signals,

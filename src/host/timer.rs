@@ -109,6 +109,10 @@ pub(crate) struct Timers {
     /// Earliest deadline in ns that was reported to a thread. A later cancellation of the timer does not change this
     /// value. `u64::MAX` if the reported deadline has passed.
     told: CachePadded<AtomicU64>,
+    /// Time of a recent clock reading, in ns: see [`recent`](Self::recent).
+    recent: CachePadded<AtomicU64>,
+    /// A clock reading replaces `recent` if the reading is later by more than this time, in ns.
+    recent_slack: u64,
 }
 
 #[derive(Debug)]
@@ -147,7 +151,9 @@ impl Timers {
     pub(crate) fn new(clock: Clock, workers: usize) -> Self {
         let shard = || Shard { nearest: AtomicU64::new(Instant::FAR.ns()), wheel: Lock::new(Wheel::new()) };
         let shards = (0..=workers).map(|_| CachePadded(shard())).collect();
-        Self { clock, shards, kept: CachePadded(AtomicU64::new(u64::MAX)), told: CachePadded(AtomicU64::new(u64::MAX)) }
+        let word = |value| CachePadded(AtomicU64::new(value));
+        let recent_slack = if clock.is_virtual() { 0 } else { TICK };
+        Self { clock, shards, kept: word(u64::MAX), told: word(u64::MAX), recent: word(0), recent_slack }
     }
 
     /// Returns the clock that the timers use.
@@ -155,9 +161,27 @@ impl Timers {
         &self.clock
     }
 
-    /// Returns the current time of the clock that the timers use.
+    /// Reads the clock that the timers use. The next calls of [`recent`](Self::recent) return this time, or a time that
+    /// is at most [`TICK`] earlier.
     pub(crate) fn now(&self) -> Instant {
-        self.clock.now()
+        let now = self.clock.now();
+        // Each turn of a process reads `recent`, so the value is seldom written: its cache line then stays in the caches
+        // of all cores. A model checker would have to explore each value that a relaxed load can return, and no
+        // protocol depends on the value. Therefore a model does not change it.
+        if now.ns().saturating_sub(self.recent.load(Ordering::Relaxed)) > self.recent_slack
+            && !cfg!(any(procession_loom, procession_shuttle))
+        {
+            self.recent.fetch_max(now.ns(), Ordering::Relaxed);
+        }
+        now
+    }
+
+    /// Returns the time of a recent clock reading, without a reading. The time is exact in a simulation. In a runtime,
+    /// a clock reading takes place whenever a worker wakes up or checks the timers, and whenever the monitor finds a
+    /// busy worker.
+    #[inline]
+    pub(crate) fn recent(&self) -> Instant {
+        Instant::from_ns(self.recent.load(Ordering::Relaxed))
     }
 
     /// Adds a timer to the wheel of the given worker. Without a worker, adds the timer to the wheel of all other
@@ -269,7 +293,7 @@ impl Timers {
     }
 
     fn fire_at_most(&self, most: usize, woken: &mut Vec<PendingSchedule>) -> usize {
-        let now = self.clock.now();
+        let now = self.now();
         self.shards.iter().map(|shard| Self::turn_shard(shard, now, most, woken)).sum()
     }
 
@@ -325,7 +349,7 @@ impl Timers {
     /// Returns the time until the earliest deadline. Returns zero if the deadline has passed, and `None` if no timer
     /// will fire.
     pub(crate) fn wait(&self) -> Option<Duration> {
-        self.nearest().map(|at| at - self.clock.now())
+        self.nearest().map(|at| at - self.now())
     }
 
     /// Returns the time after which the caller must check the timers. With this call, the caller promises to make this
@@ -336,7 +360,7 @@ impl Timers {
     /// and cancel it, again and again. In such a program, the thread wakes at most once in the length of a timeout, and
     /// not once for each timeout.
     pub(crate) fn keep_time(&self) -> Option<Duration> {
-        let now = self.clock.now();
+        let now = self.now();
         let mut told = self.told.load(Ordering::Relaxed);
         if told <= now.ns() {
             told = u64::MAX;

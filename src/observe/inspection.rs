@@ -52,6 +52,17 @@ pub struct ProcessInfo {
     pub parent: Option<Pid>,
     /// State of the process. `None` if the process has not been queued for the first time yet.
     pub state: Option<ProcessState>,
+    /// Time at which the process began to wait: the end of its last step. `None` if the process does not wait.
+    ///
+    /// The end of a step reads no clock. The process records the time of the last clock reading of the runtime, so the
+    /// field may be too early, but is never too late. While workers run steps, the monitor reads the clock at least
+    /// once per [long step threshold](crate::Builder::long_step_threshold), and a worker reads the clock when it wakes
+    /// up. With a threshold of `Duration::MAX`, only the workers read the clock: when they wake up, and when they check
+    /// timers. In a [`Simulation`](crate::Simulation), the field is exact.
+    ///
+    /// An event that makes the process runnable ends the wait, also if the process then waits again for the same
+    /// answer.
+    pub waiting_since: Option<Instant>,
     /// Priority of the process.
     pub priority: Priority,
     /// Number of messages in the mailbox. A process may take several messages out of the mailbox together, and then
@@ -314,6 +325,9 @@ pub enum ProcessColumn {
     TypeName,
     /// Orders by [`ProcessInfo::state`]. The order is: new processes, `Ready`, `Running`, `Blocked`, `Idle`.
     State,
+    /// Orders by [`ProcessInfo::waiting_since`]. Processes that do not wait come before all waiting processes. The
+    /// ascending order of the waiting processes begins with the longest wait.
+    WaitingSince,
     /// Orders by [`ProcessInfo::priority`].
     Priority,
     /// Orders by [`ProcessInfo::mailbox_len`].

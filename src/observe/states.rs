@@ -36,6 +36,11 @@ pub enum ProcessState {
 }
 
 impl ProcessState {
+    /// Returns whether a process in this state waits for an event.
+    pub(crate) fn is_waiting(self) -> bool {
+        matches!(self, Self::Blocked | Self::Idle | Self::Suspended)
+    }
+
     /// Returns the state whose `state as u8` is this number.
     #[inline]
     pub(crate) fn from_u8(number: u8) -> Option<Self> {

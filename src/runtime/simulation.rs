@@ -417,6 +417,8 @@ impl Simulation {
         if let Some(to) = nearest.or((until != Instant::FAR).then_some(until)) {
             self.turns = 0;
             clock.advance(to - clock.now());
+            // This reading makes the new time the recent time, which the processes that wait record.
+            let _ = timers.now();
         }
         nearest.is_some()
     }

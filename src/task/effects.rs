@@ -105,7 +105,7 @@ impl<'a> Around<'a> {
     pub(super) fn permit_step(&self, flags: &mut u16, begins: bool, is_fresh: bool) -> StepPermit {
         let (is_killed, host) = (*flags & flag::KILLED != 0, self.head.host());
         if !is_killed && host.shared().suspended.contains(|| self.head.pid()) {
-            self.head.enter(*flags, ProcessState::Suspended);
+            self.head.enter_wait(*flags, ProcessState::Suspended);
             return StepPermit::Suspended;
         }
         if begins {

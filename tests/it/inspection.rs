@@ -387,6 +387,58 @@ fn the_details_state_measured_times() {
     assert!(commands.count == 2 && ready <= since && since <= end, "{commands:?}");
 }
 
+/// 9.2a: a row states since when a process waits. In a simulation, the time is exact. An event that wakes the process
+/// begins a new wait.
+#[test]
+fn a_row_states_since_when_a_process_waits() {
+    let mut sim = Simulation::new(1);
+    let (host, begin) = (sim.host().clone(), sim.now());
+    let (first, second) = (host.spawn(idle), host.spawn(deaf));
+    let since = |process: &JoinHandle<_, u8>| row(&host, process.pid()).waiting_since;
+    assert_eq!(since(&first), None, "the process has not run");
+    let mut pass_an_hour = || sim.run(host.spawn(async |ctx: Context| ctx.sleep(HOUR).await)).unwrap();
+    pass_an_hour();
+    assert_eq!((since(&first), row(&host, second.pid()).waiting_since), (Some(begin), Some(begin)));
+    first.send(1).unwrap();
+    assert_eq!((since(&first), row(&host, first.pid()).state), (None, Some(Ready)));
+    pass_an_hour();
+    assert_eq!((since(&first), row(&host, second.pid()).waiting_since), (Some(begin + HOUR), Some(begin)));
+    let by_wait = host.processes(&ProcessQuery::new().state(Idle).ascending(ProcessColumn::WaitingSince));
+    assert_eq!(by_wait.iter().map(|row| row.pid).collect::<Vec<_>>(), [second.pid(), first.pid()]);
+    host.suspend(first.pid()).unwrap();
+    pass_an_hour();
+    assert_eq!(since(&first), Some(begin + HOUR * 2));
+}
+
+/// 9.2a: on workers, the time is never too late, and a wait that begins after a worker has slept is not too early by
+/// more than the resolution of the clock readings.
+#[test]
+fn a_wait_on_a_worker_begins_at_a_recent_clock_reading() {
+    const RESOLUTION: Duration = Duration::from_millis(1);
+    within(60, || {
+        let rt = two();
+        let process = rt.spawn(idle);
+        let waiting_since = || rt.process_details(process.pid()).unwrap().info.waiting_since;
+        // If a worker has not slept since an earlier clock reading, the recorded time is earlier than the message. The
+        // next attempt then sends another message.
+        loop {
+            thread::sleep(RESOLUTION * 5);
+            let sent = rt.now();
+            process.send(1).unwrap();
+            let since = loop {
+                match rt.process_details(process.pid()).unwrap().info {
+                    ProcessInfo { waiting_since: Some(since), mailbox_len: 0, .. } => break since,
+                    _ => thread::yield_now(),
+                }
+            };
+            assert!(since <= rt.now());
+            if since + RESOLUTION >= sent && Some(since) == waiting_since() {
+                break;
+            }
+        }
+    });
+}
+
 /// 9.2b: the details of a running process name its worker, and show that the process does not answer a request to let
 /// other processes run.
 #[test]
@@ -654,14 +706,15 @@ fn the_host_of_a_simulation_can_inspect_its_processes() {
 fn a_row_is_serialized_as_a_struct() {
     use serde_test::{Configure, Token, assert_ser_tokens};
 
-    let rt = lone();
-    let process = rt.process().name("one").priority(Priority::Low).spawn(deaf).unwrap();
-    settle(&rt);
+    let mut sim = Simulation::new(1);
+    sim.run(sim.host().spawn(async |ctx: Context| ctx.sleep(HOUR).await)).unwrap();
+    let process = sim.host().process().name("one").priority(Priority::Low).spawn(deaf).unwrap();
+    sim.run(sim.host().spawn(async |ctx: Context| ctx.sleep(HOUR).await)).unwrap();
     process.send(1).unwrap();
     let pid = Box::leak(process.pid().to_string().into_boxed_str());
     let number = |name, value| [Token::Str(name), Token::U64(value)];
     let mut tokens = vec![
-        Token::Struct { name: "ProcessInfo", len: 16 },
+        Token::Struct { name: "ProcessInfo", len: 17 },
         Token::Str("pid"),
         Token::Str(pid),
         Token::Str("name"),
@@ -674,6 +727,9 @@ fn a_row_is_serialized_as_a_struct() {
         Token::Str("state"),
         Token::Some,
         Token::Str("Idle"),
+        Token::Str("waiting_since_ns"),
+        Token::Some,
+        Token::U64(HOUR.as_nanos() as u64),
         Token::Str("priority"),
         Token::Str("Low"),
     ];
@@ -683,5 +739,5 @@ fn a_row_is_serialized_as_a_struct() {
     ["yields", "waits", "links", "monitors", "monitored_by"].iter().for_each(|name| tokens.extend(number(name, 0)));
     let flags = [Token::Str("is_cancelled"), Token::Bool(false), Token::Str("is_killed"), Token::Bool(false)];
     tokens.extend(flags.into_iter().chain([Token::StructEnd]));
-    assert_ser_tokens(&row(rt.host(), process.pid()).readable(), &tokens);
+    assert_ser_tokens(&row(sim.host(), process.pid()).readable(), &tokens);
 }

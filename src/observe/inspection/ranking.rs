@@ -51,6 +51,7 @@ fn compare(column: ProcessColumn, one: &ProcessInfo, other: &ProcessInfo) -> Ord
         ProcessColumn::Name => one.name.cmp(&other.name),
         ProcessColumn::TypeName => one.type_name.cmp(other.type_name),
         ProcessColumn::State => one.state.cmp(&other.state),
+        ProcessColumn::WaitingSince => one.waiting_since.cmp(&other.waiting_since),
         ProcessColumn::Priority => one.priority.cmp(&other.priority),
         ProcessColumn::MailboxLen => one.mailbox_len.cmp(&other.mailbox_len),
         ProcessColumn::Signals => one.signals.cmp(&other.signals),

@@ -4,6 +4,7 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use crate::observe::inspection::ProcessInfo;
 use crate::observe::states::ProcessState;
+use crate::platform::clock::Instant;
 use crate::process::state::priority::Priority;
 
 fn name_of_state(state: ProcessState) -> &'static str {
@@ -26,15 +27,17 @@ fn name_of_priority(priority: Priority) -> &'static str {
 }
 
 /// Writes a struct with the fields of the row, in the order of their declaration. The state is an optional string, and
-/// the priority is a string.
+/// the priority is a string. The field `waiting_since` becomes the field `waiting_since_ns`, in nanoseconds since the
+/// start of the runtime.
 impl Serialize for ProcessInfo {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut row = serializer.serialize_struct("ProcessInfo", 16)?;
+        let mut row = serializer.serialize_struct("ProcessInfo", 17)?;
         row.serialize_field("pid", &self.pid)?;
         row.serialize_field("name", &self.name)?;
         row.serialize_field("type_name", self.type_name)?;
         row.serialize_field("parent", &self.parent)?;
         row.serialize_field("state", &self.state.map(name_of_state))?;
+        row.serialize_field("waiting_since_ns", &self.waiting_since.map(Instant::ns))?;
         row.serialize_field("priority", name_of_priority(self.priority))?;
         row.serialize_field("mailbox_len", &self.mailbox_len)?;
         row.serialize_field("signals", &self.signals)?;

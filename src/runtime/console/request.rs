@@ -310,6 +310,7 @@ const COLUMNS: &[(&str, ProcessColumn)] = &[
     ("name", ProcessColumn::Name),
     ("type_name", ProcessColumn::TypeName),
     ("state", ProcessColumn::State),
+    ("waiting_since_ns", ProcessColumn::WaitingSince),
     ("priority", ProcessColumn::Priority),
     ("mailbox_len", ProcessColumn::MailboxLen),
     ("signals", ProcessColumn::Signals),

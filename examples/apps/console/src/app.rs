@@ -88,7 +88,7 @@ impl View {
 }
 
 /// Columns by which the table can be sorted: the name in the protocol, and whether the first order is descending.
-pub const COLUMNS: [(&str, bool); 11] = [
+pub const COLUMNS: [(&str, bool); 12] = [
     ("mailbox_len", true),
     ("mailbox_peak", true),
     ("yields", true),
@@ -99,6 +99,7 @@ pub const COLUMNS: [(&str, bool); 11] = [
     ("name", true),
     ("type_name", false),
     ("state", false),
+    ("waiting_since_ns", false),
     ("priority", true),
 ];
 

@@ -111,6 +111,7 @@ pub struct Row {
     pub type_name: String,
     pub parent: Option<String>,
     pub state: Option<String>,
+    pub waiting_since_ns: Option<u64>,
     pub priority: String,
     pub mailbox_len: u64,
     pub signals: u64,

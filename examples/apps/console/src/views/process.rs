@@ -31,7 +31,7 @@ fn lines(details: &Details) -> Vec<Line<'static>> {
         field("names", or_none(details.names.join(", "))),
         field("type", info.type_name.clone()),
         field("parent", info.parent.clone().unwrap_or_else(|| "none".into())),
-        field("state", format!("{}, priority {}", state(info), info.priority)),
+        field("state", format!("{}{}, priority {}", state(info), waiting_time(details), info.priority)),
         field("mailbox", mailbox(details)),
     ];
     for (index, wait) in details.waits_for.iter().take(SHOWN).enumerate() {
@@ -49,6 +49,12 @@ fn lines(details: &Details) -> Vec<Line<'static>> {
         field("deadline", times(details, details.deadline_ns.as_slice())),
     ]);
     lines
+}
+
+/// For how long the process has waited.
+fn waiting_time(details: &Details) -> String {
+    let time = |since| format!(" for {}", duration(Duration::from_nanos(details.now_ns.saturating_sub(since))));
+    details.info.waiting_since_ns.map_or_else(String::new, time)
 }
 
 fn mailbox(details: &Details) -> String {
@@ -95,7 +101,10 @@ mod tests {
         assert_eq!(screen(&app)[2], "process <1.0.1> has exited");
         let details = json!({
             "now_ns": 1_000_000_000,
-            "info": { "pid": "<1.0.1>", "type_name": "app::Shop", "state": "Blocked", "priority": "Normal", "mailbox_len": 7 },
+            "info": {
+                "pid": "<1.0.1>", "type_name": "app::Shop", "state": "Blocked", "waiting_since_ns": 250_000_000,
+                "priority": "Normal", "mailbox_len": 7,
+            },
             "names": ["shop", "market"],
             "links": ["<1.1.1>"],
             "joined_by": "<1.4.1>",
@@ -113,7 +122,7 @@ mod tests {
             "names         shop, market",
             "type          app::Shop",
             "parent        none",
-            "state         Blocked, priority Normal",
+            "state         Blocked for 750 ms, priority Normal",
             "mailbox       7 messages, 0 signals, peak 0",
             "waits for     the answer to a call to <1.2.1> at src/shop.rs:41",
             "              a message",

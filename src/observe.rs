@@ -11,6 +11,7 @@ pub(crate) mod explanation;
 pub(crate) mod histogram;
 pub(crate) mod inspection;
 pub(crate) mod metrics;
+pub(crate) mod run_times;
 pub(crate) mod snapshot;
 #[cfg(feature = "tracing")]
 mod spans;
@@ -30,7 +31,8 @@ pub use crate::observe::inspection::wait_graph::{Deadlock, WaitEdge, WaitForGrap
 pub use crate::observe::inspection::{
     CommandCount, ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery, RunningStep, WaitsFor,
 };
-pub(crate) use crate::observe::metrics::{Metrics, SlotGuard, is_sampled_turn, mark_sampled_turn};
+pub(crate) use crate::observe::metrics::{Metrics, SlotGuard, is_sampled_turn};
+pub use crate::observe::run_times::{ProcessRunTime, RunTimeSampler, RunTimes, TypeRunTime};
 #[cfg(feature = "metrics")]
 pub use crate::observe::snapshot::publish::MetricsPublisher;
 pub use crate::observe::snapshot::{BlockingPoolMetrics, MemoryMetrics, ProcessMetrics, RuntimeMetrics, WorkerMetrics};

@@ -41,7 +41,8 @@
 //! # Cost and limits
 //!
 //! The server is one thread, which sleeps until a request arrives. While a client has a live trace, the server wakes up
-//! at least every 50 ms. The requests `supervision_tree` and `restart_child` need a worker. The server answers all
+//! at least every 50 ms. While a client collects run times, one turn in 64 takes a lock: see
+//! [`Host::sample_run_times`](crate::Host::sample_run_times). The requests `supervision_tree` and `restart_child` need a worker. The server answers all
 //! other requests also while all workers are blocked. The server takes the same locks as
 //! [`Host::processes`](crate::Host::processes), one process at a time. A client that does not read its reply delays
 //! neither a worker nor another client.
@@ -56,7 +57,8 @@
 //! | time in which the client reads a part of its reply | 10 s | the connection closes |
 //! | time until the token of a TCP client | 10 s | the connection closes |
 //!
-//! Each client takes at most the memory of one request, one reply and one [live trace](#live-trace). While the server
+//! Each client takes at most the memory of one request, one reply, one [live trace](#live-trace) and one table of run
+//! times. While the server
 //! answers `wait_for_graph` or `process`, it also needs memory for all edges of the graph, or for all links of the
 //! process.
 //!
@@ -101,6 +103,8 @@
 //! | `trace` | `pid`, `max_events` (default 1,000, at most 100,000), `max_rate` (events per second; default 1,000, at most 10,000), `max_ms` (default 60,000, at most 600,000) | starts the live trace of the process; `label`: its name and its type; the limits |
 //! | `trace_events` | `limit` | `events`: the oldest events that the client has not read; `unread`: the number of further events; `event_count` and `lost`: the numbers of all events and of the lost events; `ended`: `null`, `max_events`, `max_ms` or `exit` |
 //! | `stop_trace` | | `event_count` and `lost` |
+//! | `run_times` | `limit` | the fields of [`RunTimes`](crate::observe::RunTimes) since the last request of this client, times in nanoseconds; the first request begins the collection, which ends with the connection |
+//! | `stop_run_times` | | nothing; ends the collection |
 //! | `cancel` | `pid`, `reason`, `grace_ms` (default 5,000) | nothing |
 //! | `kill` | `pid` | nothing |
 //! | `suspend` | `pid` | nothing; see [`Host::suspend`](crate::Host::suspend) |

@@ -279,6 +279,32 @@
 //! running: <0-9f3c.0.1> "index" app::index: Running, mailbox 0 (peak 0)
 //! ```
 //!
+//! Many short steps can also use all CPU time. [`Host::sample_run_times`](crate::Host::sample_run_times) finds the
+//! processes with the longest run times in a window of time. The run times are estimates, because the runtime measures
+//! one turn in 64:
+//!
+//! ```
+//! # use procession::{Context, Runtime};
+//! # use std::time::Duration;
+//! # async fn index(ctx: Context) {
+//! #     loop { std::hint::black_box((0..1_000_u64).sum::<u64>()); ctx.yield_now().await }
+//! # }
+//! # let rt = Runtime::builder().workers(1).build()?;
+//! # let process = rt.process().name("index").spawn(index)?;
+//! let mut sampler = rt.sample_run_times();
+//! std::thread::sleep(Duration::from_millis(100));
+//! println!("{}", sampler.take(10));
+//! # let mut rows = Vec::new();
+//! # while rows.is_empty() { rows = sampler.take(10).processes; std::thread::yield_now(); }
+//! # assert_eq!(rows[0].pid, process.pid());
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! ```text
+//! 91.2ms of run time in a window of 100.1ms
+//! <0-9f3c.0.1> "index" app::index: 100.0 %, 91.2ms in 210816 turns, last on worker 0
+//! ```
+//!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
 //! | A long computation has no `await`. | [`Observer::blocked`](crate::Observer::blocked) names the process after 10 to 20 ms | Call [`should_yield`](crate::should_yield) in the loop, and await [`yield_now`](crate::SelfHandle::yield_now) if `should_yield` returns true. As an alternative, move the computation to [`spawn_blocking`](crate::Host::spawn_blocking). |

@@ -16,6 +16,7 @@ pub(crate) mod explain;
 mod joins;
 pub(crate) mod metrics;
 mod registered;
+pub(crate) mod run_times;
 pub(crate) mod wait_graph;
 
 use std::borrow::Cow;

@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use crate::observe::counters::{COUNTERS, Counter, Counters};
 use crate::observe::distributions::{CommandTime, Distributions, Sampled, SampledBuckets};
 use crate::observe::histogram::Buckets;
+use crate::observe::run_times::RunTimeTables;
 use crate::observe::trace::Recorder;
 use crate::observe::trace::flight::FlightRecorder;
 use crate::platform::sync::tally::Ordering::Relaxed;
@@ -31,7 +32,11 @@ pub(crate) struct Metrics {
     outside: Box<[CachePadded<Block>]>,
     /// Times of commands, by the name of the command type. Only a sampled command takes the lock.
     commands: TallyLock<BTreeMap<&'static str, Arc<Buckets>>>,
+    /// One duration in this number is measured.
     sample_one_in: u32,
+    /// A duration is measured if the [position](Metrics::tick) of its tick is at most this number.
+    last_measured: u32,
+    run_times: RunTimeTables,
     recorder: Recorder,
 }
 
@@ -45,7 +50,9 @@ struct Block {
 
 /// Default sampling rate. A clock read costs as much as a spawn, so only one duration in 64 is measured.
 const SAMPLE_ONE_IN: u32 = 64;
-const _: () = assert!(SAMPLE_ONE_IN.is_power_of_two());
+
+/// Golden ratio, as a fraction of 2^32, rounded to an odd number.
+const GOLDEN_RATIO: u32 = 0x9e37_79b9;
 
 /// Maximum number of threads that are in no slot and own a block. Such a thread owns the block with its number in each
 /// runtime.
@@ -136,8 +143,8 @@ struct Here {
     entered: Cell<CurrentSlot>,
     /// Number of calls of [`Metrics::tick`].
     ticks: Cell<u32>,
-    /// Whether this thread runs a sampled turn.
-    in_sampled_turn: Cell<bool>,
+    /// The process of the sampled turn that this thread runs.
+    sampled: Cell<Option<SampledProcess>>,
     /// The block that this thread uses while it is in no slot.
     outside: Cell<Option<Outside>>,
 }
@@ -148,7 +155,7 @@ thread_local! {
             Here {
                 entered: Cell::new(NOWHERE),
                 ticks: Cell::new(0),
-                in_sampled_turn: Cell::new(false),
+                sampled: Cell::new(None),
                 outside: Cell::new(None),
             }
         };
@@ -167,18 +174,31 @@ pub(crate) struct SlotGuard {
     _here: PhantomData<*const ()>,
 }
 
-/// Sets or clears the mark that the present turn of this thread is sampled. The calls and commands of a sampled turn
-/// are measured. A turn may run inside another turn on the same thread. If the outer turn is sampled, the inner turn
-/// also counts as sampled. If the inner turn is sampled, its end also clears the mark of the outer turn. A guard could
-/// restore the outer mark, but would cost 12 instructions in every turn.
-pub(crate) fn mark_sampled_turn(is_sampled: bool) {
-    let _ = HERE.try_with(|here| here.in_sampled_turn.set(is_sampled));
+/// The process of a sampled turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SampledProcess {
+    /// Word of the pid.
+    pub(crate) word: u64,
+    pub(crate) type_name: &'static str,
+}
+
+/// Marks the present turn of this thread as sampled. The calls and commands of a sampled turn are measured. A turn may
+/// run inside another turn on the same thread. If the outer turn is sampled, the inner turn also counts as sampled. If
+/// the inner turn is sampled, its end also clears the mark of the outer turn. A guard could restore the outer mark, but
+/// would cost 12 instructions in every turn.
+pub(crate) fn begin_sampled_turn(process: SampledProcess) {
+    let _ = HERE.try_with(|here| here.sampled.set(Some(process)));
+}
+
+/// Clears the mark, and returns the process of the mark.
+pub(crate) fn end_sampled_turn() -> Option<SampledProcess> {
+    HERE.try_with(|here| here.sampled.take()).ok().flatten()
 }
 
 /// Returns whether this thread runs a sampled turn.
 #[inline]
 pub(crate) fn is_sampled_turn() -> bool {
-    HERE.try_with(|here| here.in_sampled_turn.get()).unwrap_or(false)
+    HERE.try_with(|here| here.sampled.get().is_some()).unwrap_or(false)
 }
 
 impl Metrics {
@@ -188,6 +208,8 @@ impl Metrics {
             outside: (0..OWNED_BLOCKS + SHARED_BLOCKS).map(|_| CachePadded(Block::new())).collect(),
             commands: TallyLock::new(BTreeMap::new()),
             sample_one_in: SAMPLE_ONE_IN,
+            last_measured: u32::MAX / SAMPLE_ONE_IN,
+            run_times: RunTimeTables::default(),
             recorder: Recorder::new(slots),
         }
     }
@@ -198,9 +220,21 @@ impl Metrics {
         &self.recorder
     }
 
+    /// The tables of run times.
+    #[inline]
+    pub(crate) fn run_times(&self) -> &RunTimeTables {
+        &self.run_times
+    }
+
+    /// Returns the number `n` such that one duration in `n` is measured.
+    pub(crate) fn sampled_one_in(&self) -> u32 {
+        self.sample_one_in
+    }
+
     /// Sets whether every duration is measured, instead of one duration in 64.
     pub(crate) fn sample_every(mut self, every: bool) -> Self {
         self.sample_one_in = if every { 1 } else { SAMPLE_ONE_IN };
+        self.last_measured = u32::MAX / self.sample_one_in;
         self
     }
 
@@ -302,14 +336,16 @@ impl Metrics {
         add_to(sum, ns, false, Relaxed);
     }
 
-    /// Returns whether the caller must measure a duration. The result is true once in 64 calls on the same thread.
-    /// After [`sample_every`](Self::sample_every), the result is always true.
+    /// Returns whether the caller must measure a duration. The result is true about once in 64 calls on the same
+    /// thread. After [`sample_every`](Self::sample_every), the result is always true.
+    ///
+    /// The distance between two measured calls varies. If it were constant, and two processes woke each other in turn,
+    /// only one of the two processes would ever be measured. Multiples of the golden ratio modulo 1 are the positions of
+    /// the calls. They are evenly distributed, also among every second call, or every n-th call (Weyl's theorem).
     #[inline]
     pub(crate) fn tick(&self) -> bool {
         let ticks = HERE.try_with(|here| here.ticks.replace(here.ticks.get().wrapping_add(1))).unwrap_or(1);
-        // The rate is a power of two, so a mask replaces the division. A division would be the most expensive
-        // instruction of a message.
-        ticks & (self.sample_one_in - 1) == 0
+        ticks.wrapping_mul(GOLDEN_RATIO) <= self.last_measured
     }
 
     /// Returns the number of polls that were counted in a slot.
@@ -352,6 +388,7 @@ impl Metrics {
     pub(crate) fn bytes(&self) -> usize {
         let blocks = size_of_val(&*self.slots) + size_of_val(&*self.outside);
         let commands: usize = self.commands.with(|commands| commands.values().map(|buckets| buckets.bytes()).sum());
+        let blocks = blocks + self.run_times.bytes();
         blocks + commands + self.blocks().map(|block| block.durations.bytes()).sum::<usize>()
     }
 
@@ -572,7 +609,13 @@ mod tests {
     #[test]
     fn one_duration_in_64_is_measured_unless_the_metrics_are_exact() {
         let metrics = Metrics::new(0);
-        assert_eq!((0..640).filter(|_| metrics.tick()).count(), 10);
+        // Each remainder has the same number of measured calls, also for periods that divide 64.
+        for period in [2_usize, 3, 8, 64] {
+            let mut measured = vec![0; period];
+            (0..64_000).filter(|_| metrics.tick()).for_each(|call: usize| measured[call % period] += 1);
+            let expected = 1_000 / period;
+            assert!(measured.iter().all(|count| (expected - 5..=expected + 5).contains(count)), "{measured:?}");
+        }
         assert_eq!(metrics.distributions().sampled_one_in, 64);
         let metrics = metrics.sample_every(true);
         assert!((0..640).all(|_| metrics.tick()));

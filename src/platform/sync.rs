@@ -217,7 +217,7 @@ impl<T> Mutex<T> {
 
 /// Mutex for data on which no protocol depends. The mutex is the standard mutex, even under the model checkers, for the
 /// same reason as the atomics in [`tally`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TallyLock<T>(std::sync::Mutex<T>);
 
 impl<T> TallyLock<T> {

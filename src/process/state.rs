@@ -262,6 +262,11 @@ impl Header {
         Self { strong: AtomicU32::new(strong), weak: AtomicU32::new(1), kind }
     }
 
+    /// Returns the name of the type of the process's code. Returns `None` if the value is not a process.
+    fn type_name(&self) -> Option<&'static str> {
+        self.kind.type_name.map(|name| name())
+    }
+
     /// Returns whether exactly `counts` strong references exist. The caller owns `counts` strong references. If this
     /// function returns true, the caller owns all strong references. While the caller owns all strong references, only
     /// an upgrade of a weak reference can create another strong reference.
@@ -468,7 +473,7 @@ impl<T: ?Sized> Ref<T> {
 
     /// Returns the name of the type of the process's code. Returns `None` if the value is not a process.
     pub(crate) fn type_name(&self) -> Option<&'static str> {
-        self.life().kind.type_name.map(|name| name())
+        self.life().type_name()
     }
 
     /// Returns the size of the allocation that contains the value, in bytes.

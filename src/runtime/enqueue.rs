@@ -6,8 +6,10 @@ use std::cell::RefCell;
 
 use crate::host::Host;
 use crate::host::job::{Job, batch};
+use crate::observe::Sampled;
+use crate::observe::metrics::{SampledProcess, end_sampled_turn};
+use crate::observe::run_times::MeasuredTurn;
 use crate::observe::snapshot::SchedulerGauges;
-use crate::observe::{Sampled, mark_sampled_turn};
 use crate::platform::clock::Instant;
 use crate::platform::sync::thread::LocalKey;
 use crate::platform::sync::{Arc, thread_local};
@@ -20,6 +22,18 @@ thread_local! {
     static CURRENT: Here<Job> = const { Here::new(RefCell::new(None)) };
 }
 
+/// Records the duration of a turn that began at the time `begun`. The process may have exited.
+#[cold]
+fn measure_turn(host: &Host, begun: Instant) {
+    let process = end_sampled_turn();
+    let ns = host.now().ns().saturating_sub(begun.ns());
+    let metrics = &host.shared().metrics;
+    metrics.sample(Sampled::StepTime, ns);
+    if let Some(SampledProcess { word, type_name }) = process {
+        metrics.run_times().add(|| MeasuredTurn { process: word, type_name, worker: metrics.worker(), ns });
+    }
+}
+
 impl Task for Job {
     /// The host of the process and the start time of the turn. The value is `None` if the turn is not measured.
     type Begun = Option<(Host, Instant)>;
@@ -30,7 +44,7 @@ impl Task for Job {
         match self {
             Self::Process(ready) => {
                 let head = ready.head();
-                (head.place().into(), head.running())
+                (head.place().into(), head.running(|| ready.type_name()))
             }
             Self::Future(_) => (NOBODY, None),
         }
@@ -48,9 +62,7 @@ impl Task for Job {
             Self::Future(runnable) => drop(runnable.run()),
         }
         if let Some((host, begun)) = sampled {
-            mark_sampled_turn(false);
-            let time = host.now().ns().saturating_sub(begun.ns());
-            host.shared().metrics.sample(Sampled::StepTime, time);
+            measure_turn(&host, begun);
         }
     }
 

@@ -415,6 +415,36 @@ fn the_timer_wheels_are_listed_with_their_nearest_deadlines() {
     });
 }
 
+/// 9.6b: a client collects run times. The first request begins the collection, and each further request returns the run
+/// times since the request before.
+#[test]
+fn the_run_times_of_processes_are_collected_between_two_requests() {
+    within(60, || {
+        let folder = Folder::new();
+        let rt = Runtime::builder().workers(0).sample_every_step(true).console(folder.socket()).build().unwrap();
+        let mut client = Client::attach(&folder.socket());
+        let request = json!({ "request": "run_times", "limit": 5 });
+        let first = client.ask(request.clone());
+        assert_eq!((&first["processes"], &first["sampled_one_in"]), (&json!([]), &json!(1)));
+        let turns = |rt: &Runtime| {
+            let process = rt.process().name("yields").spawn(async |ctx: Context| ctx.yield_now().await).unwrap();
+            let pid = process.pid().to_string();
+            rt.block_on(process).unwrap();
+            pid
+        };
+        let pid = turns(&rt);
+        let second = client.ask(request.clone());
+        let row = &second["processes"][0];
+        assert_eq!((&row["pid"], &row["turns"], &row["last_worker"]), (&json!(pid), &json!(2), &json!(0)));
+        assert_eq!(second["types"][0]["turns"], 2);
+        assert_eq!(row["run_time_ns"], second["run_time_ns"]);
+        assert!(second["window_ns"].as_u64() >= row["run_time_ns"].as_u64(), "{second}");
+        client.ask(json!({ "request": "stop_run_times" }));
+        turns(&rt);
+        assert_eq!(client.ask(request)["processes"], json!([]), "the collection begins again");
+    });
+}
+
 /// 9.6b: the handlers are listed, each with the number of commands of its type that have no answer.
 #[test]
 fn the_handlers_are_listed_with_their_outstanding_commands() {

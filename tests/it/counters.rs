@@ -322,7 +322,9 @@ fn one_turn_in_64_is_measured_by_default() {
         rt.block_on(yields).unwrap();
         let metrics = rt.metrics();
         assert_eq!((metrics.distributions.sampled_one_in, metrics.counters.polls), (64, 6400));
-        assert_eq!(metrics.distributions.scheduling_delay.count(), 100);
+        // The distance between two measured turns varies, so the number may differ a little.
+        let measured = metrics.distributions.scheduling_delay.count();
+        assert!((98..=102).contains(&measured), "{measured}");
     });
 }
 

@@ -439,6 +439,79 @@ fn a_wait_on_a_worker_begins_at_a_recent_clock_reading() {
     });
 }
 
+/// 9.2i: a sampler finds the processes and the types with the longest run times in a window. Each call of `take` begins
+/// a new window.
+#[test]
+fn a_sampler_finds_the_busiest_processes() {
+    async fn burner(mut ctx: Context<u64>) -> Result<(), Exit> {
+        loop {
+            let rounds = ctx.receive().await?;
+            std::hint::black_box((0..rounds).fold(0_u64, |sum, n| std::hint::black_box(sum ^ n)));
+        }
+    }
+    let rt = Runtime::builder().workers(0).sample_every_step(true).build().unwrap();
+    let burners: Vec<_> = (0..5).map(|_| rt.spawn(burner)).collect();
+    let heavy = rt.process().name("heavy").spawn(burner).unwrap();
+    let quiet = rt.spawn(idle);
+    settle(&rt);
+    let mut sampler = rt.sample_run_times();
+    let before = rt.now();
+    burners.iter().for_each(|burner| burner.send(1).unwrap());
+    (0..3).for_each(|_| heavy.send(300_000).unwrap());
+    settle(&rt);
+    let times = sampler.take(2);
+    assert!(times.window <= rt.now() - before && times.run_time <= times.window, "{times:?}");
+    let first = &times.processes[0];
+    assert_eq!((times.processes.len(), first.pid, first.name.as_deref()), (2, heavy.pid(), Some("heavy")));
+    assert!(first.turns >= 1 && first.turns == first.measured_turns && first.last_worker.is_some(), "{first:?}");
+    assert!(times.share(first.run_time) > 0.5, "{times}");
+    let own = times.types.iter().find(|row| row.type_name == first.type_name).expect("the type of the burners");
+    assert!(own.turns >= first.turns + 5 && own.run_time > first.run_time, "{own:?}");
+    assert!(times.to_string().lines().nth(1).unwrap().starts_with(&format!("{} \"heavy\" ", heavy.pid())), "{times}");
+    // The next window contains only later turns, also of a process that has exited.
+    rt.kill(heavy.pid()).unwrap();
+    quiet.send(1).unwrap();
+    settle(&rt);
+    let times = sampler.take(9);
+    let mut pids: Vec<_> = times.processes.iter().map(|row| (row.pid, row.name.clone())).collect();
+    pids.sort_unstable();
+    let mut expected = [(heavy.pid(), None), (quiet.pid(), None)];
+    expected.sort_unstable();
+    assert_eq!(pids, expected);
+    assert_eq!(sampler.take(9).processes, []);
+}
+
+/// 9.1e, 9.2i: if two processes wake each other in turn, the runtime measures the turns of both.
+#[test]
+fn the_turns_of_two_processes_that_wake_each_other_are_both_measured() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let mut sampler = rt.sample_run_times();
+        let echo = rt.spawn(async |mut ctx: Context<Reply<()>>| {
+            loop {
+                ctx.receive().await?.send(());
+            }
+            #[expect(unreachable_code, reason = "determines the type of the exit")]
+            Ok::<(), Exit>(())
+        });
+        let (pid, address) = (echo.pid(), echo.address());
+        let caller = rt.spawn(async move |ctx: Context| {
+            for _ in 0..6_400 {
+                ctx.call(&address, |reply| reply).await?;
+            }
+            Ok::<_, Exit>(())
+        });
+        let pids = [pid, caller.pid()];
+        futures::executor::block_on(caller).unwrap();
+        let times = sampler.take(2);
+        for pid in pids {
+            let row = times.processes.iter().find(|row| row.pid == pid).expect("its turns are measured");
+            assert!((80..=120).contains(&row.measured_turns), "{times:?}");
+            assert_eq!((row.turns, row.last_worker), (64 * row.measured_turns, Some(0)));
+        }
+    });
+}
+
 /// 9.2b: the details of a running process name its worker, and show that the process does not answer a request to let
 /// other processes run.
 #[test]

@@ -431,7 +431,8 @@ fn the_commands_of_one_turn_in_64_are_measured() {
             Ok::<_, Exit>(())
         });
         rt.block_on(performs).unwrap();
-        assert_eq!(commands_of::<Now>(&rt.metrics()), 100);
+        let measured = commands_of::<Now>(&rt.metrics());
+        assert!((98..=102).contains(&measured), "{measured}");
     });
 }
 

@@ -17,7 +17,8 @@ use crate::host::link::Links;
 use crate::host::registry::{LocalId, groups, names};
 use crate::host::timer::pending::Pending;
 use crate::observe::crash::{CrashReport, LastState, MAX_LINKS};
-use crate::observe::{Counter, ProcessState, Sampled, mark_sampled_turn};
+use crate::observe::metrics::{SampledProcess, begin_sampled_turn};
+use crate::observe::{Counter, ProcessState, Sampled};
 use crate::platform::clock::Instant;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::platform::sync::{Event, EventListener, Lock, OnceLock};
@@ -633,7 +634,7 @@ impl Head {
     /// returns the host and the present time. The caller measures the duration of the turn from the returned time. If
     /// the turn is not sampled, the function returns `None`.
     #[inline]
-    pub(crate) fn running(&self) -> Option<(Host, Instant)> {
+    pub(crate) fn running(&self, type_name: impl FnOnce() -> &'static str) -> Option<(Host, Instant)> {
         let since = self.since.load(Ordering::Relaxed);
         if since & SAMPLED == 0 {
             return None;
@@ -643,7 +644,7 @@ impl Head {
         let host = self.host();
         let now = host.now();
         host.shared().metrics.sample(Sampled::SchedulingDelay, now.ns().saturating_sub(since & !SAMPLED));
-        mark_sampled_turn(true);
+        begin_sampled_turn(SampledProcess { word: self.place().into(), type_name: type_name() });
         Some((host.clone(), now))
     }
 

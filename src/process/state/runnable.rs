@@ -152,6 +152,11 @@ impl RunnableProcess {
         InTurn::of_right()
     }
 
+    /// Returns the name of the type of the process's code.
+    pub(crate) fn type_name(&self) -> &'static str {
+        self.life().type_name().unwrap_or_default()
+    }
+
     /// Returns the address of the header.
     #[inline]
     pub(crate) fn at(&self) -> *const () {

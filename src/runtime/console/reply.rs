@@ -2,14 +2,17 @@
 //!
 //! The server holds a reference to the host only while it answers a request.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::host::registry::LocalId;
 use crate::host::{Host, WeakHost};
+use crate::observe::run_times::RunTimeWindow;
 use crate::observe::snapshot::CurrentStep;
 use crate::observe::{
-    CommandCount, ExitRecord, Explanation, Finding, ProcessDetails, ProcessQuery, RunningStep, WaitEdge, WaitForGraph,
-    WaitsFor, WorkerMetrics,
+    CommandCount, ExitRecord, Explanation, Finding, ProcessDetails, ProcessQuery, ProcessRunTime, RunTimes,
+    RunningStep, TypeRunTime, WaitEdge, WaitForGraph, WaitsFor, WorkerMetrics,
 };
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Weak};
@@ -25,6 +28,13 @@ use crate::runtime::enqueue::Threads;
 
 /// Version of the protocol. A change that adds a request or a field keeps the version.
 const VERSION: u32 = 1;
+
+/// The parts of a connection that collect data between two requests.
+#[derive(Default)]
+pub(super) struct ClientSession {
+    pub(super) trace: Option<ConsoleTrace>,
+    run_times: Option<RunTimeWindow>,
+}
 
 /// The runtime that the server inspects.
 pub(super) struct Inspected {
@@ -44,13 +54,13 @@ impl Inspected {
         Self { host: host.downgrade(), threads: Arc::downgrade(threads), allows_actions }
     }
 
-    /// Answers a line. `token` is the token that the client must send, or `None` if the client is trusted. `trace` is
-    /// the trace of the client. If the reply comes later, returns the [`Later`] that the server must poll.
+    /// Answers a line. `token` is the token that the client must send, or `None` if the client is trusted. If the reply
+    /// comes later, returns the [`Later`] that the server must poll.
     pub(super) fn answer(
         &self,
         line: &[u8],
         token: Option<&str>,
-        trace: &mut Option<ConsoleTrace>,
+        session: &mut ClientSession,
     ) -> (Answer, Option<Later>) {
         if line.len() > MAX_REQUEST {
             let message = format!("the request is longer than {MAX_REQUEST} bytes");
@@ -59,7 +69,7 @@ impl Inspected {
         let ParsedLine { id, request } = ParsedLine::parse(line);
         let (reply, then) = match (token, request) {
             (Some(token), request) => check_token(token, request),
-            (None, request) => match request.and_then(|request| self.respond(request, trace)) {
+            (None, request) => match request.and_then(|request| self.respond(request, session)) {
                 Ok(Response::Now(reply)) => (Ok(reply), Then::Continue),
                 Ok(Response::Later(later)) => {
                     return (Answer { reply: Vec::new(), then: Then::Wait }, Some(later.with_id(id)));
@@ -70,7 +80,7 @@ impl Inspected {
         (Answer { reply: encode(id, reply), then }, None)
     }
 
-    fn respond(&self, request: ConsoleRequest, trace: &mut Option<ConsoleTrace>) -> Result<Response, Fault> {
+    fn respond(&self, request: ConsoleRequest, session: &mut ClientSession) -> Result<Response, Fault> {
         let (Some(host), Some(threads)) = (self.host.upgrade(), self.threads.upgrade()) else {
             return Err(Fault::new(FaultKind::Ended, "the runtime has ended"));
         };
@@ -81,12 +91,20 @@ impl Inspected {
                 Err(Fault::new(FaultKind::ActionsOff, message))
             }
             ConsoleRequest::Action(action) => perform(&host, &threads, action),
-            ConsoleRequest::Trace(target) => ConsoleTrace::start(&host, target, trace).map(Response::Now),
-            ConsoleRequest::TraceEvents { limit } => match trace {
+            ConsoleRequest::Trace(target) => ConsoleTrace::start(&host, target, &mut session.trace).map(Response::Now),
+            ConsoleRequest::TraceEvents { limit } => match &mut session.trace {
                 Some(trace) => Ok(Response::Now(trace.events(&host, limit))),
                 None => Err(no_trace()),
             },
-            ConsoleRequest::StopTrace => ConsoleTrace::stop(trace).map(Response::Now),
+            ConsoleRequest::StopTrace => ConsoleTrace::stop(&mut session.trace).map(Response::Now),
+            ConsoleRequest::RunTimes { limit } => {
+                let window = session.run_times.get_or_insert_with(|| host.open_run_time_window());
+                Ok(Response::Now(run_times(&host, window, limit)))
+            }
+            ConsoleRequest::StopRunTimes => {
+                session.run_times = None;
+                Ok(Response::Now(json!({})))
+            }
             request => self.reply(&host, &threads, request).map(Response::Now),
         }
     }
@@ -114,6 +132,8 @@ impl Inspected {
             | ConsoleRequest::Trace(_)
             | ConsoleRequest::TraceEvents { .. }
             | ConsoleRequest::StopTrace
+            | ConsoleRequest::RunTimes { .. }
+            | ConsoleRequest::StopRunTimes
             | ConsoleRequest::Action(_) => unreachable!("`respond` answers them"),
         }
     }
@@ -192,6 +212,38 @@ fn process(host: &Host, details: ProcessDetails) -> Reply {
         "run_time_ns": details.run_time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
         "memory_bytes": details.memory,
     }))
+}
+
+/// The first reply to a client has an empty window.
+fn run_times(host: &Host, window: &mut RunTimeWindow, limit: usize) -> Value {
+    let RunTimes { window, turns, run_time, processes, types, sampled_one_in, .. } = window.take(host, limit);
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let process = |row: ProcessRunTime| {
+        json!({
+            "pid": row.pid.to_string(),
+            "name": row.name,
+            "type_name": row.type_name,
+            "turns": row.turns,
+            "run_time_ns": ns(row.run_time),
+            "measured_turns": row.measured_turns,
+            "last_worker": row.last_worker,
+        })
+    };
+    let type_row = |TypeRunTime { type_name, turns, run_time, measured_turns, .. }: TypeRunTime| {
+        let run_time_ns = ns(run_time);
+        json!({
+            "type_name": type_name, "turns": turns, "run_time_ns": run_time_ns, "measured_turns": measured_turns,
+        })
+    };
+    json!({
+        "now_ns": host.now().ns(),
+        "window_ns": ns(window),
+        "turns": turns,
+        "run_time_ns": ns(run_time),
+        "sampled_one_in": sampled_one_in,
+        "processes": list(processes.into_iter().map(process)),
+        "types": list(types.into_iter().map(type_row)),
+    })
 }
 
 fn wait(waits_for: &WaitsFor) -> Value {

@@ -116,6 +116,8 @@ pub(super) enum ConsoleRequest {
     Trace(TraceTarget),
     TraceEvents { limit: usize },
     StopTrace,
+    RunTimes { limit: usize },
+    StopRunTimes,
     Action(Action),
 }
 
@@ -176,6 +178,8 @@ pub(super) const REQUESTS: &[&str] = &[
     "trace",
     "trace_events",
     "stop_trace",
+    "run_times",
+    "stop_run_times",
     "cancel",
     "kill",
     "suspend",
@@ -224,6 +228,8 @@ impl ConsoleRequest {
             "trace" => Self::Trace(TraceTarget::parse(arguments)?),
             "trace_events" => Self::TraceEvents { limit: arguments.limit()? },
             "stop_trace" => Self::StopTrace,
+            "run_times" => Self::RunTimes { limit: arguments.limit()? },
+            "stop_run_times" => Self::StopRunTimes,
             "cancel" => Self::Action(Action::cancel(arguments)?),
             "kill" => Self::Action(Action::Kill { pid: arguments.pid()? }),
             "suspend" => Self::Action(Action::Suspend { pid: arguments.pid()? }),

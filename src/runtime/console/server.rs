@@ -14,10 +14,9 @@ use crate::platform::sync::Arc;
 use crate::runtime::console::client::{Client, TurnResult};
 use crate::runtime::console::encoding::refusal;
 use crate::runtime::console::later::Later;
-use crate::runtime::console::reply::{Inspected, greeting};
+use crate::runtime::console::reply::{ClientSession, Inspected, greeting};
 use crate::runtime::console::request::FaultKind;
 use crate::runtime::console::socket::{Listener, Stream};
-use crate::runtime::console::trace::ConsoleTrace;
 
 /// Maximum number of clients of one listener.
 pub(super) const MAX_CLIENTS: usize = 8;
@@ -73,8 +72,8 @@ struct Connection {
     is_ready: bool,
     /// The reply that the client waits for.
     later: Option<Later>,
-    /// The trace of the client. It ends with the connection.
-    trace: Option<ConsoleTrace>,
+    /// The trace and the run times of the client. Both end with the connection.
+    session: ClientSession,
 }
 
 impl Server {
@@ -129,7 +128,7 @@ impl Server {
         }
         let clients = self.clients.iter().map(|(_, connection)| connection);
         let deadlines = clients.clone().filter_map(|connection| connection.client.deadline());
-        let traces = clients.clone().filter_map(|connection| connection.trace.as_ref()?.next());
+        let traces = clients.clone().filter_map(|connection| connection.session.trace.as_ref()?.next());
         let replies = clients.filter_map(|connection| connection.later.as_ref()).map(|later| later.deadline);
         let next = deadlines
             .chain(replies)
@@ -174,7 +173,13 @@ impl Server {
         // If the client cannot be registered, the drop of the stream closes the connection.
         if self.poll.registry().register(&mut stream, Token(entry.key()), interest).is_ok() {
             let client = Client::new(stream, greeting(needs_token), !needs_token, now);
-            entry.insert(Connection { client, listener: index, is_ready: true, later: None, trace: None });
+            entry.insert(Connection {
+                client,
+                listener: index,
+                is_ready: true,
+                later: None,
+                session: ClientSession::default(),
+            });
         }
     }
 
@@ -183,8 +188,8 @@ impl Server {
         let Self { poll, listeners, clients, inspected, waker, .. } = self;
         let mut cx = Context::from_waker(waker);
         clients.retain(|_, connection| {
-            let Connection { client, listener, is_ready, later, trace } = connection;
-            if let Some(trace) = trace {
+            let Connection { client, listener, is_ready, later, session } = connection;
+            if let Some(trace) = &mut session.trace {
                 trace.collect(now);
             }
             if let Some(reply) = later.as_mut().and_then(|later| later.poll(&mut cx, now)) {
@@ -194,7 +199,7 @@ impl Server {
             if *is_ready {
                 let token = listeners[*listener].listener.token.as_deref();
                 let answer = |line: &[u8], is_trusted: bool| {
-                    let (answer, next) = inspected.answer(line, token.filter(|_| !is_trusted), trace);
+                    let (answer, next) = inspected.answer(line, token.filter(|_| !is_trusted), session);
                     *later = next;
                     answer
                 };

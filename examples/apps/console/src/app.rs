@@ -11,13 +11,16 @@ use crate::client::Error;
 use crate::filter;
 use crate::keys::{self, Command};
 use crate::model::{
-    Details, Explanation, Graph, Hello, Interval, LastExits, Metrics, Overview, Processes, Tree, Workers,
+    Details, Explanation, Graph, Hello, Interval, LastExits, Metrics, Overview, Processes, RunTimes, Tree, Workers,
 };
 use crate::registry::Registry;
 use crate::trace::{self, Trace};
 
 /// Number of rows that the console asks for. A screen shows fewer rows.
 pub(crate) const ROWS: u64 = 200;
+
+/// Number of busiest processes that the console asks for.
+const BUSIEST: u64 = 10;
 
 /// Number of rates that the sparkline shows.
 pub const HISTORY: usize = 120;
@@ -165,6 +168,8 @@ pub struct App {
     pub details: Option<Details>,
     pub graph: Graph,
     pub workers: Workers,
+    /// `None` while the server collects no run times for this console.
+    pub run_times: Option<RunTimes>,
     pub explanation: Explanation,
     pub exits: LastExits,
     pub tree: Tree,
@@ -188,7 +193,13 @@ impl App {
             View::Processes => all.push(("processes", self.query())),
             View::Process => all.extend(self.pid.clone().map(|pid| ("process", vec![("pid", pid.into())]))),
             View::Waits => all.push(("wait_for_graph", vec![("limit", ROWS.into())])),
-            View::Workers => all.push(("workers", Vec::new())),
+            View::Workers => {
+                all.push(("workers", Vec::new()));
+                // An older server does not know this request.
+                if self.hello.requests.iter().any(|request| request == "run_times") {
+                    all.push(("run_times", vec![("limit", BUSIEST.into())]));
+                }
+            }
             View::Explain => all.push(("explain", Vec::new())),
             View::Exits => all.push(("last_exits", vec![("limit", ROWS.into())])),
             View::Tree => all.push(("supervision_tree", Vec::new())),
@@ -197,6 +208,9 @@ impl App {
         }
         if self.view != View::Trace {
             all.extend(self.trace.stop());
+        }
+        if self.view != View::Workers && self.run_times.is_some() {
+            all.push(("stop_run_times", Vec::new()));
         }
         all
     }
@@ -233,6 +247,7 @@ impl App {
                     self.snapshots.clear();
                     self.history.clear();
                     self.since.clear();
+                    self.run_times = None;
                 }
                 (self.hello, self.error) = (next, None);
             }
@@ -269,6 +284,8 @@ impl App {
                 self.workers = parse(value)?;
                 self.note_tasks();
             }
+            "run_times" => self.run_times = Some(parse(value)?),
+            "stop_run_times" => self.run_times = None,
             _ if trace::is_trace(request) => self.trace.store(request, value)?,
             _ => {
                 self.registry.store(request, value)?;

@@ -16,6 +16,8 @@ pub struct Hello {
     pub crate_version: String,
     pub node: u32,
     pub actions: bool,
+    /// Names of the requests that the server knows.
+    pub requests: Vec<String>,
 }
 
 /// Reply to `overview`.
@@ -396,6 +398,29 @@ pub struct Handlers {
     pub handler_count: u64,
     pub others: Vec<HandlerRow>,
     pub other_count: u64,
+}
+
+/// Run time of one process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct RunTimeRow {
+    pub pid: String,
+    pub name: Option<String>,
+    pub type_name: String,
+    pub turns: u64,
+    pub run_time_ns: u64,
+    pub last_worker: Option<u64>,
+}
+
+/// Reply to `run_times`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct RunTimes {
+    pub window_ns: u64,
+    pub run_time_ns: u64,
+    pub processes: Vec<RunTimeRow>,
 }
 
 /// Reply to `trace`.

@@ -1,4 +1,4 @@
-//! The workers, and the processes that they run.
+//! The workers, the processes that they run, and the busiest processes.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 
 use crate::app::App;
-use crate::model::Worker;
-use crate::views::{ALARM, BOLD, draw_lines, duration};
+use crate::model::{RunTimeRow, RunTimes, Worker};
+use crate::views::{ALARM, BOLD, draw_lines, duration, number, tail};
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let mut lines = vec![
@@ -19,7 +19,22 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
         let text = text(worker, app.busy_ns(worker.worker));
         lines.push(if worker.state == "blocked" { Line::styled(text, ALARM) } else { Line::raw(text) });
     }
+    lines.extend(app.run_times.iter().flat_map(busiest));
     draw_lines(frame, area, lines);
+}
+
+/// The processes with the longest run times since the last reading. The share is relative to the time of one core.
+fn busiest(times: &RunTimes) -> Vec<Line<'static>> {
+    let header = format!("{:<22}{:<32}{:>7}{:>10}{:>8}", "BUSIEST", "NAME OR TYPE", "CPU %", "TURNS/s", "WORKER");
+    let row = |row: &RunTimeRow| {
+        let seconds = (times.window_ns as f64 / 1e9).max(1e-9);
+        let (percent, rate) = (row.run_time_ns as f64 / 1e7 / seconds, row.turns as f64 / seconds);
+        let label = tail(row.name.as_deref().unwrap_or(&row.type_name), 31);
+        let worker = row.last_worker.map_or_else(|| "-".into(), |worker| worker.to_string());
+        let rate = number(rate as u64);
+        Line::raw(format!("{:<22}{label:<32}{percent:>7.1}{rate:>10}{worker:>8}", tail(&row.pid, 21)))
+    };
+    [Line::raw(""), Line::styled(header, BOLD)].into_iter().chain(times.processes.iter().map(row)).collect()
 }
 
 /// `busy_ns` is the time for which the worker has been in the same step at least.
@@ -60,5 +75,33 @@ mod tests {
                 "1       parked          0",
             ]
         );
+    }
+
+    #[test]
+    fn the_busiest_processes_are_below_the_workers() {
+        let mut app = App { view: View::Workers, ..App::new("socket".into()) };
+        let names = |app: &App| app.requests().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        assert_eq!(names(&app), ["hello", "workers"], "an older server does not collect run times");
+        app.handle_reply("hello", Ok(json!({ "requests": ["workers", "run_times"] })));
+        assert_eq!(names(&app), ["hello", "workers", "run_times"]);
+        let rows = [
+            json!({ "pid": "<1.0.1>", "name": "index", "turns": 3_000, "run_time_ns": 1_500_000_000, "last_worker": 1 }),
+            json!({ "pid": "<1.1.1>", "type_name": "app::Clock", "turns": 64, "run_time_ns": 2_000_000 }),
+        ];
+        app.handle_reply("run_times", Ok(json!({ "window_ns": 2_000_000_000_u64, "processes": rows })));
+        let lines = screen(&app);
+        assert_eq!(
+            lines[5..8],
+            [
+                "BUSIEST               NAME OR TYPE                      CPU %   TURNS/s  WORKER",
+                "<1.0.1>               index                              75.0     1,500       1",
+                "<1.1.1>               app::Clock                          0.1        32       -",
+            ]
+        );
+        // Another view ends the collection.
+        app.view = View::Overview;
+        assert_eq!(names(&app), ["hello", "overview", "stop_run_times"]);
+        app.handle_reply("stop_run_times", Ok(json!({})));
+        assert_eq!(names(&app), ["hello", "overview"]);
     }
 }

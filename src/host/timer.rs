@@ -177,8 +177,7 @@ impl Timers {
     }
 
     /// Returns the time of a recent clock reading, without a reading. The time is exact in a simulation. In a runtime,
-    /// a clock reading takes place whenever a worker wakes up or checks the timers, and whenever the monitor finds a
-    /// busy worker.
+    /// a clock reading takes place whenever a worker wakes up or checks the timers, and in each check of the monitor.
     #[inline]
     pub(crate) fn recent(&self) -> Instant {
         Instant::from_ns(self.recent.load(Ordering::Relaxed))

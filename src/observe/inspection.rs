@@ -55,8 +55,8 @@ pub struct ProcessInfo {
     /// Time at which the process began to wait: the end of its last step. `None` if the process does not wait.
     ///
     /// The end of a step reads no clock. The process records the time of the last clock reading of the runtime, so the
-    /// field may be too early, but is never too late. While workers run steps, the monitor reads the clock at least
-    /// once per [long step threshold](crate::Builder::long_step_threshold), and a worker reads the clock when it wakes
+    /// field may be too early, but is never too late. While workers run steps, the monitor reads the clock about once
+    /// per [long step threshold](crate::Builder::long_step_threshold), and a worker reads the clock when it wakes
     /// up. With a threshold of `Duration::MAX`, only the workers read the clock: when they wake up, and when they check
     /// timers. In a [`Simulation`](crate::Simulation), the field is exact.
     ///

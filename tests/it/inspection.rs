@@ -419,8 +419,8 @@ fn a_wait_on_a_worker_begins_at_a_recent_clock_reading() {
         let rt = two();
         let process = rt.spawn(idle);
         let waiting_since = || rt.process_details(process.pid()).unwrap().info.waiting_since;
-        // If a worker has not slept since an earlier clock reading, the recorded time is earlier than the message. The
-        // next attempt then sends another message.
+        // If neither the monitor nor the worker has read the clock since the message was sent, the recorded time is
+        // earlier than the message. The next attempt then sends another message.
         loop {
             thread::sleep(RESOLUTION * 5);
             let sent = rt.now();

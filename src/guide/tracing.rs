@@ -122,15 +122,16 @@
 //! A flight recorder records each turn, at any rate. It costs a reading of the clock for each event, and the memory of
 //! its buffers.
 //!
-//! Two processes exchanged messages on one worker, at the highest rate. The numbers are the CPU time for each turn,
-//! relative to a run without a trace:
+//! Two processes exchanged messages on one worker, at the highest rate. The numbers are the CPU time of the program,
+//! relative to a run without a trace. They include the thread of the trace, and are medians of 11 runs with their 95 %
+//! intervals:
 //!
-//! | | worker | worker and thread of the trace |
-//! |---|---|---|
-//! | trace of another type | 1.0 | 1.0 |
-//! | trace | 1.2 | 1.3 |
-//! | flight recorder | 4.0 | 4.0 |
+//! | | CPU time |
+//! |---|---|
+//! | trace of another type | 0.96 [0.94, 1.00] |
+//! | trace | 1.00 [0.98, 1.06] |
+//! | flight recorder | 3.75 [3.72, 3.84] |
 //!
-//! Each turn of this program takes 60 ns. The cost for each turn does not depend on the length of the turn: about 12 ns
-//! for a skipped turn, and about 180 ns for a recorded turn. A program whose turns take 10 µs becomes 2 % slower with a
-//! flight recorder.
+//! Each turn of this program takes 48 ns, so the trace skips nearly all turns. The cost for each turn does not depend on
+//! the length of the turn: a few nanoseconds for a skipped turn, and about 130 ns for a recorded turn. A program whose
+//! turns take 10 µs becomes 1.3 % slower with a flight recorder.

@@ -42,9 +42,9 @@
 //!
 //! The server is one thread, which sleeps until a request arrives. While a client has a live trace, the server wakes up
 //! at least every 50 ms. While a client collects run times, one turn in 64 takes a lock: see
-//! [`Host::sample_run_times`](crate::Host::sample_run_times). The requests `supervision_tree` and `restart_child` need a worker. The server answers all
-//! other requests also while all workers are blocked. The server takes the same locks as
-//! [`Host::processes`](crate::Host::processes), one process at a time. A client that does not read its reply delays
+//! [`Host::sample_run_times`](crate::Host::sample_run_times). The requests `supervision_tree` and `restart_child` need
+//! a worker. The server answers all other requests also while all workers are blocked. The server takes the same locks
+//! as [`Host::processes`](crate::Host::processes), one process at a time. A client that does not read its reply delays
 //! neither a worker nor another client.
 //!
 //! One request per second took this CPU time of the server's thread, while two processes exchanged messages on a worker:

@@ -36,7 +36,7 @@ pub(crate) struct Metrics {
     sample_one_in: u32,
     /// A duration is measured if the [position](Metrics::tick) of its tick is at most this number.
     last_measured: u32,
-    run_times: RunTimeTables,
+    run_times: Arc<RunTimeTables>,
     recorder: Recorder,
 }
 
@@ -209,7 +209,7 @@ impl Metrics {
             commands: TallyLock::new(BTreeMap::new()),
             sample_one_in: SAMPLE_ONE_IN,
             last_measured: u32::MAX / SAMPLE_ONE_IN,
-            run_times: RunTimeTables::default(),
+            run_times: Arc::default(),
             recorder: Recorder::new(slots),
         }
     }
@@ -222,7 +222,7 @@ impl Metrics {
 
     /// The tables of run times.
     #[inline]
-    pub(crate) fn run_times(&self) -> &RunTimeTables {
+    pub(crate) fn run_times(&self) -> &Arc<RunTimeTables> {
         &self.run_times
     }
 

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use crate::observe::Metrics;
 use crate::platform::clock::Instant;
 use crate::platform::sync::tally::{AtomicUsize, Ordering::Relaxed};
 use crate::platform::sync::{Arc, TallyLock};
@@ -63,20 +62,19 @@ impl RunTimeTables {
 /// An open table. The drop closes the table.
 #[derive(Debug)]
 pub(crate) struct OpenTable {
-    metrics: Arc<Metrics>,
+    tables: Arc<RunTimeTables>,
     number: u64,
 }
 
 impl OpenTable {
-    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
-        let RunTimeTables { open, tables } = metrics.run_times();
-        let number = tables.with(|tables| {
+    pub(crate) fn new(all: &Arc<RunTimeTables>) -> Self {
+        let number = all.tables.with(|tables| {
             tables.next += 1;
             tables.open.push((tables.next, RunTimeTable::default()));
-            open.store(tables.open.len(), Relaxed);
+            all.open.store(tables.open.len(), Relaxed);
             tables.next
         });
-        Self { metrics, number }
+        Self { tables: Arc::clone(all), number }
     }
 
     /// Returns the content of the table, and empties the table.
@@ -85,13 +83,13 @@ impl OpenTable {
             let table = tables.open.iter_mut().find(|(number, _)| *number == self.number);
             table.map(|(_, table)| std::mem::take(table)).unwrap_or_default()
         };
-        self.metrics.run_times().tables.with(own)
+        self.tables.tables.with(own)
     }
 }
 
 impl Drop for OpenTable {
     fn drop(&mut self) {
-        let RunTimeTables { open, tables } = self.metrics.run_times();
+        let RunTimeTables { open, tables } = &*self.tables;
         tables.with(|tables| {
             tables.open.retain(|(number, _)| *number != self.number);
             open.store(tables.open.len(), Relaxed);
@@ -111,18 +109,19 @@ pub(crate) trait RunTimeSource: Send + Sync {
 pub(crate) struct RunTimeWindow {
     table: OpenTable,
     begun: Instant,
+    sampled_one_in: u32,
 }
 
 impl RunTimeWindow {
-    pub(crate) fn open(metrics: Arc<Metrics>, now: Instant) -> Self {
-        Self { table: OpenTable::new(metrics), begun: now }
+    pub(crate) fn open(tables: &Arc<RunTimeTables>, sampled_one_in: u32, now: Instant) -> Self {
+        Self { table: OpenTable::new(tables), begun: now, sampled_one_in }
     }
 
     /// Returns the run times since the begin of the window, and begins a new window.
     pub(crate) fn take(&mut self, source: &dyn RunTimeSource, limit: usize) -> RunTimes {
         let (table, now) = (self.table.take(), source.now());
         let window = now - std::mem::replace(&mut self.begun, now);
-        table.report(window, self.table.metrics.sampled_one_in(), limit, |word| source.process(word))
+        table.report(window, self.sampled_one_in, limit, |word| source.process(word))
     }
 }
 
@@ -353,12 +352,12 @@ mod tests {
 
     #[test]
     fn each_open_table_has_the_turns_since_it_was_taken() {
-        let metrics = Arc::new(Metrics::new(0));
-        let add = |process, ns| metrics.run_times().add(|| turn(process, "a", ns));
-        metrics.run_times().add(|| unreachable!("no table is open"));
-        let one = OpenTable::new(Arc::clone(&metrics));
+        let tables = Arc::new(RunTimeTables::default());
+        let add = |process, ns| tables.add(|| turn(process, "a", ns));
+        tables.add(|| unreachable!("no table is open"));
+        let one = OpenTable::new(&tables);
         add(1, 10);
-        let other = OpenTable::new(Arc::clone(&metrics));
+        let other = OpenTable::new(&tables);
         add(1, 20);
         add(2, 5);
         let times = |table: &OpenTable| -> Vec<u64> {
@@ -370,7 +369,7 @@ mod tests {
         add(2, 1);
         assert_eq!(times(&other), [8]);
         drop(other);
-        metrics.run_times().add(|| unreachable!("no table is open"));
+        tables.add(|| unreachable!("no table is open"));
     }
 
     #[test]

@@ -8,7 +8,6 @@ use crate::host::registry::LocalId;
 use crate::observe::RunTimeSampler;
 use crate::observe::run_times::{RunTimeSource, RunTimeWindow};
 use crate::platform::clock::Instant;
-use crate::platform::sync::Arc;
 use crate::process::pid::Pid;
 
 impl RunTimeSource for Host {
@@ -63,6 +62,7 @@ impl Host {
 
     /// Opens a table of run times that does not keep the host alive.
     pub(crate) fn open_run_time_window(&self) -> RunTimeWindow {
-        RunTimeWindow::open(Arc::clone(&self.shared().metrics), self.now())
+        let metrics = &self.shared().metrics;
+        RunTimeWindow::open(metrics.run_times(), metrics.sampled_one_in(), self.now())
     }
 }

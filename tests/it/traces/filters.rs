@@ -106,7 +106,7 @@ fn a_trace_ends_after_the_maximum_number_of_events() {
     });
 }
 
-/// 9.3a: a trace skips turns when it has reached its maximum rate, and continues in the next second.
+/// 9.3a, 9.3e: a trace skips turns when it has reached its maximum rate, and continues in the next second.
 #[test]
 fn a_trace_keeps_its_maximum_rate() {
     const RATE: u64 = 50;

@@ -41,7 +41,7 @@
 //! # Cost and limits
 //!
 //! The server is one thread, which sleeps until a request arrives. While a client has a live trace, the server wakes up
-//! at least every 50 ms. While a client collects run times, one turn in 64 takes a lock: see
+//! at least every 50 ms. While a client collects run times, each measured turn takes a lock: see
 //! [`Host::sample_run_times`](crate::Host::sample_run_times). The requests `supervision_tree` and `restart_child` need
 //! a worker. The server answers all other requests also while all workers are blocked. The server takes the same locks
 //! as [`Host::processes`](crate::Host::processes), one process at a time. A client that does not read its reply delays
@@ -112,8 +112,8 @@
 //! | `trace` | `pid`, `max_events` (default 1,000, at most 100,000), `max_rate` (events per second; default 1,000, at most 10,000), `max_ms` (default 60,000, at most 600,000) | starts the live trace of the process; `label`: its name and its type; the limits |
 //! | `trace_events` | `limit` | `events`: the oldest events that the client has not read; `unread`: the number of further events; `event_count` and `lost`: the numbers of all events and of the lost events; `ended`: `null`, `max_events`, `max_ms` or `exit` |
 //! | `stop_trace` | | `event_count` and `lost` |
-//! | `run_times` | `limit` | the fields of [`RunTimes`](crate::observe::RunTimes) since the last request of this client, times in nanoseconds; the first request begins the collection, which ends with the connection |
-//! | `stop_run_times` | | nothing; ends the collection |
+//! | `run_times` | `limit` (of the processes and of the types; at most 100 of each are returned) | the fields of [`RunTimes`](crate::observe::RunTimes) since the previous `run_times` request of this client; the first request begins the collection; `stop_run_times`, the end of the connection, or a minute without this request ends it |
+//! | `stop_run_times` | | nothing |
 //! | `cancel` | `pid`, `reason`, `grace_ms` (default 5,000) | nothing |
 //! | `kill` | `pid` | nothing |
 //! | `suspend` | `pid` | nothing; see [`Host::suspend`](crate::Host::suspend) |

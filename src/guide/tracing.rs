@@ -123,15 +123,15 @@
 //! its buffers.
 //!
 //! Two processes exchanged messages on one worker, at the highest rate. The numbers are the CPU time of the program,
-//! relative to a run without a trace. They include the thread of the trace, and are medians of 11 runs with their 95 %
-//! intervals:
+//! with the thread of the trace, relative to a run without a trace. Each number is a median of 11 runs, with its 95 %
+//! interval:
 //!
-//! | | CPU time |
+//! | | relative CPU time |
 //! |---|---|
 //! | trace of another type | 0.96 [0.94, 1.00] |
 //! | trace | 1.00 [0.98, 1.06] |
 //! | flight recorder | 3.75 [3.72, 3.84] |
 //!
-//! Each turn of this program takes 48 ns, so the trace skips nearly all turns. The cost for each turn does not depend on
-//! the length of the turn: a few nanoseconds for a skipped turn, and about 130 ns for a recorded turn. A program whose
+//! Each turn of this program takes 48 ns, so the trace reaches its limit of 50,000 events per second and skips nearly
+//! all turns. The cost for each turn does not depend on its length: a few nanoseconds for a skipped turn, and about 130 ns for a recorded turn. A program whose
 //! turns take 10 µs becomes 1.3 % slower with a flight recorder.

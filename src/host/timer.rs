@@ -27,6 +27,9 @@ use crate::process::state::PendingSchedule;
 /// early.
 const TICK: u64 = 1_000_000;
 
+/// Maximum result of [`Timers::recent`]: 292 years. A process stores this time in a word with a flag.
+const MAX_RECENT: u64 = (1 << 63) - 2;
+
 /// Action of a timer. If the action panics, the panic is caught and ignored.
 pub(crate) enum Fire {
     /// Wakes a task.
@@ -161,26 +164,36 @@ impl Timers {
         &self.clock
     }
 
-    /// Reads the clock that the timers use. The next calls of [`recent`](Self::recent) return this time, or a time that
-    /// is at most [`TICK`] earlier.
+    /// Reads the clock that the timers use. After this call, [`recent`](Self::recent) is at most [`TICK`] earlier than
+    /// the result.
     pub(crate) fn now(&self) -> Instant {
         let now = self.clock.now();
-        // Each turn of a process reads `recent`, so the value is seldom written: its cache line then stays in the caches
-        // of all cores. A model checker would have to explore each value that a relaxed load can return, and no
-        // protocol depends on the value. Therefore a model does not change it.
+        // Each turn that ends in a wait reads `recent`. Rare writes keep the cache line of `recent` in the caches of all
+        // cores. A model checker would have to explore each value that a relaxed load can return, and no protocol
+        // depends on the value. Therefore a model does not change it.
         if now.ns().saturating_sub(self.recent.load(Ordering::Relaxed)) > self.recent_slack
             && !cfg!(any(procession_loom, procession_shuttle))
         {
-            self.recent.fetch_max(now.ns(), Ordering::Relaxed);
+            self.recent.fetch_max(now.ns().min(MAX_RECENT), Ordering::Relaxed);
         }
         now
     }
 
-    /// Returns the time of a recent clock reading, without a reading. The time is exact in a simulation. In a runtime,
-    /// a clock reading takes place whenever a worker wakes up or checks the timers, and in each check of the monitor.
+    /// Returns a time that the scheduler has read recently, without a clock reading. In a simulation, the result is the
+    /// present time. In a runtime, the scheduler reads the clock when a worker parks or wakes up, when a worker checks
+    /// the timers while a timer exists, for each sampled turn, and in each check of the monitor.
     #[inline]
     pub(crate) fn recent(&self) -> Instant {
         Instant::from_ns(self.recent.load(Ordering::Relaxed))
+    }
+
+    /// Advances a virtual clock. Then [`recent`](Self::recent) is the new time.
+    ///
+    /// # Panics
+    /// Panics if the clock is a real clock.
+    pub(crate) fn advance(&self, time: Duration) {
+        self.clock.advance(time);
+        let _ = self.now();
     }
 
     /// Adds a timer to the wheel of the given worker. Without a worker, adds the timer to the wheel of all other

@@ -52,13 +52,14 @@ pub struct ProcessInfo {
     pub parent: Option<Pid>,
     /// State of the process. `None` if the process has not been queued for the first time yet.
     pub state: Option<ProcessState>,
-    /// Time at which the process began to wait: the end of its last step. `None` if the process does not wait.
+    /// Time at which the process entered its present state `Blocked`, `Idle` or `Suspended`. `None` in all other states.
     ///
-    /// The end of a step reads no clock. The process records the time of the last clock reading of the runtime, so the
-    /// field may be too early, but is never too late. While workers run steps, the monitor reads the clock about once
-    /// per [long step threshold](crate::Builder::long_step_threshold), and a worker reads the clock when it wakes
-    /// up. With a threshold of `Duration::MAX`, only the workers read the clock: when they wake up, and when they check
-    /// timers. In a [`Simulation`](crate::Simulation), the field is exact.
+    /// The end of a step reads no clock. Instead, the process records a time that the scheduler has read recently.
+    /// Therefore the field may be too early, but is never too late. While workers run steps, the scheduler reads the
+    /// clock twice per [long step threshold](crate::Builder::long_step_threshold), but at most once per millisecond. A
+    /// worker also reads the clock when it wakes up. With a threshold of `Duration::MAX`, only the workers read the
+    /// clock: when they park or wake up, when they check timers, and for one turn in 64. In a [`Simulation`](crate::Simulation), the field
+    /// is exact.
     ///
     /// An event that makes the process runnable ends the wait, also if the process then waits again for the same
     /// answer.
@@ -325,8 +326,8 @@ pub enum ProcessColumn {
     TypeName,
     /// Orders by [`ProcessInfo::state`]. The order is: new processes, `Ready`, `Running`, `Blocked`, `Idle`.
     State,
-    /// Orders by [`ProcessInfo::waiting_since`]. Processes that do not wait come before all waiting processes. The
-    /// ascending order of the waiting processes begins with the longest wait.
+    /// Orders by [`ProcessInfo::waiting_since`]. The ascending order begins with the longest wait, and ends with the
+    /// processes that do not wait.
     WaitingSince,
     /// Orders by [`ProcessInfo::priority`].
     Priority,

@@ -32,10 +32,10 @@ pub(crate) struct Metrics {
     outside: Box<[CachePadded<Block>]>,
     /// Times of commands, by the name of the command type. Only a sampled command takes the lock.
     commands: TallyLock<BTreeMap<&'static str, Arc<Buckets>>>,
-    /// One duration in this number is measured.
+    /// One duration in `sample_one_in` is measured.
     sample_one_in: u32,
-    /// A duration is measured if the [position](Metrics::tick) of its tick is at most this number.
-    last_measured: u32,
+    /// Largest [position](Metrics::tick) of a call that is measured.
+    max_measured_position: u32,
     run_times: Arc<RunTimeTables>,
     recorder: Recorder,
 }
@@ -51,7 +51,7 @@ struct Block {
 /// Default sampling rate. A clock read costs as much as a spawn, so only one duration in 64 is measured.
 const SAMPLE_ONE_IN: u32 = 64;
 
-/// Golden ratio, as a fraction of 2^32, rounded to an odd number.
+/// Fractional part of the golden ratio, multiplied by 2^32 and rounded to an odd number.
 const GOLDEN_RATIO: u32 = 0x9e37_79b9;
 
 /// Maximum number of threads that are in no slot and own a block. Such a thread owns the block with its number in each
@@ -112,6 +112,7 @@ impl Outside {
         });
         let here = own.ok().flatten().unwrap_or_else(Self::shared);
         outside.set(Some(here));
+        let _ = HERE.try_with(|here| here.ticks.set(first_tick()));
         here
     }
 
@@ -143,8 +144,10 @@ struct Here {
     entered: Cell<CurrentSlot>,
     /// Number of calls of [`Metrics::tick`].
     ticks: Cell<u32>,
-    /// The process of the sampled turn that this thread runs.
-    sampled: Cell<Option<SampledProcess>>,
+    /// Number of the sampled turns that this thread runs. A turn may run inside another turn.
+    sampled_turns: Cell<usize>,
+    /// The processes of these turns, outermost first.
+    sampled: Cell<[Option<SampledProcess>; MAX_SAMPLED]>,
     /// The block that this thread uses while it is in no slot.
     outside: Cell<Option<Outside>>,
 }
@@ -154,13 +157,23 @@ thread_local! {
         const {
             Here {
                 entered: Cell::new(NOWHERE),
-                ticks: Cell::new(0),
-                sampled: Cell::new(None),
+                // The position of this tick is not measured: see `first_tick`.
+                ticks: Cell::new(1),
+                sampled_turns: Cell::new(0),
+                sampled: Cell::new([None; MAX_SAMPLED]),
                 outside: Cell::new(None),
             }
         };
     /// The block that this thread owns until it exits.
     static OWNED_BLOCK: Cell<Option<CounterBlock>> = const { Cell::new(None) };
+}
+
+/// Returns the number of the first tick of a thread. The first ticks of the threads are evenly distributed. If all
+/// threads began with the same tick, and that tick were measured, a process that is woken only by new threads would be
+/// measured at each wake-up.
+fn first_tick() -> u32 {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    (THREADS.fetch_add(1, Relaxed) as u32).wrapping_mul(0x85eb_ca6b)
 }
 
 /// While this guard exists, its thread counts in a slot. A thread must drop its guards in the reverse order of their
@@ -182,23 +195,37 @@ pub(crate) struct SampledProcess {
     pub(crate) type_name: &'static str,
 }
 
-/// Marks the present turn of this thread as sampled. The calls and commands of a sampled turn are measured. A turn may
-/// run inside another turn on the same thread. If the outer turn is sampled, the inner turn also counts as sampled. If
-/// the inner turn is sampled, its end also clears the mark of the outer turn. A guard could restore the outer mark, but
-/// would cost 12 instructions in every turn.
+/// Maximum number of nested sampled turns of which a thread knows the processes.
+const MAX_SAMPLED: usize = 4;
+
+/// Begins a sampled turn of this thread. The calls and commands of a sampled turn are measured. A turn may run inside
+/// another turn on the same thread. If the outer turn is sampled, the inner turn also counts as sampled.
 pub(crate) fn begin_sampled_turn(process: SampledProcess) {
-    let _ = HERE.try_with(|here| here.sampled.set(Some(process)));
+    let _ = HERE.try_with(|here| {
+        let depth = here.sampled_turns.get();
+        let mut all = here.sampled.get();
+        if let Some(place) = all.get_mut(depth) {
+            *place = Some(process);
+        }
+        here.sampled.set(all);
+        here.sampled_turns.set(depth + 1);
+    });
 }
 
-/// Clears the mark, and returns the process of the mark.
+/// Ends a sampled turn. Returns its process, or `None` if too many sampled turns are nested.
 pub(crate) fn end_sampled_turn() -> Option<SampledProcess> {
-    HERE.try_with(|here| here.sampled.take()).ok().flatten()
+    let end = |here: &Here| {
+        let depth = here.sampled_turns.get().saturating_sub(1);
+        here.sampled_turns.set(depth);
+        here.sampled.get().get(depth).copied().flatten()
+    };
+    HERE.try_with(end).ok().flatten()
 }
 
 /// Returns whether this thread runs a sampled turn.
 #[inline]
 pub(crate) fn is_sampled_turn() -> bool {
-    HERE.try_with(|here| here.sampled.get().is_some()).unwrap_or(false)
+    HERE.try_with(|here| here.sampled_turns.get() != 0).unwrap_or(false)
 }
 
 impl Metrics {
@@ -208,7 +235,7 @@ impl Metrics {
             outside: (0..OWNED_BLOCKS + SHARED_BLOCKS).map(|_| CachePadded(Block::new())).collect(),
             commands: TallyLock::new(BTreeMap::new()),
             sample_one_in: SAMPLE_ONE_IN,
-            last_measured: u32::MAX / SAMPLE_ONE_IN,
+            max_measured_position: u32::MAX / SAMPLE_ONE_IN,
             run_times: Arc::default(),
             recorder: Recorder::new(slots),
         }
@@ -226,7 +253,7 @@ impl Metrics {
         &self.run_times
     }
 
-    /// Returns the number `n` such that one duration in `n` is measured.
+    /// Returns the number of durations of which one is measured.
     pub(crate) fn sampled_one_in(&self) -> u32 {
         self.sample_one_in
     }
@@ -234,7 +261,7 @@ impl Metrics {
     /// Sets whether every duration is measured, instead of one duration in 64.
     pub(crate) fn sample_every(mut self, every: bool) -> Self {
         self.sample_one_in = if every { 1 } else { SAMPLE_ONE_IN };
-        self.last_measured = u32::MAX / self.sample_one_in;
+        self.max_measured_position = u32::MAX / self.sample_one_in;
         self
     }
 
@@ -340,12 +367,13 @@ impl Metrics {
     /// thread. After [`sample_every`](Self::sample_every), the result is always true.
     ///
     /// The distance between two measured calls varies. If it were constant, and two processes woke each other in turn,
-    /// only one of the two processes would ever be measured. Multiples of the golden ratio modulo 1 are the positions of
-    /// the calls. They are evenly distributed, also among every second call, or every n-th call (Weyl's theorem).
+    /// only one of the two processes would ever be measured. The position of the call number `k` is `k * GOLDEN_RATIO`
+    /// modulo 2^32. The call is measured if its position is at most `max_measured_position`. The positions are evenly
+    /// distributed in the long run, also the positions of every second or every n-th call (Weyl's equidistribution theorem).
     #[inline]
     pub(crate) fn tick(&self) -> bool {
         let ticks = HERE.try_with(|here| here.ticks.replace(here.ticks.get().wrapping_add(1))).unwrap_or(1);
-        ticks.wrapping_mul(GOLDEN_RATIO) <= self.last_measured
+        ticks.wrapping_mul(GOLDEN_RATIO) <= self.max_measured_position
     }
 
     /// Returns the number of polls that were counted in a slot.
@@ -609,7 +637,7 @@ mod tests {
     #[test]
     fn one_duration_in_64_is_measured_unless_the_metrics_are_exact() {
         let metrics = Metrics::new(0);
-        // Each remainder has the same number of measured calls, also for periods that divide 64.
+        // For each period, each remainder has nearly the same number of measured calls.
         for period in [2_usize, 3, 8, 64] {
             let mut measured = vec![0; period];
             (0..64_000).filter(|_| metrics.tick()).for_each(|call: usize| measured[call % period] += 1);

@@ -1,8 +1,8 @@
 //! Run times of processes: finds the processes and the types of processes whose turns took the most time.
 //!
-//! The runtime measures one turn in 64 for its distributions: see `metrics.rs`. While a table is open, each measured
-//! turn is also added to the table. Without an open table, a measured turn reads one flag more, and all other turns cost
-//! the same as before.
+//! The runtime measures one turn in 64 for its distributions: see `metrics.rs`. While a window is open, each measured
+//! turn is also added to the table of the window. Without an open window, a measured turn reads one counter and the name
+//! of its type, and other turns have no cost.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,111 +23,115 @@ pub(crate) struct MeasuredTurn {
     /// Word of the pid of the process.
     pub(crate) process: u64,
     pub(crate) type_name: &'static str,
-    /// Worker that ran the turn. `None` in a simulation.
+    /// Worker that ran the turn. `None` if the thread was in no slot.
     pub(crate) worker: Option<usize>,
     pub(crate) ns: u64,
 }
 
-/// The open tables of a runtime. No protocol depends on the lock: only a measured turn and a reader take it.
+/// The tables of the open windows of a runtime. The lock is taken by each measured turn while a window is open, and by
+/// the calls that open, read, measure or close a window.
 #[derive(Debug, Default)]
 pub(crate) struct RunTimeTables {
-    /// Number of open tables.
-    open: AtomicUsize,
-    tables: TallyLock<Tables>,
+    open_count: AtomicUsize,
+    tables: TallyLock<OpenTables>,
 }
 
 #[derive(Debug, Default)]
-struct Tables {
-    /// Number of the next table.
-    next: u64,
-    open: Vec<(u64, RunTimeTable)>,
+struct OpenTables {
+    /// Number of the table that was opened last.
+    last_number: u64,
+    tables: Vec<(u64, RunTimeTable)>,
 }
 
 impl RunTimeTables {
     /// Adds a turn to each open table.
     #[inline]
     pub(crate) fn add(&self, turn: impl FnOnce() -> MeasuredTurn) {
-        if self.open.load(Relaxed) != 0 {
+        if self.open_count.load(Relaxed) != 0 {
             let turn = turn();
-            self.tables.with(|tables| tables.open.iter_mut().for_each(|(_, table)| table.add(turn)));
+            self.tables.with(|open| open.tables.iter_mut().for_each(|(_, table)| table.add(turn)));
         }
     }
 
     /// Returns the memory of the tables, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.tables.with(|tables| tables.open.iter().map(|(_, table)| table.bytes()).sum())
-    }
-}
-
-/// An open table. The drop closes the table.
-#[derive(Debug)]
-pub(crate) struct OpenTable {
-    tables: Arc<RunTimeTables>,
-    number: u64,
-}
-
-impl OpenTable {
-    pub(crate) fn new(all: &Arc<RunTimeTables>) -> Self {
-        let number = all.tables.with(|tables| {
-            tables.next += 1;
-            tables.open.push((tables.next, RunTimeTable::default()));
-            all.open.store(tables.open.len(), Relaxed);
-            tables.next
-        });
-        Self { tables: Arc::clone(all), number }
+        self.tables.with(|open| open.tables.iter().map(|(_, table)| table.bytes()).sum())
     }
 
-    /// Returns the content of the table, and empties the table.
-    pub(crate) fn take(&self) -> RunTimeTable {
-        let own = |tables: &mut Tables| {
-            let table = tables.open.iter_mut().find(|(number, _)| *number == self.number);
+    /// Opens a table, and returns its number.
+    fn open(&self) -> u64 {
+        self.tables.with(|open| {
+            open.last_number += 1;
+            open.tables.push((open.last_number, RunTimeTable::default()));
+            self.open_count.store(open.tables.len(), Relaxed);
+            open.last_number
+        })
+    }
+
+    /// Returns the content of a table, and empties the table.
+    fn take(&self, number: u64) -> RunTimeTable {
+        self.tables.with(|open| {
+            let table = open.tables.iter_mut().find(|(of, _)| *of == number);
             table.map(|(_, table)| std::mem::take(table)).unwrap_or_default()
-        };
-        self.tables.tables.with(own)
+        })
     }
-}
 
-impl Drop for OpenTable {
-    fn drop(&mut self) {
-        let RunTimeTables { open, tables } = &*self.tables;
-        tables.with(|tables| {
-            tables.open.retain(|(number, _)| *number != self.number);
-            open.store(tables.open.len(), Relaxed);
+    fn close(&self, number: u64) {
+        let closed = self.tables.with(|open| {
+            let at = open.tables.iter().position(|(of, _)| *of == number);
+            let closed = at.map(|at| open.tables.swap_remove(at));
+            self.open_count.store(open.tables.len(), Relaxed);
+            closed
         });
+        // The memory of a table is freed after the unlock.
+        drop(closed);
     }
 }
 
 /// Reads the time, and the pids and names of processes.
 pub(crate) trait RunTimeSource: Send + Sync {
     fn now(&self) -> Instant;
-    /// Returns the pid of a word, and the name of the process.
+    /// Converts the word of a pid to the pid, and returns the registered name of the process.
     fn process(&self, word: u64) -> (Pid, Option<Cow<'static, str>>);
 }
 
-/// An open table of run times, and the begin of its window.
-#[derive(Debug)]
+/// A window of time in which turns are added to a table. The drop closes the window.
 pub(crate) struct RunTimeWindow {
-    table: OpenTable,
+    tables: Arc<RunTimeTables>,
+    /// Number of the table.
+    number: u64,
     begun: Instant,
     sampled_one_in: u32,
 }
 
 impl RunTimeWindow {
     pub(crate) fn open(tables: &Arc<RunTimeTables>, sampled_one_in: u32, now: Instant) -> Self {
-        Self { table: OpenTable::new(tables), begun: now, sampled_one_in }
+        Self { number: tables.open(), tables: Arc::clone(tables), begun: now, sampled_one_in }
     }
 
-    /// Returns the run times since the begin of the window, and begins a new window.
+    /// Returns the start of the window.
+    #[cfg(feature = "console")]
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// Returns the run times since the start of the window, and starts a new window.
     pub(crate) fn take(&mut self, source: &dyn RunTimeSource, limit: usize) -> RunTimes {
-        let (table, now) = (self.table.take(), source.now());
+        let (table, now) = (self.tables.take(self.number), source.now());
         let window = now - std::mem::replace(&mut self.begun, now);
         table.report(window, self.sampled_one_in, limit, |word| source.process(word))
     }
 }
 
-/// Collects the run times of processes: see [`Host::sample_run_times`](crate::Host::sample_run_times). The drop ends
-/// the collection.
-#[must_use = "the drop ends the collection"]
+impl Drop for RunTimeWindow {
+    fn drop(&mut self) {
+        self.tables.close(self.number);
+    }
+}
+
+/// Collects the run times of processes: see [`Host::sample_run_times`](crate::Host::sample_run_times). Dropping the
+/// sampler ends the collection.
+#[must_use = "dropping the sampler ends the collection"]
 pub struct RunTimeSampler {
     source: Box<dyn RunTimeSource>,
     window: RunTimeWindow,
@@ -138,7 +142,7 @@ impl RunTimeSampler {
         Self { source, window }
     }
 
-    /// Returns the run times since the last call, or since the creation of the sampler, and begins a new window. The
+    /// Returns the run times since the last call, or since the creation of the sampler, and starts a new window. The
     /// result contains at most `limit` processes and at most `limit` types.
     pub fn take(&mut self, limit: usize) -> RunTimes {
         self.window.take(&*self.source, limit)
@@ -147,7 +151,8 @@ impl RunTimeSampler {
 
 impl fmt::Debug for RunTimeSampler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunTimeSampler").field("window", &self.window).finish_non_exhaustive()
+        // The tables are not printed, because the writer is user code and must not run under their lock.
+        f.debug_struct("RunTimeSampler").field("begun", &self.window.begun).finish_non_exhaustive()
     }
 }
 
@@ -199,8 +204,8 @@ impl RunTimeTable {
         self.all.add(ns);
     }
 
-    /// Removes the half of the processes with the shortest times. A removal of many processes at once is cheap for each
-    /// turn.
+    /// Removes the half of the processes with the shortest times. One removal takes linear time and frees half of the
+    /// table, so the amortized cost of a turn is small.
     #[cold]
     fn remove_shortest(&mut self) {
         let mut times: Vec<(u64, u64)> = self.processes.iter().map(|(process, row)| (row.sum.ns, *process)).collect();
@@ -213,8 +218,8 @@ impl RunTimeTable {
         self.processes.len() * size_of::<(u64, ProcessSum)>() + self.types.len() * size_of::<(&str, Sum)>()
     }
 
-    /// Returns the first `limit` processes and the first `limit` types, longest time first. `process` returns the pid of
-    /// a word, and the name of the process.
+    /// Returns the first `limit` processes and the first `limit` types, longest time first. `process` converts
+    /// the word of a pid to the pid and the registered name.
     pub(crate) fn report(
         self,
         window: Duration,
@@ -248,7 +253,8 @@ impl RunTimeTable {
 
 /// Run times in a window of time: see [`Host::sample_run_times`](crate::Host::sample_run_times).
 ///
-/// `Display` prints one line about the window and one line for each process:
+/// `Display` prints one line about the window and one line for each process. The percentage of a process is its share
+/// of the total run time:
 ///
 /// ```text
 /// 1.2s of run time in a window of 2s
@@ -260,18 +266,19 @@ impl RunTimeTable {
 pub struct RunTimes {
     /// Length of the window.
     pub window: Duration,
-    /// Estimated number of turns of all processes. A turn contains all steps of a process from one wait to the next
-    /// wait.
+    /// Estimated number of turns of all processes. A turn begins when a worker takes the process from a queue. It ends
+    /// when the process waits, yields or exits.
     pub turns: u64,
-    /// Estimated run time of all processes. On several threads, it may be longer than the window.
+    /// Estimated run time of all processes. It may be longer than the window: several threads run at the same time, the
+    /// value is an estimate, and a turn counts with its full length in the window in which it ends.
     pub run_time: Duration,
     /// The processes with the longest run times, longest first.
     pub processes: Vec<ProcessRunTime>,
-    /// The types with the longest run times, longest first. The row of a type also contains processes that have exited
-    /// and processes that are not in the table.
+    /// The types with the longest run times, longest first. The row of a type contains all processes of this type, also
+    /// the processes that the sampler has removed.
     pub types: Vec<TypeRunTime>,
-    /// Sampling rate. If the rate is `n`, one turn in `n` was measured. Default: 64. With
-    /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), the rate is 1.
+    /// One turn in this number was measured. Default: 64. With
+    /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), the number is 1.
     pub sampled_one_in: u32,
 }
 
@@ -286,16 +293,17 @@ pub struct ProcessRunTime {
     pub name: Option<Cow<'static, str>>,
     /// Name of the type of the process's code.
     pub type_name: &'static str,
-    /// Estimated number of turns: the number of measured turns, times the sampling rate.
+    /// Estimated number of turns: the number of measured turns, multiplied by [`RunTimes::sampled_one_in`].
     pub turns: u64,
-    /// Estimated run time: the time of the measured turns, times the sampling rate.
+    /// Estimated run time: the time of the measured turns, multiplied by [`RunTimes::sampled_one_in`].
     pub run_time: Duration,
     /// Number of turns that were measured. With `n` measured turns of similar length, the standard error of the two
-    /// estimates is about `1 / √n` of their values.
+    /// estimates is about `1 / √n` of their values. It is larger in a short window, if many processes run in a fixed
+    /// order.
     pub measured_turns: u64,
     /// Number of the worker that ran the last measured turn. A thread inside
     /// [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run) also has a number. An
-    /// [`Observer`](crate::Observer) receives the same number. `None` in a [`Simulation`](crate::Simulation).
+    /// [`Observer`](crate::Observer) receives the same number. `None` if the thread had no number.
     pub last_worker: Option<usize>,
 }
 
@@ -314,8 +322,8 @@ pub struct TypeRunTime {
 }
 
 impl RunTimes {
-    /// Returns the part of the total [run time](Self::run_time) that `run_time` is, from 0 to 1. Returns 0 if no turn
-    /// was measured.
+    /// Returns `run_time` divided by the total [run time](Self::run_time). For a row of this value, the result is from 0
+    /// to 1. Returns 0 if no turn was measured.
     pub fn share(&self, run_time: Duration) -> f64 {
         let all = self.run_time.as_secs_f64();
         if all > 0.0 { run_time.as_secs_f64() / all } else { 0.0 }
@@ -351,25 +359,25 @@ mod tests {
     }
 
     #[test]
-    fn each_open_table_has_the_turns_since_it_was_taken() {
+    fn a_window_contains_the_turns_since_it_was_opened_or_taken() {
         let tables = Arc::new(RunTimeTables::default());
         let add = |process, ns| tables.add(|| turn(process, "a", ns));
-        tables.add(|| unreachable!("no table is open"));
-        let one = OpenTable::new(&tables);
+        let times = |number| -> Vec<u64> {
+            report(tables.take(number), 9).processes.iter().map(|row| row.run_time.as_nanos() as u64 / 64).collect()
+        };
+        tables.add(|| unreachable!("no window is open"));
+        let one = RunTimeWindow::open(&tables, 64, Instant::from_ns(0));
         add(1, 10);
-        let other = OpenTable::new(&tables);
+        let other = RunTimeWindow::open(&tables, 64, Instant::from_ns(0));
         add(1, 20);
         add(2, 5);
-        let times = |table: &OpenTable| -> Vec<u64> {
-            report(table.take(), 9).processes.iter().map(|row| row.run_time.as_nanos() as u64 / 64).collect()
-        };
-        assert_eq!((times(&one), times(&other)), (vec![30, 5], vec![20, 5]));
+        assert_eq!((times(one.number), times(other.number)), (vec![30, 5], vec![20, 5]));
         add(2, 7);
         drop(one);
         add(2, 1);
-        assert_eq!(times(&other), [8]);
+        assert_eq!(times(other.number), [8]);
         drop(other);
-        tables.add(|| unreachable!("no table is open"));
+        tables.add(|| unreachable!("no window is open"));
     }
 
     #[test]

@@ -377,10 +377,10 @@ impl Simulation {
     /// Returns the next runnable task. If there is no runnable task, returns `None`. If the queue chooses a timer,
     /// fires this timer and chooses again.
     fn next(&mut self) -> Option<ReadyEntry> {
-        let Environment { timers, clock, .. } = &***self.host.shared();
+        let timers = &self.host.shared().timers;
         if self.turns >= TURNS_PER_MS {
             self.turns = 0;
-            clock.advance(Duration::from_millis(1));
+            timers.advance(Duration::from_millis(1));
         }
         self.turns += 1;
         loop {
@@ -412,13 +412,11 @@ impl Simulation {
     /// If the nearest deadline is before `until`, moves the clock to this deadline and returns true. If no deadline is
     /// before `until`, moves the clock to `until` and returns false. But the clock never moves to [`Instant::FAR`].
     fn pass_time(&mut self, until: Instant) -> bool {
-        let Environment { timers, clock, .. } = &***self.host.shared();
+        let timers = &self.host.shared().timers;
         let nearest = timers.nearest().filter(|&nearest| nearest < until);
         if let Some(to) = nearest.or((until != Instant::FAR).then_some(until)) {
             self.turns = 0;
-            clock.advance(to - clock.now());
-            // This reading makes the new time the recent time, which the processes that wait record.
-            let _ = timers.now();
+            timers.advance(to - timers.now());
         }
         nearest.is_some()
     }

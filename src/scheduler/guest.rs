@@ -561,6 +561,8 @@ impl<T: Task> Scheduler<T> {
             if local.may_sleep() {
                 let mut ready = Vec::new();
                 unpark.park(self.poller(), || local.park(&mut ready));
+                // The driver keeps this time for the processes that begin to wait.
+                let _ = self.driver.now();
                 local.wake_up();
                 lender.queue_ready(ready);
             }

@@ -97,7 +97,7 @@ impl<T: Task> Scheduler<T> {
             return;
         }
         self.monitor.state.store(AWAKE, Ordering::SeqCst);
-        // While the monitor slept, it has not read the clock.
+        // The monitor has not updated the time of the driver while it slept.
         let _ = self.driver.now();
         if std::mem::replace(&mut crew.monitored, true) {
             drop(crew);
@@ -121,8 +121,8 @@ impl<T: Task> Scheduler<T> {
         let mut quiet = 0;
         let mut was_untimed = false;
         while self.pause(if quiet == 0 { 1 } else { IDLE_PAUSES }) {
-            // The driver keeps the time of the last clock reading for the processes that begin to wait. A worker that
-            // neither parks nor has timers reads no clock.
+            // The driver keeps this time for the processes that begin to wait. A worker that neither parks nor has
+            // timers does not update this time.
             let _ = self.driver.now();
             let mut busy = false;
             for (slot, seen) in seen.iter_mut().enumerate().take(self.remotes().len()) {

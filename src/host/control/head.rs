@@ -79,8 +79,11 @@ pub(crate) enum Change {
     Less = u32::MAX,
 }
 
-/// Bit of [`Head::since`]. A clock reaches a time with this bit only after 292 years.
+/// Bit of [`Head::since`]. The real clock reaches a time with this bit only after 292 years.
 const SAMPLED: u64 = 1 << 63;
+
+/// Value of [`Head::since`] during and after a sampled turn, until the process waits.
+const NO_TIME: u64 = SAMPLED - 1;
 
 /// Value of the state field before the process is scheduled for the first time. All other values of the state field are
 /// values of [`ProcessState`].
@@ -456,10 +459,11 @@ impl Head {
     }
 
     /// Returns the time at which the process began to wait. The caller has read the state, and the process waits in
-    /// this state. Returns `None` if the process has become runnable since then, and its next turn is sampled.
+    /// this state. Returns `None` if the process has left this state since then, and its next turn or its present turn
+    /// is sampled.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
         let since = self.since.load(Ordering::Relaxed);
-        (since & SAMPLED == 0).then(|| Instant::from_ns(since))
+        (since < NO_TIME).then(|| Instant::from_ns(since))
     }
 
     /// Returns the memory of the boxed parts of the head, in bytes. The links, names, groups and timers of the process
@@ -561,7 +565,7 @@ impl Head {
     }
 
     /// Records the state in which the process begins to wait, as [`enter`](Self::enter) does. Also records the
-    /// [recent](crate::host::timer::Timers::recent) time, which costs two loads and one store, and no clock reading.
+    /// [recent](crate::host::timer::Timers::recent) time, which costs four loads and one store, and no clock reading.
     #[inline]
     pub(crate) fn enter_wait(&self, flags: u16, to: ProcessState) {
         self.since.store(self.host.shared().timers.recent().ns(), Ordering::Relaxed);
@@ -599,7 +603,7 @@ impl Head {
     pub(crate) fn ready(&self) -> (Priority, bool) {
         let host = self.host();
         if host.shared().metrics.tick() {
-            self.since.store(host.now().ns() | SAMPLED, Ordering::Relaxed);
+            self.sample_next_turn();
         }
         let is_new = self.state.load(Ordering::Relaxed) == NEW;
         let flags = self.flags.load(Ordering::Relaxed);
@@ -639,13 +643,25 @@ impl Head {
         if since & SAMPLED == 0 {
             return None;
         }
+        Some(self.begin_sampled_turn(since & !SAMPLED, type_name()))
+    }
+
+    /// Records that the process became runnable now, and that its next turn is sampled.
+    #[cold]
+    fn sample_next_turn(&self) {
+        self.since.store(self.host().shared().timers.now().ns() | SAMPLED, Ordering::Relaxed);
+    }
+
+    /// Begins a sampled turn. The process became runnable at the time `since`.
+    #[cold]
+    fn begin_sampled_turn(&self, since: u64, type_name: &'static str) -> (Host, Instant) {
         // Only the thread that runs the process clears the bit, and no thread makes a running process ready.
-        self.since.store(0, Ordering::Relaxed);
-        let host = self.host();
-        let now = host.now();
-        host.shared().metrics.sample(Sampled::SchedulingDelay, now.ns().saturating_sub(since & !SAMPLED));
-        begin_sampled_turn(SampledProcess { word: self.place().into(), type_name: type_name() });
-        Some((host.clone(), now))
+        self.since.store(NO_TIME, Ordering::Relaxed);
+        let shared = self.host().shared();
+        let now = shared.timers.now();
+        shared.metrics.sample(Sampled::SchedulingDelay, now.ns().saturating_sub(since));
+        begin_sampled_turn(SampledProcess { word: self.place().into(), type_name });
+        (self.host().clone(), now)
     }
 
     /// Returns the exit, if the process has exited.

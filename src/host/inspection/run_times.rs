@@ -24,16 +24,19 @@ impl RunTimeSource for Host {
 
 impl Host {
     /// Begins to collect the run times of the processes, to find the processes that use the most time in a window of
-    /// time. The model is `proc_window` of Erlang's `recon`.
+    /// time. It works like `recon:proc_window` in Erlang.
     ///
-    /// The run times are estimates from the measured turns. The runtime measures one turn in 64, or each turn with
-    /// [`Builder::sample_every_step`](crate::Builder::sample_every_step). A turn is counted when it ends. Futures
-    /// without a pid, for example of async handlers, are not counted. The collection includes the processes of all
-    /// hosts of the runtime. In a [`Simulation`](crate::Simulation), turns take no time, so only their number is useful.
+    /// Run time is elapsed time, not CPU time. The runtime measures one turn in 64, or each turn with
+    /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), and estimates the rest. A turn counts with its
+    /// full length in the window in which it ends. Therefore a step in progress is not included: to find it, call
+    /// [`explain`](Self::explain). Futures without a pid, for example of async handlers, are not counted. If a turn
+    /// calls [`Runtime::block_on`](crate::Runtime::block_on), its time contains the turns that run inside. The collection includes the processes of all hosts of the runtime. In a
+    /// [`Simulation`](crate::Simulation), turns take no time, so only their number is useful.
     ///
-    /// While a sampler exists, each measured turn takes a lock and searches a table. A sampler keeps at most 4,096
-    /// processes: if there are more, it forgets the processes with the shortest times. Therefore the cost of a call
-    /// depends neither on the number of processes nor on the length of the window. Several samplers can exist at once.
+    /// Each measured turn takes a lock, and searches one table for each sampler. A sampler keeps at most 4,096
+    /// processes. If a further process must be added, the sampler removes the half with the shortest times. A removed
+    /// process begins again at zero. Therefore [`take`](crate::observe::RunTimeSampler::take) sorts at most 4,096
+    /// processes, also after a long window.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -46,11 +49,10 @@ impl Host {
     ///         ctx.yield_now().await;
     ///     }
     /// };
-    /// let pid = rt.block_on(rt.spawn(async move |ctx: Context| {
-    ///     let child = ctx.process().name("sums").spawn(sums).unwrap();
-    ///     let pid = child.pid();
-    ///     child.await.map(|()| pid)
-    /// }))??;
+    /// let process = rt.process().name("sums").spawn(sums)?;
+    /// let pid = process.pid();
+    /// rt.block_on(process)?;
+    /// # rt.block_on(rt.spawn(async |_: Context| ()))?;
     /// let times = sampler.take(10);
     /// assert!(times.processes.iter().any(|row| row.pid == pid && row.turns == 11));
     /// println!("{times}");
@@ -60,7 +62,7 @@ impl Host {
         RunTimeSampler::new(Box::new(self.clone()), self.open_run_time_window())
     }
 
-    /// Opens a table of run times that does not keep the host alive.
+    /// Opens a window that does not keep the host alive.
     pub(crate) fn open_run_time_window(&self) -> RunTimeWindow {
         let metrics = &self.shared().metrics;
         RunTimeWindow::open(metrics.run_times(), metrics.sampled_one_in(), self.now())

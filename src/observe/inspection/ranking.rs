@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use crate::observe::inspection::{ProcessColumn, ProcessInfo, ProcessQuery};
+use crate::platform::clock::Instant;
 
 /// Rows that were selected so far.
 #[derive(Debug)]
@@ -45,13 +46,18 @@ impl PartialEq for Ranked {
 
 impl Eq for Ranked {}
 
+/// A process that does not wait comes after all waiting processes.
+fn waiting_order(row: &ProcessInfo) -> Instant {
+    row.waiting_since.unwrap_or(Instant::FAR)
+}
+
 fn compare(column: ProcessColumn, one: &ProcessInfo, other: &ProcessInfo) -> Ordering {
     match column {
         ProcessColumn::Pid => one.pid.cmp(&other.pid),
         ProcessColumn::Name => one.name.cmp(&other.name),
         ProcessColumn::TypeName => one.type_name.cmp(other.type_name),
         ProcessColumn::State => one.state.cmp(&other.state),
-        ProcessColumn::WaitingSince => one.waiting_since.cmp(&other.waiting_since),
+        ProcessColumn::WaitingSince => waiting_order(one).cmp(&waiting_order(other)),
         ProcessColumn::Priority => one.priority.cmp(&other.priority),
         ProcessColumn::MailboxLen => one.mailbox_len.cmp(&other.mailbox_len),
         ProcessColumn::Signals => one.signals.cmp(&other.signals),

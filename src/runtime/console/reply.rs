@@ -36,6 +36,24 @@ pub(super) struct ClientSession {
     run_times: Option<RunTimeWindow>,
 }
 
+/// Time without a request for run times after which the server closes the window of a client. A client may vanish
+/// without an end of its connection.
+const MAX_WINDOW: Duration = Duration::from_secs(60);
+
+impl ClientSession {
+    /// Time at which [`close_window`](Self::close_window) has an effect.
+    pub(super) fn window_end(&self) -> Option<Instant> {
+        self.run_times.as_ref().map(|window| window.begun() + MAX_WINDOW)
+    }
+
+    /// Closes the window of run times if the client has not asked for them for a long time.
+    pub(super) fn close_window(&mut self, now: Instant) {
+        if self.window_end().is_some_and(|end| end <= now) {
+            self.run_times = None;
+        }
+    }
+}
+
 /// The runtime that the server inspects.
 pub(super) struct Inspected {
     host: WeakHost,
@@ -214,7 +232,7 @@ fn process(host: &Host, details: ProcessDetails) -> Reply {
     }))
 }
 
-/// The first reply to a client has an empty window.
+/// The first request opens the window, so its reply covers nearly no time.
 fn run_times(host: &Host, window: &mut RunTimeWindow, limit: usize) -> Value {
     let RunTimes { window, turns, run_time, processes, types, sampled_one_in, .. } = window.take(host, limit);
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

@@ -14,6 +14,10 @@ use crate::process::state::priority::Priority;
 /// Maximum number of rows in a list of a reply.
 pub(super) const MAX_ROWS: usize = 1_000;
 
+/// Maximum number of processes, and of types, in a reply with run times. This reply must not be too long, because the
+/// server has already emptied the table.
+const MAX_RUN_TIMES: usize = 100;
+
 /// Number of rows if the request has no limit.
 const DEFAULT_ROWS: usize = 50;
 
@@ -228,7 +232,7 @@ impl ConsoleRequest {
             "trace" => Self::Trace(TraceTarget::parse(arguments)?),
             "trace_events" => Self::TraceEvents { limit: arguments.limit()? },
             "stop_trace" => Self::StopTrace,
-            "run_times" => Self::RunTimes { limit: arguments.limit()? },
+            "run_times" => Self::RunTimes { limit: arguments.limit()?.min(MAX_RUN_TIMES) },
             "stop_run_times" => Self::StopRunTimes,
             "cancel" => Self::Action(Action::cancel(arguments)?),
             "kill" => Self::Action(Action::Kill { pid: arguments.pid()? }),

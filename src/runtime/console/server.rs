@@ -129,10 +129,12 @@ impl Server {
         let clients = self.clients.iter().map(|(_, connection)| connection);
         let deadlines = clients.clone().filter_map(|connection| connection.client.deadline());
         let traces = clients.clone().filter_map(|connection| connection.session.trace.as_ref()?.next());
+        let windows = clients.clone().filter_map(|connection| connection.session.window_end());
         let replies = clients.filter_map(|connection| connection.later.as_ref()).map(|later| later.deadline);
         let next = deadlines
             .chain(replies)
             .chain(traces)
+            .chain(windows)
             .chain(self.listeners.iter().filter_map(|accepting| accepting.next))
             .min()?;
         Some(next - self.clock.now())
@@ -189,6 +191,7 @@ impl Server {
         let mut cx = Context::from_waker(waker);
         clients.retain(|_, connection| {
             let Connection { client, listener, is_ready, later, session } = connection;
+            session.close_window(now);
             if let Some(trace) = &mut session.trace {
                 trace.collect(now);
             }

@@ -196,7 +196,7 @@ impl App {
             View::Workers => {
                 all.push(("workers", Vec::new()));
                 // An older server does not know this request.
-                if self.hello.requests.iter().any(|request| request == "run_times") {
+                if self.knows_run_times() {
                     all.push(("run_times", vec![("limit", BUSIEST.into())]));
                 }
             }
@@ -213,6 +213,11 @@ impl App {
             all.push(("stop_run_times", Vec::new()));
         }
         all
+    }
+
+    /// Whether the server knows run times, and the time since when a process waits.
+    fn knows_run_times(&self) -> bool {
+        self.hello.requests.iter().any(|request| request == "run_times")
     }
 
     fn query(&self) -> Vec<(&'static str, Value)> {
@@ -415,7 +420,10 @@ impl App {
             Command::Back if self.view == View::Process => return self.show(View::Processes),
             Command::Back => {}
             Command::NextColumn => {
-                (self.column, self.is_reversed, self.selected) = ((self.column + 1) % COLUMNS.len(), false, 0);
+                let is_unknown = |column: usize| COLUMNS[column].0 == "waiting_since_ns" && !self.knows_run_times();
+                let next = (self.column + 1) % COLUMNS.len();
+                let next = if is_unknown(next) { (next + 1) % COLUMNS.len() } else { next };
+                (self.column, self.is_reversed, self.selected) = (next, false, 0);
                 return Effect::Refresh;
             }
             Command::Reverse => {
@@ -541,15 +549,20 @@ mod tests {
         assert_eq!(order(&app), (json!("mailbox_len"), json!(true)));
         press(&mut app, KeyCode::Char('r'));
         assert_eq!(order(&app), (json!("mailbox_len"), json!(false)));
-        let seen: Vec<_> = COLUMNS
-            .iter()
-            .map(|_| {
-                press(&mut app, KeyCode::Char('s'));
-                order(&app).0
+        let columns = |app: &mut App| -> Vec<_> {
+            std::iter::repeat_with(|| {
+                press(app, KeyCode::Char('s'));
+                order(app).0
             })
-            .collect();
-        assert_eq!(seen.last(), Some(&json!("mailbox_len")));
-        assert!(seen.contains(&json!("pid")));
+            .take_while(|column| *column != "mailbox_len")
+            .collect()
+        };
+        // An older server does not know all columns.
+        assert_eq!(columns(&mut app).len(), COLUMNS.len() - 2);
+        app.hello.requests = vec!["run_times".into()];
+        let all = columns(&mut app);
+        assert_eq!(all.len(), COLUMNS.len() - 1);
+        assert!(all.contains(&json!("pid")) && all.contains(&json!("waiting_since_ns")));
     }
 
     #[test]

@@ -410,6 +410,7 @@ pub struct RunTimeRow {
     pub type_name: String,
     pub turns: u64,
     pub run_time_ns: u64,
+    pub measured_turns: u64,
     pub last_worker: Option<u64>,
 }
 

@@ -23,16 +23,22 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     draw_lines(frame, area, lines);
 }
 
-/// The processes with the longest run times since the last reading. The share is relative to the time of one core.
+/// With fewer measured turns, the numbers of a process are marked as rough.
+const ROUGH: u64 = 10;
+
+/// The processes with the longest run times since the last reading. The percentage is relative to the time since the last reading.
 fn busiest(times: &RunTimes) -> Vec<Line<'static>> {
-    let header = format!("{:<22}{:<32}{:>7}{:>10}{:>8}", "BUSIEST", "NAME OR TYPE", "CPU %", "TURNS/s", "WORKER");
+    let header = format!("{:<22}{:<32}{:>7}{:>10}{:>8}", "BUSIEST", "NAME OR TYPE", "RUN %", "TURNS/s", "WORKER");
     let row = |row: &RunTimeRow| {
         let seconds = (times.window_ns as f64 / 1e9).max(1e-9);
         let (percent, rate) = (row.run_time_ns as f64 / 1e7 / seconds, row.turns as f64 / seconds);
+        // A few measured turns give only a rough estimate.
+        let mark = if row.measured_turns < ROUGH { "~" } else { "" };
+        let percent = format!("{mark}{percent:.1}");
         let label = tail(row.name.as_deref().unwrap_or(&row.type_name), 31);
         let worker = row.last_worker.map_or_else(|| "-".into(), |worker| worker.to_string());
         let rate = number(rate as u64);
-        Line::raw(format!("{:<22}{label:<32}{percent:>7.1}{rate:>10}{worker:>8}", tail(&row.pid, 21)))
+        Line::raw(format!("{:<22}{label:<32}{percent:>7}{rate:>10}{worker:>8}", tail(&row.pid, 21)))
     };
     [Line::raw(""), Line::styled(header, BOLD)].into_iter().chain(times.processes.iter().map(row)).collect()
 }
@@ -85,17 +91,17 @@ mod tests {
         app.handle_reply("hello", Ok(json!({ "requests": ["workers", "run_times"] })));
         assert_eq!(names(&app), ["hello", "workers", "run_times"]);
         let rows = [
-            json!({ "pid": "<1.0.1>", "name": "index", "turns": 3_000, "run_time_ns": 1_500_000_000, "last_worker": 1 }),
-            json!({ "pid": "<1.1.1>", "type_name": "app::Clock", "turns": 64, "run_time_ns": 2_000_000 }),
+            json!({ "pid": "<1.0.1>", "name": "index", "turns": 3_008, "run_time_ns": 1_500_000_000, "measured_turns": 47, "last_worker": 1 }),
+            json!({ "pid": "<1.1.1>", "type_name": "app::Clock", "turns": 64, "run_time_ns": 2_000_000, "measured_turns": 1 }),
         ];
         app.handle_reply("run_times", Ok(json!({ "window_ns": 2_000_000_000_u64, "processes": rows })));
         let lines = screen(&app);
         assert_eq!(
             lines[5..8],
             [
-                "BUSIEST               NAME OR TYPE                      CPU %   TURNS/s  WORKER",
-                "<1.0.1>               index                              75.0     1,500       1",
-                "<1.1.1>               app::Clock                          0.1        32       -",
+                "BUSIEST               NAME OR TYPE                      RUN %   TURNS/s  WORKER",
+                "<1.0.1>               index                              75.0     1,504       1",
+                "<1.1.1>               app::Clock                         ~0.1        32       -",
             ]
         );
         // Another view ends the collection.

@@ -379,10 +379,26 @@ fn is_equal(one: &[u8], other: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::run_times::RunTimeTables;
 
     #[test]
     fn only_equal_tokens_are_equal() {
         assert!(is_equal(b"secret", b"secret"));
         assert!(!is_equal(b"secret", b"secreT") && !is_equal(b"secret", b"secret1") && !is_equal(b"", b"secret"));
+    }
+
+    #[test]
+    fn the_window_of_a_client_that_does_not_ask_is_closed() {
+        let tables: Arc<RunTimeTables> = Arc::default();
+        let at = |seconds| Instant::from_ns(0) + Duration::from_secs(seconds);
+        let mut session = ClientSession::default();
+        assert_eq!(session.window_end(), None);
+        session.run_times = Some(RunTimeWindow::open(&tables, 64, at(7)));
+        assert_eq!(session.window_end(), Some(at(67)));
+        session.close_window(at(66));
+        assert!(session.run_times.is_some());
+        session.close_window(at(67));
+        assert!(session.run_times.is_none());
+        tables.add(|| unreachable!("no window is open"));
     }
 }

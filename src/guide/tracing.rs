@@ -133,5 +133,5 @@
 //! | flight recorder | 3.75 [3.72, 3.84] |
 //!
 //! Each turn of this program takes 48 ns, so the trace reaches its limit of 50,000 events per second and skips nearly
-//! all turns. The cost for each turn does not depend on its length: a few nanoseconds for a skipped turn, and about 130 ns for a recorded turn. A program whose
-//! turns take 10 µs becomes 1.3 % slower with a flight recorder.
+//! all turns. The cost for each turn does not depend on its length: a few nanoseconds for a skipped turn, and about 130
+//! ns for a recorded turn. A program whose turns take 10 µs becomes 1.3 % slower with a flight recorder.

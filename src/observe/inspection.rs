@@ -58,8 +58,8 @@ pub struct ProcessInfo {
     /// Therefore the field may be too early, but is never too late. While workers run steps, the scheduler reads the
     /// clock twice per [long step threshold](crate::Builder::long_step_threshold), but at most once per millisecond. A
     /// worker also reads the clock when it wakes up. With a threshold of `Duration::MAX`, only the workers read the
-    /// clock: when they park or wake up, when they check timers, and for one turn in 64. In a [`Simulation`](crate::Simulation), the field
-    /// is exact.
+    /// clock: when they park or wake up, when they check timers, and for one turn in 64. In a
+    /// [`Simulation`](crate::Simulation), the field is exact.
     ///
     /// An event that makes the process runnable ends the wait, also if the process then waits again for the same
     /// answer.

@@ -369,7 +369,8 @@ impl Metrics {
     /// The distance between two measured calls varies. If it were constant, and two processes woke each other in turn,
     /// only one of the two processes would ever be measured. The position of the call number `k` is `k * GOLDEN_RATIO`
     /// modulo 2^32. The call is measured if its position is at most `max_measured_position`. The positions are evenly
-    /// distributed in the long run, also the positions of every second or every n-th call (Weyl's equidistribution theorem).
+    /// distributed in the long run, also the positions of every second or every n-th call (Weyl's equidistribution
+    /// theorem).
     #[inline]
     pub(crate) fn tick(&self) -> bool {
         let ticks = HERE.try_with(|here| here.ticks.replace(here.ticks.get().wrapping_add(1))).unwrap_or(1);

@@ -27,11 +27,12 @@ impl Host {
     /// time. It works like `recon:proc_window` in Erlang.
     ///
     /// Run time is elapsed time, not CPU time. The runtime measures one turn in 64, or each turn with
-    /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), and estimates the rest. A turn counts with its
-    /// full length in the window in which it ends. Therefore a step in progress is not included: to find it, call
+    /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), and estimates the rest. A turn counts with
+    /// its full length in the window in which it ends. Therefore a step in progress is not included: to find it, call
     /// [`explain`](Self::explain). Futures without a pid, for example of async handlers, are not counted. If a turn
-    /// calls [`Runtime::block_on`](crate::Runtime::block_on), its time contains the turns that run inside. The collection includes the processes of all hosts of the runtime. In a
-    /// [`Simulation`](crate::Simulation), turns take no time, so only their number is useful.
+    /// calls [`Runtime::block_on`](crate::Runtime::block_on), its time contains the turns that run inside. The
+    /// collection includes the processes of all hosts of the runtime. In a [`Simulation`](crate::Simulation), turns
+    /// take no time, so only their number is useful.
     ///
     /// Each measured turn takes a lock, and searches one table for each sampler. A sampler keeps at most 4,096
     /// processes. If a further process must be added, the sampler removes the half with the shortest times. A removed
@@ -40,7 +41,6 @@ impl Host {
     ///
     /// ```
     /// # use procession::{Context, Runtime};
-    /// # use std::time::Duration;
     /// let rt = Runtime::builder().workers(0).sample_every_step(true).build()?;
     /// let mut sampler = rt.sample_run_times();
     /// let sums = async |ctx: Context| {

@@ -448,7 +448,7 @@ impl ExitOwner for Exiting<'_, '_> {
         // timer and the inline command of this thread do not belong to the dropped process.
         let in_turn = current.steps(around.address());
         if in_turn {
-            current.begin_kept_timer();
+            current.begin_keeping();
         }
         if let Err(text) = catch(|| self.machine.clear()) {
             *exit = around.panicked(text);
@@ -625,7 +625,7 @@ impl<X: Machine> Turn<'_, X> {
                         this.current.note_woken();
                         return Poll::Pending;
                     }
-                    this.current.begin_kept_timer();
+                    this.current.begin_keeping();
                 }
             }
         }

@@ -178,6 +178,7 @@ fn only_these_files_allow_unsafe_code() {
             "model::run_state",
             "platform::alloc",
             "platform::alloc::slab",
+            "platform::by_value",
             "platform::erased",
             "platform::prefetch",
             "platform::shared_cell",

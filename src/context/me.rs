@@ -66,10 +66,11 @@ impl<M: Send + 'static> SelfHandle<M> {
         self.control.any()
     }
 
-    /// Returns a new reference to this process. The futures of this process contain such a reference.
+    /// Returns a reference to this process for a call or a sleep. After the end of the call or sleep, a later call or
+    /// sleep can take over the reference.
     #[inline]
     pub(crate) fn home(&self) -> ProcessRef {
-        ProcessRef::new(self.any())
+        ProcessRef::of(self.control.address(), || self.any())
     }
 
     /// Returns the pid of this process.
@@ -117,7 +118,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// If the future is dropped, the command is cancelled. The handler sees the cancellation, and a late answer is
     /// discarded. After a call of [`Perform::detach`], the command continues, and its answer is discarded.
     pub fn perform<C: Command>(&self, command: C) -> Perform<C> {
-        Perform::new(self.home(), command)
+        Perform::new(self.any(), command)
     }
 
     /// Returns a `Stream` of the items of a stream command. The first poll of the stream yields the command. After the
@@ -128,7 +129,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// If the future of `next()` is dropped, no item is lost. If the stream itself is dropped, the command is
     /// cancelled, and the handler sees the cancellation.
     pub fn stream<C: StreamCommand>(&self, command: C) -> ItemStream<C> {
-        ItemStream::new(self.home(), command)
+        ItemStream::new(self.any(), command)
     }
 
     /// Sends a message. This method never waits. The method calls [`Host::send`].

@@ -15,13 +15,15 @@ use std::time::Duration;
 use futures::future::FusedFuture;
 
 use crate::context::time::deadline;
-use crate::host::refs::ProcessRef;
+use crate::host::control::AnyControl;
+use crate::host::refs::is_stepped_here;
 use crate::observe::Counter;
 use crate::platform::clock::Instant;
 use crate::process::command::Command;
 use crate::process::event::{Answer, Tag, typed};
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
+use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 use crate::process::yields::buffer::Buffer;
@@ -40,17 +42,17 @@ enum State<C> {
 
 /// One yield of an async body. The yield ends with its answer or with its cancellation.
 pub(crate) struct BodyYield<C: Command> {
-    control: ProcessRef,
+    control: Ref<dyn AnyControl>,
     state: State<C>,
     deadline: Option<Instant>,
 }
 
 impl<C: Command> BodyYield<C> {
-    pub(crate) fn new(control: ProcessRef, command: Payload) -> Self {
+    pub(crate) fn new(control: Ref<dyn AnyControl>, command: Payload) -> Self {
         Self { control, state: State::Fresh(command), deadline: None }
     }
 
-    pub(crate) fn control(&self) -> &ProcessRef {
+    pub(crate) fn control(&self) -> &Ref<dyn AnyControl> {
         &self.control
     }
 
@@ -73,7 +75,7 @@ impl<C: Command> BodyYield<C> {
 
     #[inline]
     fn is_in_step(&self) -> bool {
-        self.control.is_here()
+        is_stepped_here(&self.control)
     }
 
     /// Yields the command. If the process has already yielded the command, this function has no effect. The handler
@@ -161,7 +163,7 @@ impl<C: Command> BodyYield<C> {
             if self.deadline.is_some()
                 || current.inline.is_busy()
                 || !current.is_own_waker(cx.waker())
-                || !current.steps(self.control.address())
+                || !current.steps(self.control.identity())
                 || head.yields_if_any().is_some_and(Yields::has_pending)
             {
                 return false;
@@ -189,7 +191,7 @@ impl<C: Command> BodyYield<C> {
     /// Takes the answer to an inline command. Returns `None` if the handler has not answered in this turn.
     #[inline]
     fn claim(&self, number: Number) -> Option<Answer> {
-        Current::with(|current| current.inline_of(self.control.address())?.claim(number))
+        Current::with(|current| current.inline_of(self.control.identity())?.claim(number))
     }
 
     /// Checks whether the inline command has moved to the table of yields. If the command has moved, sets the state to
@@ -230,7 +232,7 @@ impl<C: Command> BodyYield<C> {
 
     /// Takes an inline command back from the turn. Returns `None` if a handler has already taken the command.
     fn withdraw(&self, number: Number) -> Option<Payload> {
-        Current::with(|current| current.inline_of(self.control.address())?.withdraw(number))
+        Current::with(|current| current.inline_of(self.control.identity())?.withdraw(number))
     }
 
     #[cold]
@@ -281,7 +283,7 @@ impl<C: Command> fmt::Debug for Perform<C> {
 }
 
 impl<C: Command> Perform<C> {
-    pub(crate) fn new(control: ProcessRef, command: C) -> Self {
+    pub(crate) fn new(control: Ref<dyn AnyControl>, command: C) -> Self {
         Self(BodyYield::new(control, Payload::new(command)))
     }
 

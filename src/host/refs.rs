@@ -1,5 +1,10 @@
 //! References from a future to the process that polls the future. A future holds such a reference while the future
 //! waits for an external event.
+//!
+//! A process often makes a call directly after another call, or a sleep after another sleep. When the future of a call
+//! or of a sleep is dropped in a step of its process, this thread keeps the reference until the step ends. Until then, the
+//! next future of the same process takes over this reference, and the two futures together change no reference count.
+//! Each change of a reference count is an atomic read-modify-write. A thread keeps at most one reference.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;
@@ -8,24 +13,51 @@ use crate::host::Host;
 use crate::host::control::waits::{Place, Wait};
 use crate::host::control::{AnyControl, Change};
 use crate::host::registry::LocalId;
+use crate::platform::by_value::{ByValue, DropByValue};
+use crate::platform::sync::{ThreadCell, thread_local};
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
+thread_local! {
+    /// The reference that a future of the present step has left for the next future of the same process. The address of
+    /// its control block is in [`Current::kept_reference`].
+    static KEPT: ThreadCell<Ref<dyn AnyControl>> = const { ThreadCell::new() };
+}
+
 /// Reference from a future to the process that polls the future.
 #[derive(Debug)]
-pub(crate) struct ProcessRef(Ref<dyn AnyControl>);
+pub(crate) struct ProcessRef(ByValue<Ref<dyn AnyControl>>);
 
 impl ProcessRef {
     #[inline]
     pub(crate) fn new(control: Ref<dyn AnyControl>) -> Self {
-        Self(control)
+        Self(ByValue::new(control))
+    }
+
+    /// Returns a reference to the process with this control block. If this thread keeps a reference to this process,
+    /// takes over the kept reference. Otherwise, calls `control`, which returns a new reference.
+    #[inline]
+    pub(crate) fn of(address: usize, control: impl FnOnce() -> Ref<dyn AnyControl>) -> Self {
+        let kept = Current::with(|current| take_kept(current, address));
+        Self::new(kept.unwrap_or_else(control))
     }
 
     /// Returns a reference to the process whose turn is running on this thread, if that process belongs to this
     /// runtime.
     #[inline]
     pub(crate) fn of_turn(host: &Host) -> Option<Self> {
-        host.shared().pid_table.get(Current::with(Current::pid)?).map(Self)
+        let table = &host.shared().pid_table;
+        let control = Current::with(|current| {
+            let pid = current.pid().filter(|pid| table.is_here(*pid))?;
+            take_kept(current, current.stepped()).or_else(|| table.get(pid))
+        })?;
+        Some(Self::new(control))
+    }
+
+    /// Drops the reference that this thread keeps for the process with this control block, if there is one. The task of
+    /// the process calls this function at the end of each step.
+    pub(crate) fn drop_kept(current: &Current, address: usize) {
+        drop(take_kept(current, address));
     }
 
     /// Returns the address of the control block. The address identifies the process as long as the reference exists.
@@ -37,7 +69,7 @@ impl ProcessRef {
     /// Returns whether this thread is stepping the process.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
-        Current::with(|current| current.steps(self.address()))
+        is_stepped_here(self)
     }
 
     /// Returns whether the receiver of the process that this thread steps has taken a delivered message and has not
@@ -68,6 +100,12 @@ impl ProcessRef {
         head.wait_for(Change::Less, here);
         head.end_wait(place, wait, here);
     }
+}
+
+/// Returns whether this thread is stepping the process with this control block.
+#[inline]
+pub(crate) fn is_stepped_here(control: &Ref<dyn AnyControl>) -> bool {
+    Current::with(|current| current.steps(control.identity()))
 }
 
 /// Identifies the process that waits for a future such as [`Exited`](crate::future::Exited). This process has a record
@@ -121,11 +159,95 @@ impl RecordedWait {
     }
 }
 
+/// Takes out the reference that this thread keeps for the process with this control block.
+#[inline]
+fn take_kept(current: &Current, address: usize) -> Option<Ref<dyn AnyControl>> {
+    if current.kept_reference.get() != address {
+        return None;
+    }
+    current.kept_reference.set(0);
+    KEPT.with(ThreadCell::take)
+}
+
 impl Deref for ProcessRef {
     type Target = Ref<dyn AnyControl>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
         &self.0
+    }
+}
+
+impl DropByValue for Ref<dyn AnyControl> {
+    /// Keeps the reference if this thread steps the process and keeps no other reference.
+    #[inline]
+    fn drop_by_value(self) {
+        let address = self.identity();
+        let keeps = Current::with(|current| {
+            let keeps = current.may_keep(address) && current.kept_reference.get() == 0;
+            if keeps {
+                current.kept_reference.set(address);
+            }
+            keeps
+        });
+        if keeps {
+            KEPT.with(|kept| kept.put(self));
+        }
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use crate::{Address, Context, Runtime};
+
+    /// Enters a turn of this process.
+    fn in_turn<R>(process: &Address<u64>, f: impl FnOnce(&Current) -> R) -> R {
+        Current::with(|current| {
+            let _turn = current.enter(process.control().address(), process.pid(), || "test", Waker::noop());
+            f(current)
+        })
+    }
+
+    fn of(process: &Address<u64>) -> ProcessRef {
+        ProcessRef::of(process.control().address(), || process.control().any())
+    }
+
+    #[test]
+    fn futures_of_one_step_share_a_reference() {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let [one, other] = [0, 1].map(|_| rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await).address());
+        let count = |of: &Address<u64>| of.control().count();
+        let before = [count(&one), count(&other)];
+        let foreign = of(&other);
+        in_turn(&one, |current| {
+            let first = of(&one);
+            assert_eq!(count(&one), before[0] + 1);
+            drop(first);
+            assert_eq!(count(&one), before[0] + 1, "the reference is kept");
+            let [second, third] = [ProcessRef::of_turn(&rt), Some(of(&one))];
+            assert_eq!(count(&one), before[0] + 2, "the second future takes over the reference");
+            drop((second, third));
+            assert_eq!(count(&one), before[0] + 1, "the thread keeps at most one reference");
+            drop(foreign);
+            assert_eq!(count(&other), before[1], "no reference to a foreign process is kept");
+            in_turn(&other, |current| {
+                assert_eq!(ProcessRef::of_turn(&rt).expect("a turn").address(), other.control().address());
+                assert_eq!(count(&other), before[1], "there is no room for a reference of the nested step");
+                assert!(current.end_keeping());
+                ProcessRef::drop_kept(current, other.control().address());
+            });
+            assert_eq!(count(&one), before[0] + 1, "the nested step does not drop the reference of the outer step");
+            assert!(current.end_keeping());
+            ProcessRef::drop_kept(current, one.control().address());
+            assert!(!current.end_keeping());
+            drop(of(&one));
+            assert_eq!(count(&one), before[0], "after the end of the step, no reference is kept");
+        });
+        drop(of(&one));
+        assert_eq!(count(&one), before[0], "no reference is kept outside a turn");
+        [one, other].iter().for_each(|process| rt.kill(process.pid()).unwrap());
     }
 }

@@ -5,6 +5,7 @@
 use crate::context::time::reuse;
 use crate::host::control::{AnyControl, Head, flag};
 use crate::host::namespace::Namespace;
+use crate::host::refs::ProcessRef;
 use crate::observe::{Counter, ProcessState, is_sampled_turn};
 use crate::platform::clock::Instant;
 use crate::process::catch::{catch, drop_caught};
@@ -178,11 +179,11 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Cancels the timer that a sleep of this step has left for a later sleep. If a later sleep has reused the timer,
-    /// does nothing.
+    /// Cancels the timer that a sleep of this step has left for a later sleep. Drops the reference that a future of
+    /// this step has left for a later future.
     #[inline]
     pub(super) fn leave(&self) {
-        if self.current.end_kept_timer() {
+        if self.current.end_keeping() {
             self.let_go();
         }
     }
@@ -190,6 +191,7 @@ impl<'a> Around<'a> {
     #[cold]
     fn let_go(&self) {
         reuse::cancel(self.current, self.own.identity(), self.head);
+        ProcessRef::drop_kept(self.current, self.own.identity());
     }
 
     /// Moves the inline answer to the table of commands, because no future has read this answer in the turn.

@@ -58,7 +58,7 @@ impl Timer {
 pub(crate) fn keep(of: &ProcessRef, timer: &Timer) -> bool {
     let address = of.address();
     Current::with(|current| {
-        let keeps = !current.timer.is_kept() && current.may_keep_timer(address);
+        let keeps = !current.timer.is_kept() && current.may_keep(address);
         if keeps {
             current.timer.put(address, timer.due(), timer.key.pack());
         }

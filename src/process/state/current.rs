@@ -64,6 +64,9 @@ pub(crate) struct Current {
     pub(crate) inline: InlineCommand,
     /// The timer that the last sleep of this step left for the next sleep of the same process.
     pub(crate) timer: KeptTimer,
+    /// Address of the control block to which the kept reference of this thread refers: see `host/refs.rs`. The value 0
+    /// means that no reference is kept.
+    pub(crate) kept_reference: Cell<usize>,
     /// The handler call that this thread runs.
     pub(crate) handler: HandlerCall,
     /// Request of a body to its task: the task replaces the body by other code. The current turn polls this body.
@@ -86,9 +89,9 @@ pub(crate) struct Current {
 
 /// Bits of [`Current::notes`]. Most steps set none of these bits.
 mod note {
-    /// A sleep of the process may leave its timer for a later sleep. Until the step ends, a later sleep of the same
-    /// process can reuse this timer.
-    pub(super) const KEEPS_TIMER: u8 = 1;
+    /// A future of the process may leave its timer and its reference to the process for a later future. Until the step
+    /// ends, a later future of the same process can reuse them.
+    pub(super) const KEEPS: u8 = 1;
     /// The process received an answer in its own turn.
     pub(super) const ANSWERED: u8 = 1 << 1;
     /// The process requested another step, after the steps of all tasks that are runnable now.
@@ -134,6 +137,7 @@ thread_local! {
             seen: Cell::new(UNSEEN),
             inline: InlineCommand::new(),
             timer: KeptTimer::new(),
+            kept_reference: Cell::new(0),
             handler: HandlerCall::new(),
             upgrade: UpgradeRequest::new(),
             deferred: Deferred::new(),
@@ -247,7 +251,7 @@ impl Current {
         self.waker.set(identity(waker));
         self.budget.set(BUDGET);
         self.seen.set(UNSEEN);
-        self.notes.set(note::KEEPS_TIMER);
+        self.notes.set(note::KEEPS);
         self.mailbox.set(MailboxNote::Nothing);
         Guard { current: self, nested }
     }
@@ -299,6 +303,13 @@ impl Current {
     #[inline]
     pub(crate) fn steps(&self, process: usize) -> bool {
         self.process.get() == process
+    }
+
+    /// Returns the address of the control block of the process that this thread steps. Returns 0 if this thread steps
+    /// no process.
+    #[inline]
+    pub(crate) fn stepped(&self) -> usize {
+        self.process.get()
     }
 
     /// If this thread [steps](Self::steps) the process with this control block, returns a proof of the right to run
@@ -500,25 +511,26 @@ impl Current {
         self.steps(process) && self.is_own_waker(waker) && !self.has(note::NO_TIMER)
     }
 
-    /// Begins the period in which a sleep of the process may leave its timer on this thread. The call of
-    /// [`end_kept_timer`](Self::end_kept_timer) ends this period.
+    /// Begins the period in which a future of the process may leave its timer and its reference on this thread. The
+    /// call of [`end_keeping`](Self::end_keeping) ends this period.
     #[inline]
-    pub(crate) fn begin_kept_timer(&self) {
-        self.note(note::KEEPS_TIMER);
+    pub(crate) fn begin_keeping(&self) {
+        self.note(note::KEEPS);
     }
 
-    /// Ends the period in which a sleep may leave its timer. Returns whether a timer was left. If a timer was left, the
-    /// caller cancels this timer.
+    /// Ends the period in which a future may leave its timer and its reference. Returns whether a timer or a reference
+    /// was left. In this case, the caller cancels the timer and drops the reference.
     #[inline]
-    pub(crate) fn end_kept_timer(&self) -> bool {
-        self.notes.set(self.notes.get() & !note::KEEPS_TIMER);
-        self.timer.is_kept()
+    pub(crate) fn end_keeping(&self) -> bool {
+        self.notes.set(self.notes.get() & !note::KEEPS);
+        self.timer.is_kept() || self.kept_reference.get() != 0
     }
 
-    /// Returns whether a sleep of the process with this control block may leave its timer on this thread.
+    /// Returns whether a future of the process with this control block may leave its timer and its reference on this
+    /// thread.
     #[inline]
-    pub(crate) fn may_keep_timer(&self, process: usize) -> bool {
-        self.steps(process) && self.has(note::KEEPS_TIMER)
+    pub(crate) fn may_keep(&self, process: usize) -> bool {
+        self.steps(process) && self.has(note::KEEPS)
     }
 
     // ---- The budget

@@ -139,8 +139,9 @@ fn the_first_message_needs_no_allocation() {
     );
 }
 
-/// 1.6d: a message of up to 16 bytes needs no allocation. Each call uses one block that the two processes share. A
-/// later call reuses the block of an earlier call.
+/// 1.6d: a message of up to 16 bytes needs no allocation, unless the runtime measures its time in the mailbox. The
+/// runtime measures about one message in 256, with at most three allocations for each of these messages. Each call uses
+/// one block that the two processes share. A later call reuses the block of an earlier call.
 #[test]
 fn messages_and_calls_need_no_allocation() {
     enum Ask {
@@ -175,7 +176,12 @@ fn messages_and_calls_need_no_allocation() {
     let ((), with_notes, _) = counted(|| ask(10));
     let each = if cfg!(procession_plain_memory) { 1 } else { 0 };
     assert!(alone <= 1000 * each + 100, "{alone} allocations for 1000 calls");
-    assert!(with_notes <= alone + 100, "{} allocations for 10,000 messages", with_notes.saturating_sub(alone));
+    let measured = 3 * 10_000 / 256;
+    assert!(
+        with_notes <= alone + measured + 100,
+        "{} allocations for 10,000 messages",
+        with_notes.saturating_sub(alone)
+    );
 }
 
 /// If a process with a large body has exited, an address of the process does not keep the memory of the body alive.

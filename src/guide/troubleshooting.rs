@@ -189,7 +189,7 @@
 //! | Are workers blocked? | the workers in the state `Blocked`, and the counter `long_steps` |
 //! | Is the load balanced? | [`steal_success`](crate::observe::RuntimeMetrics::steal_success); below 0.1, the workers mostly search in vain |
 //! | Do wake-ups cost too much? | the counters `wakes`, `parks` and `wakes_without_work`; many wake-ups without work mean many short bursts |
-//! | Is a receiver too slow? | `processes.mailbox_messages` and `processes.longest_mailbox` grow |
+//! | Is a receiver too slow? | `processes.mailbox_messages` and `processes.longest_mailbox` grow; [`mailbox_time`](crate::observe::Distributions::mailbox_time) states how long messages wait |
 //! | Is a handler too slow? | [`command_time`](crate::observe::Distributions::command_time) for each command type; `processes.outstanding_yields` grows, or `blocking_pool.queue_depth` is not 0 |
 //! | How long do callers wait? | [`call_time`](crate::observe::Distributions::call_time) |
 //! | Does a process monopolize its worker? | the counter `budget_yields` |

@@ -17,7 +17,7 @@ use std::task::Waker;
 pub(crate) use crate::host::control::head::{Change, Head, Listening, SpawnSettings, flag, poll_news};
 use crate::host::link::{Linkable, Links};
 use crate::host::registry::PidEntry;
-use crate::observe::Counter;
+use crate::observe::{Counter, skips_message};
 use crate::platform::clock::Instant;
 use crate::process::catch as panic;
 use crate::process::catch::drop_caught;
@@ -25,8 +25,8 @@ use crate::process::error::SendErrorKind;
 use crate::process::event::{Answer, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
 use crate::process::mailbox::{
-    Glance, Inbox, MailboxFigures, Own, ReadAhead, ReceiverTurn, RoomWaiter, Router, Taken, Trial, Unrouted, Unsent,
-    Wakes,
+    Glance, Inbox, MailboxFigures, MessageClock, MessageTimer, Own, ReadAhead, ReceiverTurn, RoomWaiter, Router, Taken,
+    Trial, Unrouted, Unsent, Wakes,
 };
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
@@ -59,7 +59,34 @@ impl<M: Send + 'static> Control<M> {
     /// Returns the message if the process has exited, or if the mailbox is full.
     #[inline]
     pub(crate) fn push(&self, message: M) -> Result<(), (SendErrorKind, M)> {
-        match self.inbox.push(self, message, || self.accepted()) {
+        let mut message = message;
+        if self.inbox.is_open() {
+            if self.may_measure() {
+                return self.push_measured(message);
+            }
+            match self.inbox.deliver(self, message) {
+                Ok(owed) => {
+                    self.accepted();
+                    owed.queue(&self.head.host().shared().place);
+                    return Ok(());
+                }
+                Err(back) => message = back,
+            }
+        }
+        match self.inbox.push_locked(self, message, || self.accepted()) {
+            Ok(wakes) => {
+                self.tell(wakes);
+                Ok(())
+            }
+            Err(unsent) => self.settle(unsent),
+        }
+    }
+
+    /// Does the same as [`push`](Self::push), and may measure the time of the message in the mailbox.
+    #[cold]
+    #[inline(never)]
+    fn push_measured(&self, message: M) -> Result<(), (SendErrorKind, M)> {
+        match self.inbox.push_measured(self, message, || self.accepted()) {
             Ok(wakes) => {
                 self.tell(wakes);
                 Ok(())
@@ -370,6 +397,23 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn is_closed(&self) -> bool;
     /// Closes a mailbox that belongs to no process.
     fn close_outside(&self, exit: &Exit);
+}
+
+impl<M: Send + 'static> MessageClock for Control<M> {
+    #[inline]
+    fn recent(&self) -> u64 {
+        self.head.host().shared().timers.recent().ns().max(1)
+    }
+
+    #[inline]
+    fn may_measure(&self) -> bool {
+        !skips_message()
+    }
+
+    #[cold]
+    fn timer(&self) -> Option<MessageTimer> {
+        self.head.host().message_timer()
+    }
 }
 
 impl<M: Send + 'static> AnyControl for Control<M> {

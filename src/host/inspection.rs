@@ -320,6 +320,7 @@ fn row(
         mailbox_len: figures.messages,
         signals: figures.signals,
         mailbox_peak: figures.peak,
+        unread_since: figures.unread_since.map(Instant::from_ns),
         yields: head.yields_if_any().map_or(0, |yields| yields.outstanding()),
         waits,
         links: links.links,

@@ -91,6 +91,16 @@ distributions! {
     /// A turn contains all steps of a process from one wait to the next wait. The worker measures the turns whose
     /// scheduling delay is also measured.
     StepTime => step_time,
+    /// Time from the acceptance of a message by a mailbox until the process takes the message out.
+    ///
+    /// The runtime measures only messages that arrive at an empty mailbox: about one in 256 of these messages, and not
+    /// one in [`sampled_one_in`](Self::sampled_one_in). With `sample_every_step`, the runtime measures each message that
+    /// arrives at an empty mailbox. A busy process takes all messages out of its mailbox together. While it reads them,
+    /// further messages arrive, and the first of these messages waits until the process takes out messages again. So
+    /// the time is about as long as the wait of each message that arrives.
+    ///
+    /// An urgent message is not measured. A message that is dropped without being read is not recorded.
+    MailboxTime => mailbox_time,
     /// Time from the send of a request until the caller takes the reply.
     ///
     /// The runtime measures the calls that an async body makes in a turn whose step time is measured. A call is

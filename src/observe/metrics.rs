@@ -144,6 +144,11 @@ struct Here {
     entered: Cell<CurrentSlot>,
     /// Number of calls of [`Metrics::tick`].
     ticks: Cell<u32>,
+    /// Number of messages that this thread sends until the next message may be measured, including this message. The
+    /// value is 0 if the thread has sent no message.
+    messages_left: Cell<u32>,
+    /// Number of the next distance between two measured messages.
+    measured_messages: Cell<u32>,
     /// Number of the sampled turns that this thread runs. A turn may run inside another turn.
     sampled_turns: Cell<usize>,
     /// The processes of these turns, outermost first.
@@ -159,6 +164,8 @@ thread_local! {
                 entered: Cell::new(NOWHERE),
                 // The position of this tick is not measured: see `first_tick`.
                 ticks: Cell::new(1),
+                messages_left: Cell::new(0),
+                measured_messages: Cell::new(0),
                 sampled_turns: Cell::new(0),
                 sampled: Cell::new([None; MAX_SAMPLED]),
                 outside: Cell::new(None),
@@ -226,6 +233,21 @@ pub(crate) fn end_sampled_turn() -> Option<SampledProcess> {
 #[inline]
 pub(crate) fn is_sampled_turn() -> bool {
     HERE.try_with(|here| here.sampled_turns.get() != 0).unwrap_or(false)
+}
+
+/// Counts a message that this thread sends. Returns whether the message is not measured. If the function returns false,
+/// the caller must call [`Metrics::measures_message`].
+#[inline]
+pub(crate) fn skips_message() -> bool {
+    HERE.try_with(|here| {
+        let left = here.messages_left.get();
+        if left <= 1 {
+            return false;
+        }
+        here.messages_left.set(left - 1);
+        true
+    })
+    .unwrap_or(true)
 }
 
 impl Metrics {
@@ -375,6 +397,30 @@ impl Metrics {
     pub(crate) fn tick(&self) -> bool {
         let ticks = HERE.try_with(|here| here.ticks.replace(here.ticks.get().wrapping_add(1))).unwrap_or(1);
         ticks.wrapping_mul(GOLDEN_RATIO) <= self.max_measured_position
+    }
+
+    /// Decides whether a message that [`skips_message`] did not skip is measured. About one in 256 of the messages of a
+    /// thread is measured. After [`sample_every`](Self::sample_every), each message is measured.
+    ///
+    /// The distance between two measured messages is evenly distributed between 1 and 512, for the same reason as the
+    /// distance of [`tick`](Self::tick). The first message of a thread is not measured, because a process may receive
+    /// all its messages from new threads.
+    #[cold]
+    pub(crate) fn measures_message(&self) -> bool {
+        let measures = |here: &Here| {
+            if self.sample_one_in == 1 {
+                here.messages_left.set(1);
+                return true;
+            }
+            let is_first = here.messages_left.get() == 0;
+            let number = here.measured_messages.get();
+            here.measured_messages.set(if is_first { first_tick() } else { number.wrapping_add(1) });
+            let position = here.measured_messages.get().wrapping_mul(GOLDEN_RATIO);
+            // 23 of 32 bits are shifted out, so the mean distance is 256.5.
+            here.messages_left.set(1 + (position >> 23));
+            !is_first
+        };
+        HERE.try_with(measures).unwrap_or(false)
     }
 
     /// Returns the number of polls that were counted in a slot.

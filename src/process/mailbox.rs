@@ -29,6 +29,7 @@
 pub(crate) mod bounded;
 pub(crate) mod drained;
 pub(crate) mod locked;
+pub(crate) mod measured;
 pub(crate) mod queue;
 pub(crate) mod read_ahead;
 pub(crate) mod receiver;
@@ -48,6 +49,7 @@ pub(crate) use crate::process::mailbox::bounded::RoomWaiter;
 pub(crate) use crate::process::mailbox::drained::Taken;
 pub(crate) use crate::process::mailbox::locked::{ClosedContents, Unsent};
 use crate::process::mailbox::locked::{Locked, RareParts, State, Waiting};
+pub(crate) use crate::process::mailbox::measured::{MessageClock, MessageTimer};
 use crate::process::mailbox::queue::Buffer;
 pub(crate) use crate::process::mailbox::read_ahead::{ReadAhead, ReceiverTurn, Trial};
 pub(crate) use crate::process::mailbox::receiver::{Gathered, Glance, Reader, Spare};
@@ -72,6 +74,8 @@ pub(crate) struct MailboxFigures {
     pub(crate) waiting_senders: usize,
     /// Memory of the queues outside the control block, in bytes.
     pub(crate) bytes: usize,
+    /// Time since which the mailbox has contained messages and no message was taken out, in ns, if this time is known.
+    pub(crate) unread_since: Option<u64>,
 }
 
 /// The part of a mailbox that the senders and the receiver share.
@@ -166,6 +170,10 @@ impl<M> Inbox<M> {
     pub(crate) fn figures(&self) -> MailboxFigures {
         let mut state = self.lock();
         let (full_at, waiting_senders) = state.bounded().map_or((None, 0), |bounded| bounded.fullness());
+        let unread_since = match state.bounded() {
+            Some(bounded) => bounded.unread_since(),
+            None => state.buffer.unread_since(),
+        };
         MailboxFigures {
             full_at,
             waiting_senders,
@@ -174,6 +182,7 @@ impl<M> Inbox<M> {
             peak: state.peak(),
             is_awaited: !matches!(state.waiting, Waiting::Absent),
             bytes: state.buffer.bytes() + state.aside.as_deref().map_or(0, RareParts::bytes),
+            unread_since,
         }
     }
 

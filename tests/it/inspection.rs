@@ -411,6 +411,49 @@ fn a_row_states_since_when_a_process_waits() {
     assert_eq!(since(&first), Some(begin + HOUR * 2));
 }
 
+/// A message that does not fit into the slot of a mailbox.
+type Large = [u64; 4];
+
+/// 9.2a: a row states since when the mailbox has contained messages of which the process has taken none.
+#[test]
+fn a_row_states_since_when_messages_are_unread() {
+    async fn waits(_: Context<Large>) {
+        pending().await
+    }
+    async fn takes_one(mut ctx: Context<Large>) -> Result<(), Exit> {
+        ctx.receive().await?;
+        pending().await
+    }
+    let mut sim = Simulation::new(1);
+    let (host, begin) = (sim.host().clone(), sim.now());
+    let bounded = |capacity| host.process().mailbox_capacity(capacity);
+    let [first, second, none] = [(); 3].map(|()| host.spawn(waits));
+    let drops = bounded(MailboxCapacity::DropOldest(1)).spawn(waits).unwrap();
+    let one_of_two = bounded(MailboxCapacity::Reject(3)).spawn(takes_one).unwrap();
+    let all = host.spawn(takes_one);
+    let mut pass_an_hour = || sim.run(host.spawn(async |ctx: Context| ctx.sleep(HOUR).await)).unwrap();
+    let since = |pid: Pid| row(&host, pid).unread_since.map(|since| (since - begin).as_secs() / 3600);
+    first.send(Large::default()).unwrap();
+    drops.send(Large::default()).unwrap();
+    pass_an_hour();
+    for to in [first.address(), second.address(), drops.address(), one_of_two.address(), all.address()] {
+        to.send(Large::default()).unwrap();
+    }
+    one_of_two.send(Large::default()).unwrap();
+    all.send(Large::default()).unwrap();
+    let pids = [first.pid(), second.pid(), none.pid(), drops.pid(), one_of_two.pid(), all.pid()];
+    assert_eq!(pids.map(since), [Some(0), Some(1), None, Some(1), Some(1), Some(1)]);
+    pass_an_hour();
+    // The body without a bound has taken out both messages. The other body has taken out only one message, and does not
+    // know when the other message arrived.
+    assert_eq!((row(&host, all.pid()).mailbox_len, row(&host, one_of_two.pid()).mailbox_len), (0, 1));
+    assert_eq!(pids.map(since), [Some(0), Some(1), None, Some(1), None, None]);
+    one_of_two.send(Large::default()).unwrap();
+    assert_eq!(since(one_of_two.pid()), Some(2));
+    let by_age = host.processes(&ProcessQuery::new().ascending(ProcessColumn::UnreadSince).limit(1));
+    assert_eq!(by_age.iter().map(|row| row.pid).collect::<Vec<_>>(), [first.pid()]);
+}
+
 /// 9.2a: on workers, the recorded time is never in the future, and some recorded time is at most 1 ms before the message
 /// that ended the former wait.
 #[test]
@@ -843,6 +886,7 @@ fn a_row_is_serialized_as_a_struct() {
     use serde_test::{Configure, Token, assert_ser_tokens};
 
     let mut sim = Simulation::new(1);
+    let begin = sim.now();
     sim.run(sim.host().spawn(async |ctx: Context| ctx.sleep(HOUR).await)).unwrap();
     let process = sim.host().process().name("one").priority(Priority::Low).spawn(deaf).unwrap();
     sim.run(sim.host().spawn(async |ctx: Context| ctx.sleep(HOUR).await)).unwrap();
@@ -850,7 +894,7 @@ fn a_row_is_serialized_as_a_struct() {
     let pid = Box::leak(process.pid().to_string().into_boxed_str());
     let number = |name, value| [Token::Str(name), Token::U64(value)];
     let mut tokens = vec![
-        Token::Struct { name: "ProcessInfo", len: 17 },
+        Token::Struct { name: "ProcessInfo", len: 18 },
         Token::Str("pid"),
         Token::Str(pid),
         Token::Str("name"),
@@ -872,6 +916,12 @@ fn a_row_is_serialized_as_a_struct() {
     tokens.extend(number("mailbox_len", 1));
     tokens.extend(number("signals", 0));
     tokens.extend(number("mailbox_peak", 1));
+    // The message is in the buffer if its time is measured, and else in the slot.
+    tokens.push(Token::Str("unread_since_ns"));
+    match row(sim.host(), process.pid()).unread_since {
+        Some(since) => tokens.extend([Token::Some, Token::U64((since - begin).as_nanos() as u64)]),
+        None => tokens.push(Token::None),
+    }
     ["yields", "waits", "links", "monitors", "monitored_by"].iter().for_each(|name| tokens.extend(number(name, 0)));
     let flags = [Token::Str("is_cancelled"), Token::Bool(false), Token::Str("is_killed"), Token::Bool(false)];
     tokens.extend(flags.into_iter().chain([Token::StructEnd]));

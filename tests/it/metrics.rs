@@ -308,6 +308,57 @@ fn a_snapshot_prints_as_a_page() {
     assert!(lines.last().unwrap().starts_with("memory in bytes: blocks "), "{page}");
 }
 
+/// 9.1d: the time of a message in the mailbox ends when the process takes the message out.
+#[test]
+fn the_times_of_messages_in_mailboxes_are_measured() {
+    const STEP: Duration = Duration::from_millis(5);
+    let mut simulation = Simulation::new(1);
+    let slow = simulation.spawn(async move |mut ctx: Context<u64>| {
+        for number in 0..10_000 {
+            assert_eq!(ctx.receive().await?, number);
+            ctx.sleep(STEP).await;
+        }
+        Ok::<_, Exit>(ctx.host().metrics())
+    });
+    let to = slow.address();
+    // The receiver waits for the first message. Each later message arrives 1 ms after the begin of a sleep of the
+    // receiver, so it waits for 4 ms.
+    let _sender = simulation.spawn(async move |ctx: Context| {
+        for number in 0..10_000 {
+            let _ = to.send(number);
+            ctx.sleep(if number == 0 { Duration::from_millis(1) } else { STEP }).await;
+        }
+    });
+    let time = simulation.run(slow).unwrap().distributions.mailbox_time;
+    assert!((20..=60).contains(&time.count()), "{time}");
+    assert!(time.mean().unwrap() <= Duration::from_millis(4), "{time}");
+    // The first message may be one of the measured messages.
+    assert!(
+        time.mean().unwrap() * time.count() as u32 >= Duration::from_millis(4) * (time.count() as u32 - 1),
+        "{time}"
+    );
+}
+
+/// 9.1d: about one in 256 of the messages of a thread outside the runtime is measured if the receiver waits. With a
+/// sampling rate of 1, each message to an empty mailbox is measured.
+#[test]
+fn the_messages_of_a_thread_are_measured() {
+    let measured = |every: bool| {
+        let rt = Runtime::builder().workers(0).sample_every_step(every).build().unwrap();
+        let receiver = rt.spawn(async |mut ctx: Context<u64>| while ctx.receive().await.is_ok() {});
+        settle(&rt);
+        for message in 0..12_800 {
+            receiver.send(message).unwrap();
+            settle(&rt);
+        }
+        rt.metrics().distributions.mailbox_time.count()
+    };
+    // Each thread counts its own messages, so each of the two runtimes gets its messages from a new thread.
+    let [some, all] = [false, true].map(|every| thread::scope(|scope| scope.spawn(|| measured(every)).join().unwrap()));
+    assert!((30..=70).contains(&some), "{some}");
+    assert_eq!(all, 12_800);
+}
+
 /// 9.1d: the time of a call is measured if an async body makes the call in a measured turn and takes the reply.
 #[test]
 fn the_times_of_calls_are_measured() {
@@ -630,6 +681,7 @@ fn a_snapshot_is_serialized_with_the_names_of_its_fields() {
     let histograms = [
         (None, "scheduling_delay", &times.scheduling_delay),
         (None, "step_time", &times.step_time),
+        (None, "mailbox_time", &times.mailbox_time),
         (None, "call_time", &times.call_time),
         (Some(times.command_time[0].command), "time", &times.command_time[0].time),
     ];

@@ -7,6 +7,7 @@ use crate::observe::snapshot::{MemoryMetrics, ProcessMetrics, RuntimeMetrics, Sc
 use crate::observe::{Sampled, is_sampled_turn};
 use crate::platform::alloc;
 use crate::process::event::Tag;
+use crate::process::mailbox::MessageTimer;
 
 impl Head {
     /// If this thread runs a sampled turn, measures a yield of this process. The yield has just entered the table of
@@ -30,6 +31,19 @@ impl Host {
     #[cold]
     fn sampling_now(&self) -> u64 {
         self.now().ns().max(1)
+    }
+
+    /// Decides whether the time of a message in its mailbox is measured, and returns the timer in this case. The caller
+    /// has found that [`skips_message`](crate::observe::skips_message) returns false.
+    #[cold]
+    pub(crate) fn message_timer(&self) -> Option<MessageTimer> {
+        if !self.shared().metrics.measures_message() {
+            return None;
+        }
+        let (since, host) = (self.sampling_now(), self.clone());
+        Some(MessageTimer::new(move || {
+            host.shared().metrics.sample(Sampled::MailboxTime, host.now().ns().saturating_sub(since));
+        }))
     }
 
     /// Records the duration of a call that began at the time `since`. `since` is a result of

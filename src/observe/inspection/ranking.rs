@@ -46,9 +46,10 @@ impl PartialEq for Ranked {
 
 impl Eq for Ranked {}
 
-/// A process that does not wait comes after all waiting processes.
-fn waiting_order(row: &ProcessInfo) -> Instant {
-    row.waiting_since.unwrap_or(Instant::FAR)
+/// A row without a time comes after all rows with a time.
+fn by_time(one: Option<Instant>, other: Option<Instant>) -> Ordering {
+    let order = |time: Option<Instant>| time.unwrap_or(Instant::FAR);
+    order(one).cmp(&order(other))
 }
 
 fn compare(column: ProcessColumn, one: &ProcessInfo, other: &ProcessInfo) -> Ordering {
@@ -57,11 +58,12 @@ fn compare(column: ProcessColumn, one: &ProcessInfo, other: &ProcessInfo) -> Ord
         ProcessColumn::Name => one.name.cmp(&other.name),
         ProcessColumn::TypeName => one.type_name.cmp(other.type_name),
         ProcessColumn::State => one.state.cmp(&other.state),
-        ProcessColumn::WaitingSince => waiting_order(one).cmp(&waiting_order(other)),
+        ProcessColumn::WaitingSince => by_time(one.waiting_since, other.waiting_since),
         ProcessColumn::Priority => one.priority.cmp(&other.priority),
         ProcessColumn::MailboxLen => one.mailbox_len.cmp(&other.mailbox_len),
         ProcessColumn::Signals => one.signals.cmp(&other.signals),
         ProcessColumn::MailboxPeak => one.mailbox_peak.cmp(&other.mailbox_peak),
+        ProcessColumn::UnreadSince => by_time(one.unread_since, other.unread_since),
         ProcessColumn::Yields => one.yields.cmp(&other.yields),
         ProcessColumn::Waits => one.waits.cmp(&other.waits),
         ProcessColumn::Links => one.links.cmp(&other.links),

@@ -27,11 +27,11 @@ fn name_of_priority(priority: Priority) -> &'static str {
 }
 
 /// Writes a struct with the fields of the row, in the order of their declaration. The state is an optional string, and
-/// the priority is a string. The field `waiting_since` becomes the field `waiting_since_ns`, in nanoseconds since the
-/// start of the runtime.
+/// the priority is a string. The fields `waiting_since` and `unread_since` become the fields `waiting_since_ns` and
+/// `unread_since_ns`, in nanoseconds since the start of the runtime.
 impl Serialize for ProcessInfo {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut row = serializer.serialize_struct("ProcessInfo", 17)?;
+        let mut row = serializer.serialize_struct("ProcessInfo", 18)?;
         row.serialize_field("pid", &self.pid)?;
         row.serialize_field("name", &self.name)?;
         row.serialize_field("type_name", self.type_name)?;
@@ -42,6 +42,7 @@ impl Serialize for ProcessInfo {
         row.serialize_field("mailbox_len", &self.mailbox_len)?;
         row.serialize_field("signals", &self.signals)?;
         row.serialize_field("mailbox_peak", &self.mailbox_peak)?;
+        row.serialize_field("unread_since_ns", &self.unread_since.map(Instant::ns))?;
         row.serialize_field("yields", &self.yields)?;
         row.serialize_field("waits", &self.waits)?;
         row.serialize_field("links", &self.links)?;

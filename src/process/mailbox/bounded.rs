@@ -11,6 +11,7 @@ use std::mem;
 use std::task::Waker;
 
 use crate::platform::sync::planted;
+use crate::process::mailbox::measured::{MessageClock, MessageTimes};
 
 /// Number of the first message of a queue. The numbers below `FIRST` are reserved for messages that are later inserted
 /// before the first message.
@@ -112,6 +113,7 @@ pub(super) struct Bounded<M> {
     watcher: Option<Waker>,
     /// Whether the receiver has taken a message and has not asked for another message since then.
     busy: bool,
+    times: MessageTimes,
 }
 
 /// A task that waited for room in a mailbox and must now be woken.
@@ -136,6 +138,7 @@ impl<M> Bounded<M> {
             relieved: None,
             watcher: None,
             busy: false,
+            times: MessageTimes::default(),
         }
     }
 
@@ -166,9 +169,26 @@ impl<M> Bounded<M> {
         self.high = self.high.max(self.queue.len());
     }
 
-    pub(super) fn push(&mut self, message: M) -> Pushed<M> {
+    /// Stores a message that has not waited for room.
+    fn store_timed(&mut self, message: M, clock: &impl MessageClock) {
+        if self.queue.is_empty()
+            && clock.may_measure()
+            && let Some(timer) = clock.timer()
+        {
+            self.times.measure(timer);
+        }
+        self.times.appended(clock);
+        self.store(message);
+    }
+
+    /// Returns the time since which the queue has contained messages and no message was taken out.
+    pub(super) fn unread_since(&self) -> Option<u64> {
+        self.times.unread_since()
+    }
+
+    pub(super) fn push(&mut self, message: M, clock: &impl MessageClock) -> Pushed<M> {
         if self.has_room() {
-            self.store(message);
+            self.store_timed(message, clock);
             return Pushed::Stored;
         }
         match self.policy {
@@ -177,7 +197,8 @@ impl<M> Bounded<M> {
             OverflowPolicy::DropOldest => {
                 let oldest = self.queue.pop_front().flatten();
                 self.first += 1;
-                self.store(message);
+                self.times.reordered();
+                self.store_timed(message, clock);
                 Pushed::Oldest(oldest)
             }
         }
@@ -189,9 +210,14 @@ impl<M> Bounded<M> {
     /// # Errors
     /// Returns the message if there is no room and the message cannot wait. A message cannot wait if there is no waker
     /// or if the capacity is 0.
-    pub(super) fn push_or_wait(&mut self, message: M, waker: &mut Option<Waker>) -> Result<Option<u64>, M> {
+    pub(super) fn push_or_wait(
+        &mut self,
+        message: M,
+        waker: &mut Option<Waker>,
+        clock: &impl MessageClock,
+    ) -> Result<Option<u64>, M> {
         if self.has_room() {
-            self.store(message);
+            self.store_timed(message, clock);
             return Ok(None);
         }
         if self.most == 0 || waker.is_none() {
@@ -265,6 +291,7 @@ impl<M> Bounded<M> {
     pub(super) fn pop(&mut self) -> Option<M> {
         self.busy = false;
         let message = self.queue.pop_front()?;
+        self.times.taken();
         self.first += 1;
         if !planted!("bounded_pop_admits_nobody") {
             self.relieve();
@@ -302,6 +329,7 @@ impl<M> Bounded<M> {
     /// Inserts messages before all queued messages, even beyond the capacity.
     pub(super) fn put_first(&mut self, messages: Vec<M>) {
         self.first -= messages.len() as u64;
+        self.times.reordered();
         for message in messages.into_iter().rev() {
             self.queue.push_front(Some(message));
         }
@@ -313,6 +341,7 @@ impl<M> Bounded<M> {
     /// is still room, the task that waits for room.
     pub(super) fn drain_into(&mut self, queue: &mut VecDeque<M>) -> Vec<RoomWaiter> {
         self.first += self.queue.len() as u64;
+        self.times.taken();
         queue.extend(self.queue.drain(..).flatten());
         let mut relieved: Vec<_> = std::iter::from_fn(|| self.admit()).map(RoomWaiter::Sender).collect();
         relieved.extend(self.watcher_of_room());
@@ -322,6 +351,7 @@ impl<M> Bounded<M> {
     /// Takes all messages of a closed queue.
     pub(super) fn take_all(&mut self) -> Vec<M> {
         self.first += self.queue.len() as u64;
+        self.times.reordered();
         mem::take(&mut self.queue).into_iter().flatten().collect()
     }
 
@@ -362,6 +392,9 @@ impl<M> Bounded<M> {
     pub(super) fn settle(&mut self, number: u64) -> Option<usize> {
         let place = self.hole(number)?;
         self.queue.remove(place);
+        if place == 0 {
+            self.times.taken();
+        }
         self.relieve();
         Some(place)
     }
@@ -370,6 +403,7 @@ impl<M> Bounded<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::mailbox::wakes::NeverWoken;
 
     #[test]
     fn the_lower_of_the_capacity_and_the_limit_applies() {
@@ -393,11 +427,11 @@ mod tests {
     fn the_empty_place_of_a_message_counts_as_a_message() {
         let mut queue = Bounded::new(OverflowPolicy::DropOldest, 2);
         for message in 0..2 {
-            assert!(matches!(queue.push(message), Pushed::Stored));
+            assert!(matches!(queue.push(message, &NeverWoken), Pushed::Stored));
         }
         let mut number = 0;
         assert_eq!(queue.look(&mut number), Some(0));
-        assert!(matches!(queue.push(2), Pushed::Oldest(None)));
+        assert!(matches!(queue.push(2, &NeverWoken), Pushed::Oldest(None)));
         assert_eq!((queue.fill(number, 0), queue.settle(number), queue.len()), (Err(0), None, 2));
         assert_eq!((queue.look(&mut number), number), (Some(1), FIRST + 1));
         queue.fill(number, 1).expect("it is there");
@@ -410,14 +444,14 @@ mod tests {
     fn senders_are_admitted_in_arrival_order() {
         let mut queue = Bounded::new(OverflowPolicy::DropNewest, 1);
         let waker = || Some(Waker::noop().clone());
-        let mut waits = |message| queue.push_or_wait(message, &mut waker());
+        let mut waits = |message| queue.push_or_wait(message, &mut waker(), &NeverWoken);
         assert_eq!([waits(0), waits(1), waits(2), waits(3)], [Ok(None), Ok(Some(0)), Ok(Some(1)), Ok(Some(2))]);
-        assert_eq!(queue.push_or_wait(4, &mut None), Err(4));
+        assert_eq!(queue.push_or_wait(4, &mut None, &NeverWoken), Err(4));
         assert_eq!(queue.give_up(1).map(|(message, _)| message), Some(2));
         assert_eq!((queue.pop(), queue.take_room_waiter().is_some()), (Some(0), true));
         assert!(!queue.still_waits(0, &mut None) && queue.still_waits(2, &mut waker()));
         let mut all = VecDeque::new();
         assert_eq!((queue.drain_into(&mut all).len(), all, queue.pop(), queue.pop()), (1, [1].into(), Some(3), None));
-        assert_eq!(Bounded::new(OverflowPolicy::Reject, 0).push_or_wait(1, &mut waker()), Err(1));
+        assert_eq!(Bounded::new(OverflowPolicy::Reject, 0).push_or_wait(1, &mut waker(), &NeverWoken), Err(1));
     }
 }

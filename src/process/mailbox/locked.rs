@@ -11,6 +11,7 @@ use crate::process::catch::Held;
 use crate::process::event::Signal;
 use crate::process::mailbox::bounded::{Bounded, Pushed, RoomWaiter};
 use crate::process::mailbox::drained::Taken;
+use crate::process::mailbox::measured::MessageClock;
 use crate::process::mailbox::queue::{Buffer, Queue};
 use crate::process::mailbox::read_ahead::{ReadAhead, Receiving};
 use crate::process::mailbox::routed::{Forwarding, Router};
@@ -181,15 +182,15 @@ impl<M> Locked<'_, M> {
     /// Appends a message to this inbox, or lets the message wait for room: see
     /// [`Inbox::push_or_wait`](crate::process::mailbox::Inbox::push_or_wait). The inbox is not closed, and the message
     /// is not forwarded.
-    pub(super) fn store_or_wait(
+    pub(super) fn store_or_wait<O: Own + MessageClock>(
         &mut self,
-        own: &impl Own,
+        own: &O,
         message: M,
         waker: &mut Option<Waker>,
         accepted: impl FnOnce(),
     ) -> Result<(Option<u64>, Wakes), Unsent<M>> {
         if let Some(bounded) = self.bounded() {
-            match bounded.push_or_wait(message, waker) {
+            match bounded.push_or_wait(message, waker, own) {
                 Ok(None) => {}
                 Ok(number) => return Ok((number, Wakes::default())),
                 Err(message) => return Err(Unsent::Full(message)),
@@ -198,7 +199,7 @@ impl<M> Locked<'_, M> {
             return Ok((None, self.receiver(own)));
         }
         let wakes = self.receiver(own);
-        self.messages().push(message);
+        self.messages().push(message, own);
         accepted();
         Ok((None, wakes))
     }
@@ -391,11 +392,11 @@ impl<M> State<M> {
     /// Appends a message to a mailbox with a bound, as [`Inbox::push`](crate::process::mailbox::Inbox::push) does. This
     /// function is separate and cold, so that the code of a push without a bound stays small.
     #[cold]
-    pub(super) fn push_bounded(&mut self, own: &impl Own, message: M) -> Result<Wakes, Unsent<M>> {
+    pub(super) fn push_bounded<O: Own + MessageClock>(&mut self, own: &O, message: M) -> Result<Wakes, Unsent<M>> {
         if let Some(router) = self.router() {
             return Err(Unsent::Routed(message, router));
         }
-        match self.bounded().map(|bounded| bounded.push(message)) {
+        match self.bounded().map(|bounded| bounded.push(message, own)) {
             Some(Pushed::Rejected(message)) => Err(Unsent::Full(message)),
             Some(Pushed::Newest(message)) => Err(Unsent::Dropped(message, Wakes::default())),
             Some(Pushed::Oldest(oldest)) => {

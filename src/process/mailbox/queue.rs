@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::mem;
 
+use crate::process::mailbox::measured::{MessageClock, MessageTimer, MessageTimes};
 use crate::process::mailbox::read_ahead::{KEEP, Receiving};
 use crate::process::mailbox::slot::{Slot, SlotLoan};
 
@@ -24,20 +25,28 @@ pub(super) struct Queue<'a, M> {
 }
 
 #[derive(Debug)]
-struct More<M>(Vec<M>);
+struct More<M> {
+    messages: Vec<M>,
+    times: MessageTimes,
+}
 
 impl<M> More<M> {
+    fn new() -> Box<Self> {
+        Box::new(Self { messages: Vec::new(), times: MessageTimes::default() })
+    }
+
     /// Appends the message `first` to `front`, and then moves all messages of this buffer to the back of `front`.
     fn drain_into(&mut self, first: Option<M>, front: &mut VecDeque<M>) {
+        self.times.taken();
         if front.is_empty() {
             let emptied = Vec::from(mem::take(front));
-            *front = VecDeque::from(mem::replace(&mut self.0, emptied));
+            *front = VecDeque::from(mem::replace(&mut self.messages, emptied));
             if let Some(first) = first {
                 front.push_front(first);
             }
         } else {
             front.extend(first);
-            front.extend(self.0.drain(..));
+            front.extend(self.messages.drain(..));
         }
     }
 }
@@ -55,18 +64,23 @@ impl<M> Buffer<M> {
 
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.0.as_ref().map_or(0, |more| more.0.len())
+        self.0.as_ref().map_or(0, |more| more.messages.len())
     }
 
     /// Returns the allocated memory in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.0.as_ref().map_or(0, |more| size_of::<More<M>>() + more.0.capacity() * size_of::<M>())
+        self.0.as_ref().map_or(0, |more| size_of::<More<M>>() + more.messages.capacity() * size_of::<M>())
+    }
+
+    /// Returns the time since which the buffer has contained messages.
+    pub(super) fn unread_since(&self) -> Option<u64> {
+        self.0.as_ref()?.times.unread_since()
     }
 
     /// Frees the memory of a burst after the last message of the burst was taken.
     #[inline]
     pub(super) fn shrink(&mut self) {
-        if self.0.as_ref().is_some_and(|more| more.0.capacity() > KEEP && more.0.is_empty()) {
+        if self.0.as_ref().is_some_and(|more| more.messages.capacity() > KEEP && more.messages.is_empty()) {
             self.0 = None;
         }
     }
@@ -87,24 +101,68 @@ impl<M> Queue<'_, M> {
     /// Appends a message. This function is always inlined, because a call would take 20 of the 216 instructions that a
     /// sender of bursts needs per message (row `counting`, measured by hand).
     #[inline(always)]
-    pub(super) fn push(&mut self, message: M) {
+    pub(super) fn push(&mut self, message: M, clock: &impl MessageClock) {
         // The message in the slot must be the oldest message, so a message is written into the slot only while the
         // buffer is empty.
-        let rejected = if self.buffer.len() == 0 { self.first.put(self.lent, message) } else { Err(message) };
-        if let Err(message) = rejected {
-            self.buffer.0.get_or_insert_with(|| Box::new(More(Vec::new()))).0.push(message);
+        match &mut self.buffer.0 {
+            Some(more) if !more.messages.is_empty() => more.messages.push(message),
+            _ => self.push_first(message, clock),
         }
+    }
+
+    /// Appends a message while the buffer is empty. This function is not inlined, so that a sender of bursts needs fewer
+    /// registers.
+    #[inline(never)]
+    fn push_first(&mut self, message: M, clock: &impl MessageClock) {
+        if clock.may_measure()
+            && !self.first.is_full()
+            && let Some(timer) = clock.timer()
+        {
+            return self.push_measured(message, timer, clock);
+        }
+        let Err(message) = self.first.put(self.lent, message) else { return };
+        let more = self.buffer.0.get_or_insert_with(More::new);
+        more.times.appended(clock);
+        more.messages.push(message);
+    }
+
+    /// Appends a message to the empty queue, and measures its time in the mailbox.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn push_measured(&mut self, message: M, timer: MessageTimer, clock: &impl MessageClock) {
+        let more = self.buffer.0.get_or_insert_with(More::new);
+        more.times.appended(clock);
+        more.times.measure(timer);
+        more.messages.push(message);
     }
 
     /// Takes the oldest message. The queue must contain at most one message.
     #[inline]
     pub(super) fn pop_only(&mut self, by: Receiving) -> Option<M> {
         debug_assert!(self.buffer.len() <= 1, "there are more");
-        self.first.take(by).or_else(|| self.buffer.0.as_mut()?.0.pop())
+        self.first.take(by).or_else(|| {
+            let more = self.buffer.0.as_mut()?;
+            let message = more.messages.pop();
+            if more.times.is_measured() {
+                self.end_measurement();
+            } else {
+                more.times.taken();
+            }
+            message
+        })
+    }
+
+    /// Records that the receiver has taken out the measured message, which was the only message in the buffer. Frees
+    /// the memory of the buffer, because the buffer may exist only because of the measurement.
+    #[cold]
+    fn end_measurement(&mut self) {
+        if let Some(more) = &mut self.buffer.0.take() {
+            more.times.taken();
+        }
     }
 
     pub(super) fn take_all(&mut self, by: Receiving) -> Vec<M> {
-        let mut more = self.buffer.0.take().map_or_else(Vec::new, |more| more.0);
+        let mut more = self.buffer.0.take().map_or_else(Vec::new, |more| more.messages);
         if let Some(first) = self.first.take(by) {
             more.insert(0, first);
         }
@@ -114,8 +172,17 @@ impl<M> Queue<'_, M> {
     /// Inserts messages before all queued messages.
     pub(super) fn put_first(&mut self, by: Receiving, mut messages: VecDeque<M>) {
         messages.extend(self.take_all(by));
-        for message in messages {
-            self.push(message);
+        if let Some(first) = messages.pop_front() {
+            let rest = match self.first.put(self.lent, first) {
+                Ok(()) => messages.into(),
+                Err(first) => {
+                    messages.push_front(first);
+                    Vec::from(messages)
+                }
+            };
+            if !rest.is_empty() {
+                self.buffer.0 = Some(Box::new(More { messages: rest, times: MessageTimes::default() }));
+            }
         }
     }
 
@@ -123,8 +190,9 @@ impl<M> Queue<'_, M> {
     /// the slot. Therefore, a message in the slot stays the first message, and the inserted messages follow this
     /// message directly. In contrast, [`put_first`](Self::put_first) inserts messages before all queued messages.
     pub(super) fn put_behind_first(&mut self, messages: VecDeque<M>) {
-        let more = self.buffer.0.get_or_insert_with(|| Box::new(More(Vec::new())));
-        more.0.splice(0..0, messages);
+        let more = self.buffer.0.get_or_insert_with(More::new);
+        more.times.reordered();
+        more.messages.splice(0..0, messages);
     }
 
     /// Moves all messages to the back of `front`. If `front` is empty, the two buffers are swapped, and only the
@@ -132,7 +200,7 @@ impl<M> Queue<'_, M> {
     pub(super) fn drain_into(&mut self, by: Receiving, front: &mut VecDeque<M>) {
         let first = self.first.take(by);
         match &mut self.buffer.0 {
-            Some(more) if !more.0.is_empty() => more.drain_into(first, front),
+            Some(more) if !more.messages.is_empty() => more.drain_into(first, front),
             _ => {
                 if let Some(only) = first {
                     front.push_back(only);
@@ -148,6 +216,7 @@ mod tests {
 
     use super::*;
     use crate::platform::random::Rng;
+    use crate::process::mailbox::wakes::NeverWoken;
     use crate::process::state::current::InTurn;
 
     /// Applies the same random mailbox operations to a queue and to a list, and compares the results.
@@ -163,7 +232,7 @@ mod tests {
             let mut queue = buffer.behind(&slot, &mut lent);
             match rng.below(8) {
                 0..=3 => {
-                    queue.push(message(number));
+                    queue.push(message(number), &NeverWoken);
                     list.push_back(number);
                     number += 1;
                 }
@@ -203,7 +272,7 @@ mod tests {
         let ((slot, mut lent), mut buffer) = (Slot::new(), Buffer::new());
         let by = Receiving::closing();
         let fill = |buffer: &mut Buffer<u64>, lent: &mut SlotLoan| {
-            (0..10_000).for_each(|message| buffer.behind(&slot, lent).push(message));
+            (0..10_000).for_each(|message| buffer.behind(&slot, lent).push(message, &NeverWoken));
         };
         fill(&mut buffer, &mut lent);
         buffer.shrink();

@@ -461,25 +461,7 @@ mod tests {
     use crate::platform::clock::Instant;
     use crate::process::exit::Reason;
     use crate::process::mailbox::MailboxCapacity;
-    use crate::process::mailbox::wakes::PendingSchedule;
-
-    /// A process that is never woken.
-    #[derive(Clone, Copy)]
-    struct NeverWoken;
-
-    impl Own for NeverWoken {
-        fn wake(&self) -> Option<PendingSchedule> {
-            None
-        }
-
-        fn deliver(&self) -> Option<PendingSchedule> {
-            None
-        }
-
-        fn recall(&self) -> bool {
-            true
-        }
-    }
+    use crate::process::mailbox::wakes::NeverWoken;
 
     fn task() -> Reader {
         Reader::Task { seat: ReceiverTurn::of_events(InTurn::of_right()), lends: false }

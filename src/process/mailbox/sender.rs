@@ -7,30 +7,63 @@ use crate::platform::sync::{Arc, planted};
 use crate::process::event::{Answer, Completed, Signal, Tag};
 use crate::process::exit::Exit;
 use crate::process::mailbox::routed::Forwarding;
-use crate::process::mailbox::{Inbox, Own, Router, Unsent, Wakes};
+use crate::process::mailbox::wakes::PendingSchedule;
+use crate::process::mailbox::{Inbox, MessageClock, Own, Router, Unsent, Wakes};
 use crate::process::pid::Pid;
 
 impl<M> Inbox<M> {
+    /// Returns whether the slot is probably open. In this case, the sender calls [`deliver`](Self::deliver). In the other
+    /// case, a thread has taken the lock since the receiver began to wait. The run state is then most likely not
+    /// *Open*, and the sender takes the lock without reading the run state. The read would be slow, because the cache
+    /// line of the run state belongs to the core that runs the process.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.state.is_marked()
+    }
+
     /// Appends a message. If the message is accepted, calls `accepted` before the process is queued.
     ///
     /// # Errors
     /// Returns the message if the inbox is closed or full, or if the message must be routed. If the policy dropped a
     /// message, returns the dropped message.
-    #[inline]
-    pub(crate) fn push(&self, own: &impl Own, message: M, accepted: impl FnOnce()) -> Result<Wakes, Unsent<M>> {
-        let mut message = message;
-        // If the mark of the lock is not set, a thread has taken the lock since the receiver began to wait. The run
-        // state is then most likely not *Open*, and the sender takes the lock without reading the run state. The read
-        // would be slow, because the cache line of the run state belongs to the core that runs the process.
-        if self.state.is_marked() {
-            match self.slot.deliver(own, message) {
-                Ok(owed) => {
-                    accepted();
-                    return Ok(Wakes { own: Some(owed), other: None });
-                }
-                Err(back) => message = back,
-            }
+    pub(crate) fn push<O: Own + MessageClock>(
+        &self,
+        own: &O,
+        message: M,
+        accepted: impl FnOnce(),
+    ) -> Result<Wakes, Unsent<M>> {
+        if !self.is_open() {
+            return self.push_locked(own, message, accepted);
         }
+        if own.may_measure() {
+            return self.push_measured(own, message, accepted);
+        }
+        match self.deliver(own, message) {
+            Ok(owed) => {
+                accepted();
+                Ok(Wakes { own: Some(owed), other: None })
+            }
+            Err(message) => self.push_locked(own, message, accepted),
+        }
+    }
+
+    /// Writes a message into the slot, if the slot is open. The message is then not measured.
+    ///
+    /// # Errors
+    /// Returns the message if the slot is not open, or if the message does not fit into the slot.
+    #[inline]
+    pub(crate) fn deliver(&self, own: &impl Own, message: M) -> Result<PendingSchedule, M> {
+        self.slot.deliver(own, message)
+    }
+
+    /// Appends a message as [`push`](Self::push) does, under the lock.
+    #[inline]
+    pub(crate) fn push_locked<O: Own + MessageClock>(
+        &self,
+        own: &O,
+        message: M,
+        accepted: impl FnOnce(),
+    ) -> Result<Wakes, Unsent<M>> {
         let mut state = self.lock();
         if state.closed {
             return Err(Unsent::Closed(message));
@@ -49,9 +82,30 @@ impl<M> Inbox<M> {
         // The function `receiver` is called before the push. If `receiver` wakes the process, `receiver` also closes
         // the slot. The push can write the message into a closed slot.
         let wakes = state.receiver(own);
-        state.messages().push(message);
+        state.messages().push(message, own);
         accepted();
         Ok(wakes)
+    }
+
+    /// Appends a message as [`push`](Self::push) does. If the inbox is empty and the clock measures the message, the
+    /// message is not written into the slot.
+    #[cold]
+    pub(crate) fn push_measured<O: Own + MessageClock>(
+        &self,
+        own: &O,
+        message: M,
+        accepted: impl FnOnce(),
+    ) -> Result<Wakes, Unsent<M>> {
+        if let Some(timer) = own.timer() {
+            let mut state = self.lock();
+            if !state.closed && state.bounded().is_none() && state.messages().len() == 0 {
+                let wakes = state.receiver(own);
+                state.messages().push_measured(message, timer, own);
+                accepted();
+                return Ok(wakes);
+            }
+        }
+        self.push(own, message, accepted)
     }
 
     /// Appends a message. If there is no room, the message waits for room, even if the policy of the mailbox would drop
@@ -61,9 +115,9 @@ impl<M> Inbox<M> {
     /// # Errors
     /// Returns the message in three cases: the inbox is closed, the message must be routed, or the inbox is full and
     /// the message cannot wait. A message cannot wait if there is no waker or if the capacity is 0.
-    pub(crate) fn push_or_wait(
+    pub(crate) fn push_or_wait<O: Own + MessageClock>(
         &self,
-        own: &impl Own,
+        own: &O,
         message: M,
         waker: &mut Option<Waker>,
         accepted: impl FnOnce(),
@@ -200,9 +254,9 @@ impl<M> Inbox<M> {
     /// results of [`push_or_wait`](Self::push_or_wait). Forwarding then stops, and all later messages are also queued
     /// in this inbox. Forwarding starts again when the receiver finds the inbox empty and calls
     /// [`resume`](Self::resume).
-    pub(crate) fn keep(
+    pub(crate) fn keep<O: Own + MessageClock>(
         &self,
-        own: &impl Own,
+        own: &O,
         message: M,
         waker: &mut Option<Waker>,
         accepted: impl FnOnce(),

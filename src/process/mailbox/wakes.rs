@@ -6,6 +6,8 @@
 
 use std::task::Waker;
 
+#[cfg(any(test, procession_loom))]
+use crate::process::mailbox::measured::{MessageClock, MessageTimer};
 use crate::process::state::wake_order::SchedulerHandle;
 use crate::process::{catch as panic, state as counted};
 
@@ -162,3 +164,48 @@ impl Drop for PendingSchedule {
         }
     }
 }
+
+/// A process that is never woken.
+#[cfg(test)]
+#[derive(Clone, Copy)]
+pub(super) struct NeverWoken;
+
+#[cfg(test)]
+impl Own for NeverWoken {
+    fn wake(&self) -> Option<PendingSchedule> {
+        None
+    }
+
+    fn deliver(&self) -> Option<PendingSchedule> {
+        None
+    }
+
+    fn recall(&self) -> bool {
+        true
+    }
+}
+
+/// In a model or a test, the clock stands still, and no message is measured.
+#[cfg(any(test, procession_loom))]
+macro_rules! no_clock {
+    ($($own:ty)*) => {
+        $(impl MessageClock for $own {
+            fn recent(&self) -> u64 {
+                1
+            }
+
+            fn may_measure(&self) -> bool {
+                false
+            }
+
+            fn timer(&self) -> Option<MessageTimer> {
+                None
+            }
+        })*
+    };
+}
+
+#[cfg(test)]
+no_clock!(NeverWoken);
+#[cfg(procession_loom)]
+no_clock!(Waker(counted::RunState, Waker));

@@ -325,6 +325,7 @@ const COLUMNS: &[(&str, ProcessColumn)] = &[
     ("mailbox_len", ProcessColumn::MailboxLen),
     ("signals", ProcessColumn::Signals),
     ("mailbox_peak", ProcessColumn::MailboxPeak),
+    ("unread_since_ns", ProcessColumn::UnreadSince),
     ("yields", ProcessColumn::Yields),
     ("waits", ProcessColumn::Waits),
     ("links", ProcessColumn::Links),

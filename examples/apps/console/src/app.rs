@@ -91,7 +91,7 @@ impl View {
 }
 
 /// Columns by which the table can be sorted: the name in the protocol, and whether the first order is descending.
-pub const COLUMNS: [(&str, bool); 12] = [
+pub const COLUMNS: [(&str, bool); 13] = [
     ("mailbox_len", true),
     ("mailbox_peak", true),
     ("yields", true),
@@ -103,6 +103,7 @@ pub const COLUMNS: [(&str, bool); 12] = [
     ("type_name", false),
     ("state", false),
     ("waiting_since_ns", false),
+    ("unread_since_ns", false),
     ("priority", true),
 ];
 
@@ -420,7 +421,9 @@ impl App {
             Command::Back if self.view == View::Process => return self.show(View::Processes),
             Command::Back => {}
             Command::NextColumn => {
-                let is_unknown = |column: usize| COLUMNS[column].0 == "waiting_since_ns" && !self.knows_run_times();
+                let is_unknown = |column: usize| {
+                    matches!(COLUMNS[column].0, "waiting_since_ns" | "unread_since_ns") && !self.knows_run_times()
+                };
                 let next = (self.column + 1) % COLUMNS.len();
                 let next = if is_unknown(next) { (next + 1) % COLUMNS.len() } else { next };
                 (self.column, self.is_reversed, self.selected) = (next, false, 0);
@@ -562,7 +565,11 @@ mod tests {
         app.hello.requests = vec!["run_times".into()];
         let all = columns(&mut app);
         assert_eq!(all.len(), COLUMNS.len() - 1);
-        assert!(all.contains(&json!("pid")) && all.contains(&json!("waiting_since_ns")));
+        assert!(
+            all.contains(&json!("pid"))
+                && all.contains(&json!("waiting_since_ns"))
+                && all.contains(&json!("unread_since_ns"))
+        );
     }
 
     #[test]

@@ -54,6 +54,7 @@ pub struct Metrics {
 pub struct Distributions {
     pub scheduling_delay: Histogram,
     pub step_time: Histogram,
+    pub mailbox_time: Histogram,
     pub call_time: Histogram,
     pub command_time: Vec<CommandTime>,
     pub sampled_one_in: u64,
@@ -118,6 +119,7 @@ pub struct Row {
     pub mailbox_len: u64,
     pub signals: u64,
     pub mailbox_peak: u64,
+    pub unread_since_ns: Option<u64>,
     pub yields: u64,
     pub waits: u64,
     pub links: u64,
@@ -469,6 +471,8 @@ pub struct Interval {
     pub delay: Histogram,
     /// The durations of turns between the two replies.
     pub step: Histogram,
+    /// The times of messages in mailboxes between the two replies.
+    pub mailbox: Histogram,
     /// The durations of calls between the two replies.
     pub call: Histogram,
 }
@@ -490,6 +494,7 @@ impl Interval {
             rates: later.counters.iter().map(rate).collect(),
             delay: now.scheduling_delay.since(&before.scheduling_delay),
             step: now.step_time.since(&before.step_time),
+            mailbox: now.mailbox_time.since(&before.mailbox_time),
             call: now.call_time.since(&before.call_time),
         }
     }

@@ -55,7 +55,13 @@ fn figures(app: &App) -> Vec<Line<'static>> {
     let metrics = &app.overview.metrics;
     let mut lines = vec![Line::styled(format!("{:<12}{:>9}{:>9}{:>9}", "Times", "p50", "p99", "p99.9"), BOLD)];
     let interval = &app.interval;
-    for (title, histogram) in [("ready to run", &interval.delay), ("turn", &interval.step), ("call", &interval.call)] {
+    let times = [
+        ("ready to run", &interval.delay),
+        ("turn", &interval.step),
+        ("in mailbox", &interval.mailbox),
+        ("call", &interval.call),
+    ];
+    for (title, histogram) in times {
         lines.push(Line::raw(percentiles(title, histogram)));
     }
     let count = |map: &std::collections::BTreeMap<String, u64>, name: &str| map.get(name).copied().unwrap_or_default();

@@ -53,15 +53,20 @@ fn lines(details: &Details) -> Vec<Line<'static>> {
 
 /// For how long the process has waited.
 fn waiting_time(details: &Details) -> String {
-    let time = |since| format!(" for {}", duration(Duration::from_nanos(details.now_ns.saturating_sub(since))));
-    details.info.waiting_since_ns.map_or_else(String::new, time)
+    details.info.waiting_since_ns.map_or_else(String::new, |since| format!(" for {}", time_since(details, since)))
+}
+
+fn time_since(details: &Details, since: u64) -> String {
+    duration(Duration::from_nanos(details.now_ns.saturating_sub(since)))
 }
 
 fn mailbox(details: &Details) -> String {
     let info = &details.info;
+    let oldest = |since| format!(" (oldest at least {})", time_since(details, since));
     format!(
-        "{} messages, {} signals, peak {}",
+        "{} messages{}, {} signals, peak {}",
         number(info.mailbox_len),
+        info.unread_since_ns.map_or_else(String::new, oldest),
         number(info.signals),
         number(info.mailbox_peak)
     )
@@ -103,7 +108,7 @@ mod tests {
             "now_ns": 1_000_000_000,
             "info": {
                 "pid": "<1.0.1>", "type_name": "app::Shop", "state": "Blocked", "waiting_since_ns": 250_000_000,
-                "priority": "Normal", "mailbox_len": 7,
+                "priority": "Normal", "mailbox_len": 7, "unread_since_ns": 980_000_000,
             },
             "names": ["shop", "market"],
             "links": ["<1.1.1>"],
@@ -123,7 +128,7 @@ mod tests {
             "type          app::Shop",
             "parent        none",
             "state         Blocked for 750 ms, priority Normal",
-            "mailbox       7 messages, 0 signals, peak 0",
+            "mailbox       7 messages (oldest at least 20 ms), 0 signals, peak 0",
             "waits for     the answer to a call to <1.2.1> at src/shop.rs:41",
             "              a message",
             "commands      2 × app::Fetch",

@@ -29,6 +29,7 @@
 //! - answer_wakes_nobody: notices_against_pulls
 //! - answer_wakes_nobody: answer_wakes_the_reader
 //! - urgent_is_overlooked: urgent_against_two_messages
+//! - measured_message_wakes_nobody: measured_messages_against_a_message
 //! - idle_no_fence: guest_blocks
 //! - idle_no_fence: one_pusher
 //! - idle_wakes_one_polled: guest_is_forgotten
@@ -157,6 +158,7 @@ models! {
     run_state::a_wake_after_a_wake, 300;
     mailbox::close_against_push, 1910;
     mailbox::urgent_against_two_messages "large", 21_000;
+    mailbox::measured_messages_against_a_message, 14_000;
     names::register_against_end, 23;
     names::two_want_a_name, 7;
     room::two_wait_for_room, 1094;

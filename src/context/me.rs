@@ -17,7 +17,7 @@ use crate::context::time::{Sleep, Sleeper, Timeout, send_after as later};
 use crate::host::Host;
 use crate::host::cancel::{CancelToken, Cancelled, UntilCancelled};
 use crate::host::control::{AnyControl, Control};
-use crate::host::refs::ProcessRef;
+use crate::host::refs::{ProcessRef, SleeperRef};
 use crate::host::registry::target::Target;
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
@@ -66,11 +66,16 @@ impl<M: Send + 'static> SelfHandle<M> {
         self.control.any()
     }
 
-    /// Returns a reference to this process for a call or a sleep. After the end of the call or sleep, a later call or
-    /// sleep can take over the reference.
+    /// Returns a new reference to this process for a future that waits for an answer.
     #[inline]
-    pub(crate) fn home(&self) -> ProcessRef {
-        ProcessRef::of(self.control.address(), || self.any())
+    fn waiter(&self) -> ProcessRef {
+        ProcessRef::new(self.any())
+    }
+
+    /// Returns a reference to this process for a sleep.
+    #[inline]
+    fn sleeper(&self) -> Sleeper {
+        Sleeper::Process(SleeperRef::of(self.control.address(), || self.any()))
     }
 
     /// Returns the pid of this process.
@@ -118,7 +123,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// If the future is dropped, the command is cancelled. The handler sees the cancellation, and a late answer is
     /// discarded. After a call of [`Perform::detach`], the command continues, and its answer is discarded.
     pub fn perform<C: Command>(&self, command: C) -> Perform<C> {
-        Perform::new(self.any(), command)
+        Perform::new(self.waiter(), command)
     }
 
     /// Returns a `Stream` of the items of a stream command. The first poll of the stream yields the command. After the
@@ -129,7 +134,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// If the future of `next()` is dropped, no item is lost. If the stream itself is dropped, the command is
     /// cancelled, and the handler sees the cancellation.
     pub fn stream<C: StreamCommand>(&self, command: C) -> ItemStream<C> {
-        ItemStream::new(self.any(), command)
+        ItemStream::new(self.waiter(), command)
     }
 
     /// Sends a message. This method never waits. The method calls [`Host::send`].
@@ -169,7 +174,7 @@ impl<M: Send + 'static> SelfHandle<M> {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        self.host().call_from(self.home(), to, request)
+        self.host().call_from(self.waiter(), to, request)
     }
 
     /// Calls several processes at the same time: see [`Host::multi_call`].
@@ -178,7 +183,7 @@ impl<M: Send + 'static> SelfHandle<M> {
         to: impl Callees<N>,
         request: impl FnMut(Reply<T>) -> N,
     ) -> MultiCall<N, T> {
-        MultiCall::new(self.host(), Some(&self.home()), to, request)
+        MultiCall::new(self.host(), Some(&self.waiter()), to, request)
     }
 
     // ---- Time and random numbers
@@ -196,7 +201,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// Returns a future that resolves when the duration `time` has passed. The duration starts when `sleep` is called.
     #[inline(always)]
     pub fn sleep(&self, time: Duration) -> Sleep {
-        Sleep::for_time(Sleeper::Process(self.home()), self.seen_now(), time)
+        Sleep::for_time(self.sleeper(), self.seen_now(), time)
     }
 
     /// Reads the clock. In a step of this process, this method also records the clock reading in the turn. A sleep
@@ -215,7 +220,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// Returns a future that resolves at the time `at`. If this time has already passed, the future resolves at its
     /// first poll.
     pub fn sleep_until(&self, at: Instant) -> Sleep {
-        Sleep::new(Sleeper::Process(self.home()), at)
+        Sleep::new(self.sleeper(), at)
     }
 
     /// Returns an interval that ticks once per period. The first tick is due one period after this call.

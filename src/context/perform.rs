@@ -15,15 +15,13 @@ use std::time::Duration;
 use futures::future::FusedFuture;
 
 use crate::context::time::deadline;
-use crate::host::control::AnyControl;
-use crate::host::refs::is_stepped_here;
+use crate::host::refs::ProcessRef;
 use crate::observe::Counter;
 use crate::platform::clock::Instant;
 use crate::process::command::Command;
 use crate::process::event::{Answer, Tag, typed};
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
-use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 use crate::process::yields::buffer::Buffer;
@@ -42,17 +40,17 @@ enum State<C> {
 
 /// One yield of an async body. The yield ends with its answer or with its cancellation.
 pub(crate) struct BodyYield<C: Command> {
-    control: Ref<dyn AnyControl>,
+    control: ProcessRef,
     state: State<C>,
     deadline: Option<Instant>,
 }
 
 impl<C: Command> BodyYield<C> {
-    pub(crate) fn new(control: Ref<dyn AnyControl>, command: Payload) -> Self {
+    pub(crate) fn new(control: ProcessRef, command: Payload) -> Self {
         Self { control, state: State::Fresh(command), deadline: None }
     }
 
-    pub(crate) fn control(&self) -> &Ref<dyn AnyControl> {
+    pub(crate) fn control(&self) -> &ProcessRef {
         &self.control
     }
 
@@ -75,7 +73,7 @@ impl<C: Command> BodyYield<C> {
 
     #[inline]
     fn is_in_step(&self) -> bool {
-        is_stepped_here(&self.control)
+        self.control.is_here()
     }
 
     /// Yields the command. If the process has already yielded the command, this function has no effect. The handler
@@ -163,7 +161,7 @@ impl<C: Command> BodyYield<C> {
             if self.deadline.is_some()
                 || current.inline.is_busy()
                 || !current.is_own_waker(cx.waker())
-                || !current.steps(self.control.identity())
+                || !current.steps(self.control.address())
                 || head.yields_if_any().is_some_and(Yields::has_pending)
             {
                 return false;
@@ -191,7 +189,7 @@ impl<C: Command> BodyYield<C> {
     /// Takes the answer to an inline command. Returns `None` if the handler has not answered in this turn.
     #[inline]
     fn claim(&self, number: Number) -> Option<Answer> {
-        Current::with(|current| current.inline_of(self.control.identity())?.claim(number))
+        Current::with(|current| current.inline_of(self.control.address())?.claim(number))
     }
 
     /// Checks whether the inline command has moved to the table of yields. If the command has moved, sets the state to
@@ -232,7 +230,7 @@ impl<C: Command> BodyYield<C> {
 
     /// Takes an inline command back from the turn. Returns `None` if a handler has already taken the command.
     fn withdraw(&self, number: Number) -> Option<Payload> {
-        Current::with(|current| current.inline_of(self.control.identity())?.withdraw(number))
+        Current::with(|current| current.inline_of(self.control.address())?.withdraw(number))
     }
 
     #[cold]
@@ -283,7 +281,7 @@ impl<C: Command> fmt::Debug for Perform<C> {
 }
 
 impl<C: Command> Perform<C> {
-    pub(crate) fn new(control: Ref<dyn AnyControl>, command: C) -> Self {
+    pub(crate) fn new(control: ProcessRef, command: C) -> Self {
         Self(BodyYield::new(control, Payload::new(command)))
     }
 

@@ -10,12 +10,11 @@ use futures::Stream;
 use futures::stream::FusedStream;
 
 use crate::context::perform::{BodyYield, answer_target};
-use crate::host::control::AnyControl;
+use crate::host::refs::ProcessRef;
 use crate::process::command::{StreamCommand, Streamed};
 use crate::process::event::{Answer, typed};
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
-use crate::process::state::Ref;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::{AnswerTarget, Pulled};
 
@@ -30,7 +29,7 @@ pub struct ItemStream<C: StreamCommand> {
 }
 
 impl<C: StreamCommand> ItemStream<C> {
-    pub(crate) fn new(control: Ref<dyn AnyControl>, command: C) -> Self {
+    pub(crate) fn new(control: ProcessRef, command: C) -> Self {
         Self { issue: BodyYield::new(control, Payload::new(Streamed(command))), last: None }
     }
 

@@ -18,7 +18,7 @@ use pin_project_lite::pin_project;
 use crate::context::time::reuse as spare;
 use crate::context::time::reuse::Timer;
 use crate::host::control::Change;
-use crate::host::refs::ProcessRef;
+use crate::host::refs::SleeperRef;
 use crate::host::timer::Fire;
 #[allow(unused_imports)]
 use crate::host::timer::alarm;
@@ -62,7 +62,7 @@ const _: () = assert!(size_of::<Sleep>() == 56);
 /// Owner of a sleep. The owner determines the clock.
 pub(crate) enum Sleeper {
     Outside(Host),
-    Process(ProcessRef),
+    Process(SleeperRef),
 }
 
 impl Sleeper {

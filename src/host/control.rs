@@ -402,7 +402,11 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
 impl<M: Send + 'static> MessageClock for Control<M> {
     #[inline]
     fn recent(&self) -> u64 {
-        self.head.host().shared().timers.recent().ns().max(1)
+        let shared = self.head.host().shared();
+        // While a worker sends a message, the time of the last clock reading is recent. While all workers are parked,
+        // no thread reads the clock.
+        let now = if shared.metrics.worker().is_some() { shared.timers.recent() } else { shared.timers.now() };
+        now.ns().max(1)
     }
 
     #[inline]

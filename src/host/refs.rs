@@ -1,10 +1,11 @@
 //! References from a future to the process that polls the future. A future holds such a reference while the future
 //! waits for an external event.
 //!
-//! A process often makes a call directly after another call, or a sleep after another sleep. When the future of a call
-//! or of a sleep is dropped in a step of its process, this thread keeps the reference until the step ends. Until then, the
-//! next future of the same process takes over this reference, and the two futures together change no reference count.
-//! Each change of a reference count is an atomic read-modify-write. A thread keeps at most one reference.
+//! A process often sleeps or sets a time limit directly after another sleep or time limit. When a sleep is dropped in a
+//! step of its process, this thread keeps the reference until the step ends. Until then, the next sleep of the same
+//! process takes over this reference. The hand-over changes no reference count, and each change of a reference count is
+//! an atomic read-modify-write. A thread keeps at most one reference. Calls do not use such references, because a
+//! hand-over made calls more expensive.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;
@@ -19,45 +20,26 @@ use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
 thread_local! {
-    /// The reference that a future of the present step has left for the next future of the same process. The address of
-    /// its control block is in [`Current::kept_reference`].
+    /// The reference that a sleep of this step, or of an outer step, has left for the next sleep of the same process.
+    /// The address of its control block is in [`Current::kept_reference`].
     static KEPT: ThreadCell<Ref<dyn AnyControl>> = const { ThreadCell::new() };
 }
 
 /// Reference from a future to the process that polls the future.
 #[derive(Debug)]
-pub(crate) struct ProcessRef(ByValue<Ref<dyn AnyControl>>);
+pub(crate) struct ProcessRef(Ref<dyn AnyControl>);
 
 impl ProcessRef {
     #[inline]
     pub(crate) fn new(control: Ref<dyn AnyControl>) -> Self {
-        Self(ByValue::new(control))
-    }
-
-    /// Returns a reference to the process with this control block. If this thread keeps a reference to this process,
-    /// takes over the kept reference. Otherwise, calls `control`, which returns a new reference.
-    #[inline]
-    pub(crate) fn of(address: usize, control: impl FnOnce() -> Ref<dyn AnyControl>) -> Self {
-        let kept = Current::with(|current| take_kept(current, address));
-        Self::new(kept.unwrap_or_else(control))
+        Self(control)
     }
 
     /// Returns a reference to the process whose turn is running on this thread, if that process belongs to this
     /// runtime.
     #[inline]
     pub(crate) fn of_turn(host: &Host) -> Option<Self> {
-        let table = &host.shared().pid_table;
-        let control = Current::with(|current| {
-            let pid = current.pid().filter(|pid| table.is_here(*pid))?;
-            take_kept(current, current.stepped()).or_else(|| table.get(pid))
-        })?;
-        Some(Self::new(control))
-    }
-
-    /// Drops the reference that this thread keeps for the process with this control block, if there is one. The task of
-    /// the process calls this function at the end of each step.
-    pub(crate) fn drop_kept(current: &Current, address: usize) {
-        drop(take_kept(current, address));
+        host.shared().pid_table.get(Current::with(Current::pid)?).map(Self)
     }
 
     /// Returns the address of the control block. The address identifies the process as long as the reference exists.
@@ -76,12 +58,6 @@ impl ProcessRef {
     /// requested the next message. The mailbox then still registers this receiver.
     pub(crate) fn has_taken_delivered() -> bool {
         Current::with(Current::has_taken_delivered)
-    }
-
-    /// Changes the number of external events that the process waits for.
-    #[inline]
-    pub(crate) fn wait_for(&self, change: Change) {
-        self.head().wait_for(change, self.is_here());
     }
 
     /// Counts and records an external event that the process waits for. The returned place makes
@@ -159,6 +135,47 @@ impl RecordedWait {
     }
 }
 
+impl Deref for ProcessRef {
+    type Target = Ref<dyn AnyControl>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+/// Reference from a sleep to its process. A later sleep can take over the reference.
+#[derive(Debug)]
+pub(crate) struct SleeperRef(ByValue<Ref<dyn AnyControl>>);
+
+impl SleeperRef {
+    /// Returns a reference to the process with this control block. If this thread keeps a reference to this process,
+    /// takes over the kept reference. Otherwise, calls `control`, which returns a new reference.
+    #[inline]
+    pub(crate) fn of(address: usize, control: impl FnOnce() -> Ref<dyn AnyControl>) -> Self {
+        let kept = Current::with(|current| take_kept(current, address));
+        Self(ByValue::new(kept.unwrap_or_else(control)))
+    }
+
+    /// Drops the reference that this thread keeps for the process with this control block, if there is one. The task of
+    /// the process calls this function at the end of each step.
+    pub(crate) fn drop_kept(current: &Current, address: usize) {
+        drop(take_kept(current, address));
+    }
+
+    /// Returns the address of the control block. The address identifies the process as long as the reference exists.
+    #[inline]
+    pub(crate) fn address(&self) -> usize {
+        self.identity()
+    }
+
+    /// Changes the number of external events that the process waits for.
+    #[inline]
+    pub(crate) fn wait_for(&self, change: Change) {
+        self.head().wait_for(change, is_stepped_here(self));
+    }
+}
+
 /// Takes out the reference that this thread keeps for the process with this control block.
 #[inline]
 fn take_kept(current: &Current, address: usize) -> Option<Ref<dyn AnyControl>> {
@@ -169,7 +186,7 @@ fn take_kept(current: &Current, address: usize) -> Option<Ref<dyn AnyControl>> {
     KEPT.with(ThreadCell::take)
 }
 
-impl Deref for ProcessRef {
+impl Deref for SleeperRef {
     type Target = Ref<dyn AnyControl>;
 
     #[inline]
@@ -211,12 +228,12 @@ mod tests {
         })
     }
 
-    fn of(process: &Address<u64>) -> ProcessRef {
-        ProcessRef::of(process.control().address(), || process.control().any())
+    fn of(process: &Address<u64>) -> SleeperRef {
+        SleeperRef::of(process.control().address(), || process.control().any())
     }
 
     #[test]
-    fn futures_of_one_step_share_a_reference() {
+    fn sleeps_of_one_step_share_a_reference() {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let [one, other] = [0, 1].map(|_| rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await).address());
         let count = |of: &Address<u64>| of.control().count();
@@ -227,21 +244,21 @@ mod tests {
             assert_eq!(count(&one), before[0] + 1);
             drop(first);
             assert_eq!(count(&one), before[0] + 1, "the reference is kept");
-            let [second, third] = [ProcessRef::of_turn(&rt), Some(of(&one))];
-            assert_eq!(count(&one), before[0] + 2, "the second future takes over the reference");
+            let [second, third] = [of(&one), of(&one)];
+            assert_eq!(count(&one), before[0] + 2, "the second sleep takes over the reference");
             drop((second, third));
             assert_eq!(count(&one), before[0] + 1, "the thread keeps at most one reference");
             drop(foreign);
             assert_eq!(count(&other), before[1], "no reference to a foreign process is kept");
             in_turn(&other, |current| {
-                assert_eq!(ProcessRef::of_turn(&rt).expect("a turn").address(), other.control().address());
+                drop(of(&other));
                 assert_eq!(count(&other), before[1], "there is no room for a reference of the nested step");
                 assert!(current.end_keeping());
-                ProcessRef::drop_kept(current, other.control().address());
+                SleeperRef::drop_kept(current, other.control().address());
             });
             assert_eq!(count(&one), before[0] + 1, "the nested step does not drop the reference of the outer step");
             assert!(current.end_keeping());
-            ProcessRef::drop_kept(current, one.control().address());
+            SleeperRef::drop_kept(current, one.control().address());
             assert!(!current.end_keeping());
             drop(of(&one));
             assert_eq!(count(&one), before[0], "after the end of the step, no reference is kept");

@@ -10,7 +10,10 @@ use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::process::event::Signal;
 use crate::process::exit::{Exit, Reason};
-use crate::process::mailbox::{Glance, Inbox, MailboxCapacity, Own, ReadAhead, Reader, ReceiverTurn, Taken, Unsent};
+use crate::process::mailbox::wakes::PendingSchedule;
+use crate::process::mailbox::{
+    Glance, Inbox, MailboxCapacity, MessageClock, MessageTimer, Own, ReadAhead, Reader, ReceiverTurn, Taken, Unsent,
+};
 use crate::process::pid::Pid;
 use crate::process::state::RunState;
 use crate::process::state::current::InTurn;
@@ -188,6 +191,64 @@ pub fn urgent_against_two_messages() {
     assert_eq!(read.iter().filter(|message| **message != 2).collect::<Vec<_>>(), [&1, &4]);
     join(normal);
     join(urgent);
+}
+
+/// A process that measures each message.
+struct Measuring<'a>(&'a (RunState, Waker));
+
+impl Own for Measuring<'_> {
+    fn wake(&self) -> Option<PendingSchedule> {
+        self.0.wake()
+    }
+
+    fn deliver(&self) -> Option<PendingSchedule> {
+        self.0.deliver()
+    }
+
+    fn recall(&self) -> bool {
+        self.0.recall()
+    }
+}
+
+impl MessageClock for Measuring<'_> {
+    fn recent(&self) -> u64 {
+        1
+    }
+
+    fn may_measure(&self) -> bool {
+        true
+    }
+
+    fn timer(&self) -> Option<MessageTimer> {
+        Some(MessageTimer::new(|| {}))
+    }
+}
+
+/// One sender sends a message through the slot or under the lock, and then a measured message. Another sender sends
+/// another measured message. The receiver reads each message once, and reads the messages of one sender in order.
+pub fn measured_messages_against_a_message() {
+    let mail = Mail::new();
+    let send_measured = |mail: &Mail, message| {
+        mail.push(&Measuring(&mail.own), message, || {}).expect("it is open").wake();
+    };
+    let both = spawn(&mail, move |mail| {
+        send(mail, 1);
+        send_measured(mail, 4);
+    });
+    let one = spawn(&mail, move |mail| send_measured(mail, 2));
+    let (mut front, mut read) = (ReadAhead::default(), Vec::new());
+    mail.run(|mail| {
+        while read.len() < 3 {
+            match mail.receive_urgent(&mut front) {
+                Ok(message) => read.push(message),
+                Err(lent) => return TurnOutcome::Waits(lent),
+            }
+        }
+        TurnOutcome::Over
+    });
+    assert_eq!(read.iter().filter(|message| **message != 2).collect::<Vec<_>>(), [&1, &4]);
+    join(both);
+    join(one);
 }
 
 fn signal(mail: &Mail) {

@@ -40,7 +40,7 @@ macro_rules! distributions {
             /// same time. A cancelled or detached command is not recorded. All named commands have the type
             /// [`NamedCommand`](crate::NamedCommand). A command type is listed after its first measured command.
             pub command_time: Vec<CommandTime>,
-            /// Sampling rate. If the rate is `n`, one in `n` durations was measured. Default: 64. With
+            /// Sampling rate, except for `mailbox_time`. If the rate is `n`, one in `n` durations was measured. Default: 64. With
             /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), the rate is 1.
             pub sampled_one_in: u32,
         }
@@ -93,13 +93,15 @@ distributions! {
     StepTime => step_time,
     /// Time from the acceptance of a message by a mailbox until the process takes the message out.
     ///
-    /// The runtime measures only messages that arrive at an empty mailbox: about one in 256 of these messages, and not
-    /// one in [`sampled_one_in`](Self::sampled_one_in). With `sample_every_step`, the runtime measures each message that
-    /// arrives at an empty mailbox. A busy process takes all messages out of its mailbox together. While it reads them,
-    /// further messages arrive, and the first of these messages waits until the process takes out messages again. So
-    /// the time is about as long as the wait of each message that arrives.
+    /// In a mailbox with a [capacity](crate::MailboxCapacity), any message can be measured, but only one at a time. In
+    /// any other mailbox, only a message that arrives at the empty mailbox can be measured. A busy process takes all
+    /// messages out of such a mailbox together, and then reads them in order. So the time from the arrival of any message
+    /// until it is read is about as long as the measured time.
     ///
-    /// An urgent message is not measured. A message that is dropped without being read is not recorded.
+    /// The rate is about one in 256 of the messages that can be measured, and not `sampled_one_in`. With
+    /// `sample_every_step`, each of these messages is measured, unless its sender also sends to another runtime.
+    ///
+    /// An urgent message is not measured. A message that is dropped while it is in the mailbox is not recorded.
     MailboxTime => mailbox_time,
     /// Time from the send of a request until the caller takes the reply.
     ///

@@ -75,14 +75,14 @@ pub struct ProcessInfo {
     /// Largest number of messages in the mailbox so far: see
     /// [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len).
     pub mailbox_peak: usize,
-    /// Time since which the mailbox has contained messages, and the process has taken no message out of the mailbox. The
-    /// oldest message in the mailbox is at least as old. The resolution is the same as in
-    /// [`waiting_since`](Self::waiting_since).
+    /// Time since which the mailbox has contained messages, and the process has not taken out the oldest message. So the
+    /// oldest message is about at least as old. The field may be too early, as [`waiting_since`](Self::waiting_since).
     ///
-    /// `None` if the mailbox is empty, or if this time is not known. An arrival at an empty mailbox does not always
+    /// `None` if the mailbox is empty, or if this time is not known. The arrival at an empty mailbox does not always
     /// record the time. But if the process takes no message, and further messages arrive, the arrival of the second
-    /// message records the time. As in [`mailbox_len`](Self::mailbox_len), the messages that the process has taken out
-    /// are not included.
+    /// message records the time. This does not hold for messages that a receiver has put back, and for a full mailbox
+    /// with waiting senders. As in [`mailbox_len`](Self::mailbox_len), the messages that the process has taken out are
+    /// not included.
     pub unread_since: Option<Instant>,
     /// Number of yields (commands) without an answer. The calls and sleeps of a hand-written process are also yields.
     /// While the process runs, this number may not include the commands of its present turn.

@@ -144,11 +144,11 @@ struct Here {
     entered: Cell<CurrentSlot>,
     /// Number of calls of [`Metrics::tick`].
     ticks: Cell<u32>,
-    /// Number of messages that this thread sends until the next message may be measured, including this message. The
-    /// value is 0 if the thread has sent no message.
+    /// Number of counted messages until the next message may be measured, including that message. The value is 0 if this
+    /// thread has counted no message.
     messages_left: Cell<u32>,
-    /// Number of the next distance between two measured messages.
-    measured_messages: Cell<u32>,
+    /// Index of the present distance in the sequence of the distances between measured messages.
+    distances: Cell<u32>,
     /// Number of the sampled turns that this thread runs. A turn may run inside another turn.
     sampled_turns: Cell<usize>,
     /// The processes of these turns, outermost first.
@@ -165,7 +165,7 @@ thread_local! {
                 // The position of this tick is not measured: see `first_tick`.
                 ticks: Cell::new(1),
                 messages_left: Cell::new(0),
-                measured_messages: Cell::new(0),
+                distances: Cell::new(0),
                 sampled_turns: Cell::new(0),
                 sampled: Cell::new([None; MAX_SAMPLED]),
                 outside: Cell::new(None),
@@ -235,8 +235,19 @@ pub(crate) fn is_sampled_turn() -> bool {
     HERE.try_with(|here| here.sampled_turns.get() != 0).unwrap_or(false)
 }
 
-/// Counts a message that this thread sends. Returns whether the message is not measured. If the function returns false,
-/// the caller must call [`Metrics::measures_message`].
+/// Sets the sampling state of this thread to a constant. A new simulation calls this function. A measured message takes
+/// another path than other messages, and the number of turns can depend on the path. Therefore, two simulations with the
+/// same seed must measure the same messages.
+pub(crate) fn restart_sampling() {
+    let _ = HERE.try_with(|here| {
+        here.ticks.set(1);
+        here.messages_left.set(128);
+        here.distances.set(0);
+    });
+}
+
+/// Counts a message. Returns false if the caller must call [`Metrics::measures_message`], provided that the mailbox is
+/// empty.
 #[inline]
 pub(crate) fn skips_message() -> bool {
     HERE.try_with(|here| {
@@ -399,12 +410,13 @@ impl Metrics {
         ticks.wrapping_mul(GOLDEN_RATIO) <= self.max_measured_position
     }
 
-    /// Decides whether a message that [`skips_message`] did not skip is measured. About one in 256 of the messages of a
-    /// thread is measured. After [`sample_every`](Self::sample_every), each message is measured.
+    /// Decides whether a message that [`skips_message`] did not skip is measured. About one in 256 of the
+    /// counted messages is measured. After [`sample_every`](Self::sample_every), each message is measured. A thread that
+    /// sends to several runtimes counts the messages to all of them together.
     ///
     /// The distance between two measured messages is evenly distributed between 1 and 512, for the same reason as the
-    /// distance of [`tick`](Self::tick). The first message of a thread is not measured, because a process may receive
-    /// all its messages from new threads.
+    /// distance of [`tick`](Self::tick). Without `sample_every`, the first counted message of a thread is not measured,
+    /// because a process may receive all its messages from new threads.
     #[cold]
     pub(crate) fn measures_message(&self) -> bool {
         let measures = |here: &Here| {
@@ -413,9 +425,9 @@ impl Metrics {
                 return true;
             }
             let is_first = here.messages_left.get() == 0;
-            let number = here.measured_messages.get();
-            here.measured_messages.set(if is_first { first_tick() } else { number.wrapping_add(1) });
-            let position = here.measured_messages.get().wrapping_mul(GOLDEN_RATIO);
+            let index = if is_first { first_tick() } else { here.distances.get().wrapping_add(1) };
+            here.distances.set(index);
+            let position = index.wrapping_mul(GOLDEN_RATIO);
             // 23 of 32 bits are shifted out, so the mean distance is 256.5.
             here.messages_left.set(1 + (position >> 23));
             !is_first

@@ -1,7 +1,7 @@
 //! `ByValue`: a value whose destructor receives the value, and not a reference to the value.
 //!
-//! This file has unsafe code, because `Drop::drop` has only a `&mut self`. A destructor in safe code can move a value out
-//! of an `Option`, but an `Option` of the value is larger than the value in some enums.
+//! This file has unsafe code, because `Drop::drop` has only a `&mut self`. Safe code could move the value out of an
+//! `Option`. But the `Option` uses the niche of the value, so some enums that contain the `Option` are larger.
 
 #![allow(unsafe_code)]
 

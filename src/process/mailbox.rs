@@ -74,7 +74,8 @@ pub(crate) struct MailboxFigures {
     pub(crate) waiting_senders: usize,
     /// Memory of the queues outside the control block, in bytes.
     pub(crate) bytes: usize,
-    /// Time since which the mailbox has contained messages and no message was taken out, in ns, if this time is known.
+    /// Time since which the mailbox has contained messages and the oldest message was not taken out, in ns, if this time
+    /// is known.
     pub(crate) unread_since: Option<u64>,
 }
 

@@ -25,7 +25,7 @@ use crate::host::{Environment, Host, PanicPolicy, Phase, Shared};
 use crate::observe::exits::ExitHistory;
 use crate::observe::snapshot::SchedulerGauges;
 use crate::observe::trace::timeline::Gauges;
-use crate::observe::{Counter, CrashReport, FlightRecorder, Metrics, Observer};
+use crate::observe::{Counter, CrashReport, FlightRecorder, Metrics, Observer, restart_sampling};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::random::Rng;
 use crate::platform::sync::tally::{AtomicU32, Ordering};
@@ -206,6 +206,7 @@ impl Simulation {
     /// [`BuildError::DuplicateHandler`] if a command has two handlers.
     pub fn with_host(seed: u64, host: HostBuilder) -> Result<Self, BuildError> {
         let namespace = host.build()?;
+        restart_sampling();
         let mut rng = Rng::seeded(seed);
         let chance = Rng::seeded(rng.next());
         let queue = Arc::new(ReadyQueue::new(rng));

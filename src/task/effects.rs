@@ -5,7 +5,7 @@
 use crate::context::time::reuse;
 use crate::host::control::{AnyControl, Head, flag};
 use crate::host::namespace::Namespace;
-use crate::host::refs::ProcessRef;
+use crate::host::refs::SleeperRef;
 use crate::observe::{Counter, ProcessState, is_sampled_turn};
 use crate::platform::clock::Instant;
 use crate::process::catch::{catch, drop_caught};
@@ -179,8 +179,8 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Cancels the timer that a sleep of this step has left for a later sleep. Drops the reference that a future of
-    /// this step has left for a later future.
+    /// Cancels the timer that a sleep of this step has left for a later sleep. Drops the reference that a sleep of
+    /// this step has left for a later sleep.
     #[inline]
     pub(super) fn leave(&self) {
         if self.current.end_keeping() {
@@ -191,7 +191,7 @@ impl<'a> Around<'a> {
     #[cold]
     fn let_go(&self) {
         reuse::cancel(self.current, self.own.identity(), self.head);
-        ProcessRef::drop_kept(self.current, self.own.identity());
+        SleeperRef::drop_kept(self.current, self.own.identity());
     }
 
     /// Moves the inline answer to the table of commands, because no future has read this answer in the turn.

@@ -140,6 +140,34 @@ async fn many_features(host: Host) -> Result<Vec<u64>, Exit> {
     Ok(all)
 }
 
+/// 10.1b: a measured message takes another path than other messages, and the path can change the number of turns. Still,
+/// the same seed gives the same trace, although the thread has sent other messages before.
+#[test]
+fn measured_messages_do_not_change_the_trace_of_a_seed() {
+    let trace = || {
+        let mut simulation = Simulation::new(5);
+        let receives = simulation.spawn(async |mut ctx: Context<u64>| {
+            for _ in 0..2_000 {
+                if ctx.receive().await? != 0 {
+                    ctx.address().send(0).unwrap();
+                }
+            }
+            Ok::<_, Exit>(())
+        });
+        let to = receives.address();
+        let _sends = simulation.spawn(async move |ctx: Context| {
+            for _ in 0..1_000 {
+                to.send(1).unwrap();
+                ctx.sleep(Duration::from_millis(1)).await;
+            }
+        });
+        simulation.run(receives).unwrap();
+        simulation.trace()
+    };
+    let first = trace();
+    assert!((0..5).all(|_| trace() == first));
+}
+
 /// 10.1b: the same seed always gives the same trace, byte for byte. Another seed gives another trace. A correct program
 /// computes the same result under every seed.
 #[test]

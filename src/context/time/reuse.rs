@@ -15,7 +15,7 @@
 use std::num::NonZeroU64;
 
 use crate::host::control::{Change, Head};
-use crate::host::refs::ProcessRef;
+use crate::host::refs::SleeperRef;
 use crate::host::timer::Key;
 use crate::platform::clock::Instant;
 use crate::process::state::current::Current;
@@ -55,7 +55,7 @@ impl Timer {
 /// - This thread is not in a step of the process.
 /// - The step cannot keep timers.
 #[inline]
-pub(crate) fn keep(of: &ProcessRef, timer: &Timer) -> bool {
+pub(crate) fn keep(of: &SleeperRef, timer: &Timer) -> bool {
     let address = of.address();
     Current::with(|current| {
         let keeps = !current.timer.is_kept() && current.may_keep(address);
@@ -69,7 +69,7 @@ pub(crate) fn keep(of: &ProcessRef, timer: &Timer) -> bool {
 /// Takes over the timer that is kept for this process. Returns `None` if there is no kept timer, or if the timer is due
 /// after `by`. Also returns `None` if the timer may have fired before this turn.
 #[inline]
-pub(crate) fn take(of: &ProcessRef, by: Instant) -> Option<Timer> {
+pub(crate) fn take(of: &SleeperRef, by: Instant) -> Option<Timer> {
     Current::with(|current| {
         let due = current.timer.due(of.address()).filter(|due| *due <= by && current.has_seen_before(*due))?;
         current.timer.take(of.address()).map(|key| Timer::new(Key::unpack(key), due))

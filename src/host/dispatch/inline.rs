@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use crate::host::Host;
 use crate::host::control::AnyControl;
 use crate::host::dispatch::completion::{Completion, UntypedCompletion};
+use crate::host::refs::ProcessRef;
 use crate::process::command::Command;
 use crate::process::event::Tag;
 use crate::process::failure::Failure;
@@ -48,7 +49,7 @@ impl<'a, C: Command> InlineCall<'a, C> {
     /// may still be pending after the first poll.
     #[inline]
     pub(crate) fn owed(self) -> FutureAnswer<C> {
-        FutureAnswer::Now(self.number, (self.home)())
+        FutureAnswer::Now(self.number, ProcessRef::new((self.home)()))
     }
 }
 
@@ -65,7 +66,7 @@ pub(crate) fn defer<C: Command>(number: Number, home: Ref<dyn AnyControl>) -> Op
 
 /// The way in which the future of a handler answers: in the current turn, or later through a completion.
 pub(crate) enum FutureAnswer<C: Command> {
-    Now(Number, Ref<dyn AnyControl>),
+    Now(Number, ProcessRef),
     Later(Completion<C::Reply>),
 }
 

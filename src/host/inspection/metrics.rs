@@ -40,6 +40,8 @@ impl Host {
         if !self.shared().metrics.measures_message() {
             return None;
         }
+        // The timer may be dropped under the lock of the mailbox. This drop is never the drop of the last reference to
+        // the host, because the control block of the mailbox also holds a reference.
         let (since, host) = (self.sampling_now(), self.clone());
         Some(MessageTimer::new(move || {
             host.shared().metrics.sample(Sampled::MailboxTime, host.now().ns().saturating_sub(since));

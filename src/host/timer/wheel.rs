@@ -579,6 +579,36 @@ mod tests {
         assert_eq!((wheel.nearest(), wheel.occupied, wheel.entries.capacity()), (None, [0; LEVELS], 0));
     }
 
+    #[test]
+    fn a_handle_consists_of_an_index_and_a_number() {
+        for (index, number) in [(7, 1 << 40 | 9), (0, 3), (u32::MAX - 1, u64::MAX >> 1)] {
+            assert_eq!(Handle::new(index, number).parts(), (index, number));
+        }
+    }
+
+    #[test]
+    fn the_memory_includes_the_entries_and_their_positions() {
+        let mut wheel = Wheel::new();
+        assert_eq!(wheel.bytes(), 0);
+        for item in 0..1_000_u64 {
+            let _handle = wheel.insert(5, item);
+        }
+        let least = 1_000 * (size_of::<Entry<u64>>() + size_of::<EntryPosition>());
+        assert!((least..3 * least).contains(&wheel.bytes()), "{} bytes", wheel.bytes());
+    }
+
+    #[test]
+    fn the_oldest_number_is_the_number_of_an_entry_that_becomes_due() {
+        let mut wheel = Wheel::new();
+        assert_eq!(wheel.oldest_number(), None);
+        let _never = wheel.insert(u64::MAX, 0);
+        assert_eq!(wheel.oldest_number(), None);
+        let handles = [9, 5, 7].map(|tick| wheel.insert(tick, tick));
+        assert_eq!(wheel.oldest_number(), Some(1));
+        assert!(wheel.remove(handles[0]).is_some());
+        assert_eq!(wheel.oldest_number(), Some(2));
+    }
+
     /// This test adds and removes entries during unfinished descents.
     #[test]
     fn a_descent_in_parts_neither_loses_nor_duplicates_entries() {
@@ -589,7 +619,8 @@ mod tests {
             for item in 0..600_u64 {
                 match rng.below(4) {
                     0 | 1 => {
-                        let tick = now + (rng.next() >> (63 - rng.below(14)));
+                        let far = if rng.below(16) == 0 { SPAN } else { 0 };
+                        let tick = now + far + (rng.next() >> (63 - rng.below(14)));
                         waiting.insert(item, tick);
                         handles.push((wheel.insert(tick, item), item));
                     }

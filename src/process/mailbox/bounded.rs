@@ -11,7 +11,7 @@ use std::mem;
 use std::task::Waker;
 
 use crate::platform::sync::planted;
-use crate::process::mailbox::measured::{MessageClock, MessageTimes};
+use crate::process::mailbox::measured::{MessageClock, MessageTimer, MessageTimes};
 
 /// Number of the first message of a queue. The numbers below `FIRST` are reserved for messages that are later inserted
 /// before the first message.
@@ -114,6 +114,8 @@ pub(super) struct Bounded<M> {
     /// Whether the receiver has taken a message and has not asked for another message since then.
     busy: bool,
     times: MessageTimes,
+    /// The measured message, with its number.
+    measured: Option<(u64, MessageTimer)>,
 }
 
 /// A task that waited for room in a mailbox and must now be woken.
@@ -139,6 +141,7 @@ impl<M> Bounded<M> {
             watcher: None,
             busy: false,
             times: MessageTimes::default(),
+            measured: None,
         }
     }
 
@@ -169,19 +172,27 @@ impl<M> Bounded<M> {
         self.high = self.high.max(self.queue.len());
     }
 
-    /// Stores a message that has not waited for room.
+    /// Stores a message that has not waited for room. The receiver takes out one message after another, so the measured
+    /// message may be any message.
     fn store_timed(&mut self, message: M, clock: &impl MessageClock) {
-        if self.queue.is_empty()
+        if self.measured.is_none()
             && clock.may_measure()
             && let Some(timer) = clock.timer()
         {
-            self.times.measure(timer);
+            self.measured = Some((self.first + self.queue.len() as u64, timer));
         }
         self.times.appended(clock);
         self.store(message);
     }
 
-    /// Returns the time since which the queue has contained messages and no message was taken out.
+    /// Records that the receiver has taken out all messages with lower numbers than `first`.
+    fn took(&mut self) {
+        self.times.taken();
+        let measured = self.measured.take_if(|(number, _)| *number < self.first);
+        measured.into_iter().for_each(|(_, timer)| timer.record());
+    }
+
+    /// Returns the time since which the queue has contained messages and the oldest message was not taken out.
     pub(super) fn unread_since(&self) -> Option<u64> {
         self.times.unread_since()
     }
@@ -198,6 +209,7 @@ impl<M> Bounded<M> {
                 let oldest = self.queue.pop_front().flatten();
                 self.first += 1;
                 self.times.reordered();
+                self.measured.take_if(|(number, _)| *number < self.first);
                 self.store_timed(message, clock);
                 Pushed::Oldest(oldest)
             }
@@ -291,8 +303,8 @@ impl<M> Bounded<M> {
     pub(super) fn pop(&mut self) -> Option<M> {
         self.busy = false;
         let message = self.queue.pop_front()?;
-        self.times.taken();
         self.first += 1;
+        self.took();
         if !planted!("bounded_pop_admits_nobody") {
             self.relieve();
         }
@@ -341,7 +353,7 @@ impl<M> Bounded<M> {
     /// is still room, the task that waits for room.
     pub(super) fn drain_into(&mut self, queue: &mut VecDeque<M>) -> Vec<RoomWaiter> {
         self.first += self.queue.len() as u64;
-        self.times.taken();
+        self.took();
         queue.extend(self.queue.drain(..).flatten());
         let mut relieved: Vec<_> = std::iter::from_fn(|| self.admit()).map(RoomWaiter::Sender).collect();
         relieved.extend(self.watcher_of_room());
@@ -352,6 +364,7 @@ impl<M> Bounded<M> {
     pub(super) fn take_all(&mut self) -> Vec<M> {
         self.first += self.queue.len() as u64;
         self.times.reordered();
+        self.measured = None;
         mem::take(&mut self.queue).into_iter().flatten().collect()
     }
 
@@ -394,6 +407,13 @@ impl<M> Bounded<M> {
         self.queue.remove(place);
         if place == 0 {
             self.times.taken();
+        }
+        // The later messages now have lower numbers.
+        match &mut self.measured {
+            Some((measured, _)) if *measured > number => *measured -= 1,
+            measured => {
+                measured.take_if(|(measured, _)| *measured == number).into_iter().for_each(|(_, timer)| timer.record());
+            }
         }
         self.relieve();
         Some(place)

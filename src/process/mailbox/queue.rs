@@ -72,7 +72,7 @@ impl<M> Buffer<M> {
         self.0.as_ref().map_or(0, |more| size_of::<More<M>>() + more.messages.capacity() * size_of::<M>())
     }
 
-    /// Returns the time since which the buffer has contained messages.
+    /// Returns the time since which the buffer has contained messages and none was taken out, if this time is known.
     pub(super) fn unread_since(&self) -> Option<u64> {
         self.0.as_ref()?.times.unread_since()
     }
@@ -114,8 +114,8 @@ impl<M> Queue<'_, M> {
     /// registers.
     #[inline(never)]
     fn push_first(&mut self, message: M, clock: &impl MessageClock) {
-        if clock.may_measure()
-            && !self.first.is_full()
+        if !self.first.is_full()
+            && clock.may_measure()
             && let Some(timer) = clock.timer()
         {
             return self.push_measured(message, timer, clock);

@@ -7,6 +7,7 @@ use crate::platform::sync::{Arc, planted};
 use crate::process::event::{Answer, Completed, Signal, Tag};
 use crate::process::exit::Exit;
 use crate::process::mailbox::routed::Forwarding;
+use crate::process::mailbox::slot::Slot;
 use crate::process::mailbox::wakes::PendingSchedule;
 use crate::process::mailbox::{Inbox, MessageClock, Own, Router, Unsent, Wakes};
 use crate::process::pid::Pid;
@@ -18,7 +19,7 @@ impl<M> Inbox<M> {
     /// line of the run state belongs to the core that runs the process.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        self.state.is_marked()
+        Slot::<M>::FITS && self.state.is_marked()
     }
 
     /// Appends a message. If the message is accepted, calls `accepted` before the process is queued.
@@ -38,6 +39,15 @@ impl<M> Inbox<M> {
         if own.may_measure() {
             return self.push_measured(own, message, accepted);
         }
+        self.deliver_or_push(own, message, accepted)
+    }
+
+    fn deliver_or_push<O: Own + MessageClock>(
+        &self,
+        own: &O,
+        message: M,
+        accepted: impl FnOnce(),
+    ) -> Result<Wakes, Unsent<M>> {
         match self.deliver(own, message) {
             Ok(owed) => {
                 accepted();
@@ -99,13 +109,14 @@ impl<M> Inbox<M> {
         if let Some(timer) = own.timer() {
             let mut state = self.lock();
             if !state.closed && state.bounded().is_none() && state.messages().len() == 0 {
-                let wakes = state.receiver(own);
+                let forgets = planted!("measured_message_wakes_nobody");
+                let wakes = if forgets { Wakes::default() } else { state.receiver(own) };
                 state.messages().push_measured(message, timer, own);
                 accepted();
                 return Ok(wakes);
             }
         }
-        self.push(own, message, accepted)
+        self.deliver_or_push(own, message, accepted)
     }
 
     /// Appends a message. If there is no room, the message waits for room, even if the policy of the mailbox would drop

@@ -104,7 +104,8 @@ impl SlotLoan {
 }
 
 impl<M> Slot<M> {
-    const FITS: bool = size_of::<M>() <= size_of::<Room>() && align_of::<M>() <= align_of::<Room>();
+    /// Whether a message fits into the memory.
+    pub(super) const FITS: bool = size_of::<M>() <= size_of::<Room>() && align_of::<M>() <= align_of::<Room>();
 
     /// Creates an empty slot that is closed.
     #[inline]

@@ -148,3 +148,27 @@ impl<M> Inbox<M> {
         }
     }
 }
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+    use crate::process::mailbox::MailboxCapacity;
+    use crate::process::mailbox::wakes::NeverWoken;
+
+    #[test]
+    fn the_urgent_messages_of_a_closed_mailbox_come_first() {
+        let inbox = Inbox::new(MailboxCapacity::Unbounded, None);
+        let before = inbox.figures().bytes;
+        for message in 0..3_u64 {
+            let _nobody = inbox.push(&NeverWoken, message, || {}).expect("it is open");
+        }
+        for message in 10..1_010 {
+            let _nobody = inbox.push_urgent(&NeverWoken, message, || {}).expect("it is open");
+        }
+        let least = 1_000 * size_of::<u64>() + size_of::<crate::process::mailbox::locked::RareParts<u64>>();
+        let bytes = inbox.figures().bytes - before;
+        assert!((least..3 * least).contains(&bytes), "{bytes} bytes");
+        let messages = inbox.close().expect("it has contents").settle();
+        assert_eq!(messages, (10..1_010).chain(0..3).collect::<Vec<_>>());
+    }
+}

@@ -188,7 +188,7 @@ impl Own for NeverWoken {
 /// In a model or a test, the clock stands still, and no message is measured.
 #[cfg(any(test, procession_loom))]
 macro_rules! no_clock {
-    ($($own:ty)*) => {
+    ($($own:ty),*) => {
         $(impl MessageClock for $own {
             fn recent(&self) -> u64 {
                 1
@@ -208,4 +208,4 @@ macro_rules! no_clock {
 #[cfg(test)]
 no_clock!(NeverWoken);
 #[cfg(procession_loom)]
-no_clock!(Waker(counted::RunState, Waker));
+no_clock!(Waker, (counted::RunState, Waker));

@@ -89,8 +89,8 @@ pub(crate) struct Current {
 
 /// Bits of [`Current::notes`]. Most steps set none of these bits.
 mod note {
-    /// A future of the process may leave its timer and its reference to the process for a later future. Until the step
-    /// ends, a later future of the same process can reuse them.
+    /// A sleep of the process may leave its timer and its reference to the process for a later sleep. Until the step ends,
+    /// a later sleep of the same process can reuse them.
     pub(super) const KEEPS: u8 = 1;
     /// The process received an answer in its own turn.
     pub(super) const ANSWERED: u8 = 1 << 1;
@@ -305,13 +305,6 @@ impl Current {
         self.process.get() == process
     }
 
-    /// Returns the address of the control block of the process that this thread steps. Returns 0 if this thread steps
-    /// no process.
-    #[inline]
-    pub(crate) fn stepped(&self) -> usize {
-        self.process.get()
-    }
-
     /// If this thread [steps](Self::steps) the process with this control block, returns a proof of the right to run
     /// this process.
     #[inline]
@@ -511,22 +504,22 @@ impl Current {
         self.steps(process) && self.is_own_waker(waker) && !self.has(note::NO_TIMER)
     }
 
-    /// Begins the period in which a future of the process may leave its timer and its reference on this thread. The
+    /// Begins the period in which a sleep of the process may leave its timer and its reference on this thread. The
     /// call of [`end_keeping`](Self::end_keeping) ends this period.
     #[inline]
     pub(crate) fn begin_keeping(&self) {
         self.note(note::KEEPS);
     }
 
-    /// Ends the period in which a future may leave its timer and its reference. Returns whether a timer or a reference
-    /// was left. In this case, the caller cancels the timer and drops the reference.
+    /// Ends the period in which a sleep may leave its timer and its reference. Returns whether this thread keeps a timer
+    /// or a reference. If they belong to this process, the caller cancels the timer and drops the reference.
     #[inline]
     pub(crate) fn end_keeping(&self) -> bool {
         self.notes.set(self.notes.get() & !note::KEEPS);
         self.timer.is_kept() || self.kept_reference.get() != 0
     }
 
-    /// Returns whether a future of the process with this control block may leave its timer and its reference on this
+    /// Returns whether a sleep of the process with this control block may leave its timer and its reference on this
     /// thread.
     #[inline]
     pub(crate) fn may_keep(&self, process: usize) -> bool {

@@ -57,6 +57,22 @@ fn each_child_starts_after_the_previous_child_has_started() {
 }
 
 #[test]
+fn a_child_is_up_to_stay_between_its_start_and_its_stop() {
+    let mut plan = plan(Strategy::OneForAll, &[Permanent; 2]);
+    assert!(!plan.is_up_to_stay(0), "the child is due");
+    assert_eq!(next(&mut plan, at(0)), [Start(0)]);
+    assert!(!plan.is_up_to_stay(0), "the child is starting");
+    plan.started(0, at(1));
+    assert!(plan.is_up_to_stay(0) && !plan.is_up_to_stay(1) && !plan.is_up_to_stay(2));
+    assert_eq!(bring_up(&mut plan, at(1)), [1]);
+    // The exit of the second child plans the stop of the first child.
+    plan.exited(1, Over::Ended, &boom(), at(2), || 0);
+    assert!(!plan.is_up_to_stay(0), "a stop is planned");
+    assert_eq!(next(&mut plan, at(2)), [Stop(0)]);
+    assert!(!plan.is_up_to_stay(0), "the child is stopping");
+}
+
+#[test]
 fn one_for_one_restarts_only_the_child_that_exited() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 3]);
     assert_eq!(bring_up(&mut plan, at(0)), [0, 1, 2]);

@@ -62,7 +62,7 @@ fn time_since(details: &Details, since: u64) -> String {
 
 fn mailbox(details: &Details) -> String {
     let info = &details.info;
-    let oldest = |since| format!(" (oldest at least {})", time_since(details, since));
+    let oldest = |since| format!(" (oldest about {} or more)", time_since(details, since));
     format!(
         "{} messages{}, {} signals, peak {}",
         number(info.mailbox_len),
@@ -128,7 +128,7 @@ mod tests {
             "type          app::Shop",
             "parent        none",
             "state         Blocked for 750 ms, priority Normal",
-            "mailbox       7 messages (oldest at least 20 ms), 0 signals, peak 0",
+            "mailbox       7 messages (oldest about 20 ms or more), 0 signals, peak 0",
             "waits for     the answer to a call to <1.2.1> at src/shop.rs:41",
             "              a message",
             "commands      2 × app::Fetch",

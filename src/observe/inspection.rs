@@ -76,7 +76,8 @@ pub struct ProcessInfo {
     /// [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len).
     pub mailbox_peak: usize,
     /// Time since which the mailbox has contained messages, and the process has not taken out the oldest message. So the
-    /// oldest message is about at least as old. The field may be too early, as [`waiting_since`](Self::waiting_since).
+    /// oldest message arrived at this time or earlier. Like [`waiting_since`](Self::waiting_since), the field may be too
+    /// early.
     ///
     /// `None` if the mailbox is empty, or if this time is not known. The arrival at an empty mailbox does not always
     /// record the time. But if the process takes no message, and further messages arrive, the arrival of the second

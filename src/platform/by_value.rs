@@ -42,3 +42,35 @@ impl<T: DropByValue> Drop for ByValue<T> {
         T::drop_by_value(unsafe { ManuallyDrop::take(&mut self.0) });
     }
 }
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// A value that stores itself when it is dropped.
+    struct Stored(Rc<RefCell<Vec<Self>>>);
+
+    impl DropByValue for Stored {
+        fn drop_by_value(self) {
+            let store = Rc::clone(&self.0);
+            store.borrow_mut().push(self);
+        }
+    }
+
+    #[test]
+    fn the_destructor_receives_the_value_once() {
+        let store = Rc::default();
+        let [one, other] = [(); 2].map(|()| ByValue::new(Stored(Rc::clone(&store))));
+        assert_eq!(Rc::strong_count(&one.0), 3);
+        drop(one);
+        assert_eq!((store.borrow().len(), Rc::strong_count(&store)), (1, 3));
+        drop(other);
+        let stored = store.take();
+        assert_eq!((stored.len(), Rc::strong_count(&store)), (2, 3));
+        drop(stored);
+        assert_eq!(Rc::strong_count(&store), 1);
+    }
+}

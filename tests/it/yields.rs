@@ -1,6 +1,6 @@
 //! Sections 3 and 4.4 of the specification: commands, handlers, completions, and the wake-ups that completions cause.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -396,10 +396,12 @@ fn the_future_of_an_async_handler_is_dropped_with_its_command() {
         }
     }
     let (told, hears) = std::sync::mpsc::channel();
-    let told = Mutex::new(told);
+    let (told, begun) = (Mutex::new(told), Arc::new(AtomicBool::new(false)));
+    let begins = Arc::clone(&begun);
     let rt = Runtime::builder()
         .workers(2)
         .handle_async(move |_: Ask| {
+            begins.store(true, Ordering::SeqCst);
             let told = Told(told.lock().unwrap().clone());
             async move {
                 let _told = told;
@@ -408,8 +410,11 @@ fn the_future_of_an_async_handler_is_dropped_with_its_command() {
         })
         .build()
         .unwrap();
-    let body = rt.spawn(async |ctx: Context| ctx.perform(Ask(1)).timeout(Duration::from_millis(2)).await);
-    assert!(rt.block_on(body).is_err());
+    // On a slow machine, a limit may pass before the process yields the command. The handler then gets no command.
+    while !begun.load(Ordering::SeqCst) {
+        let body = rt.spawn(async |ctx: Context| ctx.perform(Ask(1)).timeout(Duration::from_millis(2)).await);
+        assert!(rt.block_on(body).is_err());
+    }
     hears.recv_timeout(Duration::from_secs(10)).expect("its future is dropped");
 }
 

@@ -131,7 +131,10 @@ mod tests {
                 "metrics": {
                     "elapsed_ns": seconds * 1_000_000_000,
                     "counters": { "steps": steps, "panics": 1, "steals_tried": 4, "steals_won": 1, "long_steps": 2 },
-                    "distributions": { "scheduling_delay": { "buckets": [[1_500, 10]] } },
+                    "distributions": {
+                        "scheduling_delay": { "buckets": [[1_500, 10]] },
+                        "mailbox_time": { "buckets": [[2_500, 10]] },
+                    },
                     "workers": [{ "state": "blocked" }, { "state": "parked", "local_queue_depth": 3 }],
                     "processes": { "blocked": 1_230, "running": 4, "longest_mailbox": 77 },
                     "blocking_pool": { "threads": 5 }, "timers": 9, "memory": { "blocks": 3_072_000 },
@@ -141,8 +144,11 @@ mod tests {
         let mut app = App::new("socket".into());
         app.handle_reply("overview", Ok(overview(1, 1_000)));
         let rows = screen(&app).join("\n");
-        for text in ["1,000 steps per second", "ready to run", "1.5 µs", "Processes 1,234", "blocked 1230", "25 %"] {
+        for text in ["1,000 steps per second", "Processes 1,234", "blocked 1230", "25 %"] {
             assert!(rows.contains(text), "{text} is missing:\n{rows}");
+        }
+        for (title, time) in [("ready to run", "1.5 µs"), ("in mailbox", "2.5 µs")] {
+            assert!(rows.lines().any(|row| row.contains(title) && row.contains(time)), "{title} is missing:\n{rows}");
         }
         app.handle_reply("overview", Ok(overview(3, 5_000)));
         let rows = screen(&app).join("\n");

@@ -64,7 +64,7 @@ mod tests {
     fn the_destructor_receives_the_value_once() {
         let store = Rc::default();
         let [one, other] = [(); 2].map(|()| ByValue::new(Stored(Rc::clone(&store))));
-        assert_eq!(Rc::strong_count(&one.0), 3);
+        assert_eq!(Rc::strong_count(&(*one).0), 3);
         drop(one);
         assert_eq!((store.borrow().len(), Rc::strong_count(&store)), (1, 3));
         drop(other);

@@ -124,7 +124,7 @@
 mod readme {}
 
 // Where to find the main paths in the source:
-// - A message is queued in `Inbox::push`, `process/mailbox/sender.rs`.
+// - A message is queued in `Inbox::push_locked`, `process/mailbox/sender.rs`.
 // - A worker parks in `Local::sleep`, `scheduler/worker.rs`. This function parks the thread of the worker in
 //   `Idle::park`, `scheduler/idle.rs`, or in the poller.
 // - Step 10 of `host/exit.rs` delivers an exit to links and monitors. This step calls `Links::dissolve` in

@@ -1,5 +1,6 @@
 //! Platform layer: locks, threads, the clock, the poller of sockets, random numbers, memory blocks, values of any type,
-//! values that are dropped by value, cells that two owners share, atomic references, prefetching, preemption requests, and the end of panics.
+//! values that are dropped by value, cells that two owners share, atomic references, prefetching, preemption requests,
+//! and the end of panics.
 //!
 //! This folder imports no other folder. The other folders get time, threads and random numbers only from here, so the
 //! model checkers and the simulation can replace them. It knows no process, no task and no queue.

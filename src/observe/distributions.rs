@@ -40,7 +40,8 @@ macro_rules! distributions {
             /// same time. A cancelled or detached command is not recorded. All named commands have the type
             /// [`NamedCommand`](crate::NamedCommand). A command type is listed after its first measured command.
             pub command_time: Vec<CommandTime>,
-            /// Sampling rate, except for `mailbox_time`. If the rate is `n`, one in `n` durations was measured. Default: 64. With
+            /// Sampling rate of all distributions except `mailbox_time`. If the rate is `n`, one in `n` durations was
+            /// measured. Default: 64. With
             /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), the rate is 1.
             pub sampled_one_in: u32,
         }

@@ -24,7 +24,8 @@
 //! the turn, the body does not wait for a message. A message must not wake such a body. Therefore, the end of the turn
 //! removes the registration ([`Inbox::unwait`]).
 //!
-//! Urgent messages have a separate queue: see `urgent`.
+//! Urgent messages have a separate queue: see `urgent`. The time of some messages in the mailbox is measured. The sender
+//! of a measured message always takes the lock: see `measured`.
 
 pub(crate) mod bounded;
 pub(crate) mod drained;

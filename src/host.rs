@@ -46,7 +46,7 @@ use crate::process::mailbox::{Inbox, MailboxCapacity};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::{CountedRefs, Header, Ref, RefCounted, RunState};
-use crate::process::yields::Late;
+use crate::process::yields::{Answerer, Late};
 
 /// Policy for the panic of a process. Under every policy, the process exits, and the panic becomes the exit reason of
 /// the process.
@@ -369,7 +369,7 @@ impl Host {
             return Err(refuse(SendErrorKind::NoProcess, answer));
         };
         let mut answer = Some(answer);
-        control.complete(tag, &mut answer, true).map_err(|late| {
+        control.complete(tag, &mut answer, Answerer::Application).map_err(|late| {
             let kind = match late {
                 Late::Spent => SendErrorKind::Spent,
                 Late::Unknown => SendErrorKind::UnknownTag,

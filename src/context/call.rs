@@ -34,6 +34,7 @@ use crate::process::failure::{CallError, Failure};
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
+use crate::process::yields::Answerer;
 
 /// The part of the cell that belongs to the caller.
 struct CallRecord {
@@ -579,7 +580,7 @@ pub(crate) fn call_as_yield<N: Send + 'static, T: Send + 'static>(
         // The drop of the refused message also drops its `Reply`, and this drop answers the yield with `Dropped`. The
         // first answer to a yield takes effect. Therefore the refusal must answer the yield before the message is
         // dropped.
-        let _ = control.complete(tag, &mut Some(Err(Failure::new(error))), false);
+        let _ = control.complete(tag, &mut Some(Err(Failure::new(error))), Answerer::Runtime);
         drop(refused);
     }
 }

@@ -33,7 +33,7 @@ use crate::process::pid::Pid;
 use crate::process::state::current::Current;
 use crate::process::state::current::InTurn;
 use crate::process::state::{Header, HeaderFirst, Ref, RunnableProcess};
-use crate::process::yields::{Answered, Late};
+use crate::process::yields::{Answered, Answerer, Late};
 
 /// Control block of one process. Each turn needs the fields that come before the mailbox. Therefore a turn that reads
 /// no message usually accesses only one cache line of the control block.
@@ -550,13 +550,13 @@ impl dyn AnyControl {
         }
     }
 
-    /// Answers a yield of this process with the answer in `answer`. If `check` is true, this function compares the type
-    /// of the answer with the reply type of the command.
+    /// Answers a yield of this process with the answer in `answer`. If the answer comes from the application, this
+    /// function compares the type of the answer with the reply type of the command.
     ///
     /// # Errors
     /// Returns the reason why the answer is refused. The answer is too late, or no yield has this tag, or the answer
     /// has the wrong type. A refused answer stays in `answer`.
-    pub(crate) fn complete(&self, tag: Tag, answer: &mut Option<Answer>, check: bool) -> Result<(), Late> {
+    pub(crate) fn complete(&self, tag: Tag, answer: &mut Option<Answer>, from: Answerer) -> Result<(), Late> {
         let head = self.head();
         let taken = || {
             head.count(Counter::Completions);
@@ -565,7 +565,7 @@ impl dyn AnyControl {
             }
         };
         let measured = |command: &'static str, since| head.host().sample_command(command, since);
-        match head.yields().complete(tag, answer, check, taken, &measured)? {
+        match head.yields().complete(tag, answer, from, taken, &measured)? {
             Answered::Event => self.answer(tag, answer),
             Answered::Notices(count) => self.notice(tag, count),
             Answered::Own => self.wake_or_note(),

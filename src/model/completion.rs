@@ -8,7 +8,7 @@ use crate::process::command::Command;
 use crate::process::event::{Answer, Tag};
 use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead};
 use crate::process::payload::Payload;
-use crate::process::yields::{AnswerTarget, Answered, Batch, Late, Yields};
+use crate::process::yields::{AnswerTarget, Answered, Answerer, Batch, Late, Yields};
 
 struct Ask;
 
@@ -38,7 +38,19 @@ struct World {
 impl World {
     fn new(target: AnswerTarget) -> Arc<Self> {
         let yields = Yields::new();
-        let tag = yields.start::<Ask>(target, None, None, None).expect("the tag was not chosen").erase();
+        let tag = dispatched(&yields, target);
+        Self::with(yields, tag)
+    }
+
+    /// The command was measured before its dispatch, so its answer state is closed.
+    fn measured() -> Arc<Self> {
+        let yields = Yields::new();
+        let tag = dispatched(&yields, AnswerTarget::Event);
+        yields.measure(tag, 1);
+        Self::with(yields, tag)
+    }
+
+    fn with(yields: Yields, tag: Tag) -> Arc<Self> {
         Arc::new(Self {
             yields,
             inbox: Inbox::new(MailboxCapacity::Unbounded, None),
@@ -56,8 +68,12 @@ impl World {
 
     /// Answers the command as a completion does. Returns whether the answer was accepted.
     fn answer(&self) -> bool {
+        self.answer_from(Answerer::Completion)
+    }
+
+    fn answer_from(&self, from: Answerer) -> bool {
         let mut answer = Some(Ok(Payload::new(Value(Arc::clone(&self.dropped)))));
-        match self.yields.complete(self.tag, &mut answer, true, || {}, &|_, _| {}) {
+        match self.yields.complete(self.tag, &mut answer, from, || {}, &|_, _| {}) {
             Ok(Answered::Event) => self.push(&mut answer),
             Ok(Answered::Own) => self.own.waker().wake(),
             Ok(Answered::Other(waker)) => waker.wake(),
@@ -78,20 +94,39 @@ impl World {
     }
 }
 
-/// Yields a command, and dispatches the command to its handler.
+/// Yields a command whose answer becomes an event, and dispatches the command to its handler.
 fn perform(yields: &Yields) -> Tag {
+    dispatched(yields, AnswerTarget::Event)
+}
+
+/// Yields a command, and dispatches the command to its handler.
+fn dispatched(yields: &Yields, target: AnswerTarget) -> Tag {
     let mut taken = Batch::default();
-    let started = yields.start::<Ask>(AnswerTarget::Event, None, Some(Payload::new(Ask)), None);
+    let started = yields.start::<Ask>(target, None, Some(Payload::new(Ask)), None);
     let tag = started.expect("no tag was chosen").erase();
     yields.take_pending(&mut taken);
     assert!(taken.iter().flatten().all(|yielded| yielded.tag == tag && !yields.is_overtaken(tag)));
     tag
 }
 
-/// Two threads answer the same command. One of the two answers is accepted, and the other answer is returned.
+/// Two threads answer the same command under the lock. One of the two answers is accepted, and the other answer is
+/// returned.
 pub fn two_answers() {
-    let world = World::new(AnswerTarget::Event);
-    let another = spawn(&world, World::answer);
+    answered_twice(World::measured(), World::answer);
+}
+
+/// Two threads answer the same command without the lock.
+pub fn two_answers_without_lock() {
+    answered_twice(World::new(AnswerTarget::Event), World::answer);
+}
+
+/// A completion answers a command without the lock, while the application answers the command by its tag.
+pub fn completion_against_tag() {
+    answered_twice(World::new(AnswerTarget::Event), |world| world.answer_from(Answerer::Application));
+}
+
+fn answered_twice(world: Arc<World>, answer: fn(&World) -> bool) {
+    let another = spawn(&world, answer);
     let one = world.answer();
     assert!(one != join(another));
     assert_eq!(world.yields.outstanding(), 0);
@@ -188,6 +223,12 @@ pub fn watch_against_cancel() {
 /// An observer watches for the answer to a command. Either the observer is notified later, or the call of `watch`
 /// reports immediately that the command is answered.
 pub fn watch_against_answer() {
+    watch(&World::measured(), World::answer);
+}
+
+/// A handler watches its command, and another thread answers the command without the lock. Either the handler is
+/// notified, or the call of `watch` reports that the command is answered.
+pub fn watch_against_answer_without_lock() {
     watch(&World::new(AnswerTarget::Event), World::answer);
 }
 

@@ -2,16 +2,21 @@
 //! each command that waits for an answer, and the target of the answer. The table accepts one answer per tag. The state
 //! diagram of a command is above [`Phase`].
 //!
-//! All transitions of a slot happen under the lock. Therefore, the order of the lock operations decides which of two
+//! The transitions of a slot happen under the lock. Therefore, the order of the lock operations decides which of two
 //! concurrent answers is accepted. This order also decides between an answer and a concurrent cancellation. The same
 //! applies to an answer and a concurrent deadline, and to an answer and a concurrent exit of the process. When a
 //! deadline passes, the deadline answers the command as a handler does. The number of a tag is never issued twice.
 //! Therefore, a late answer finds no command, even if a newer command uses the same slot.
 //!
+//! There is one exception: the completion of a command may answer the command without the lock, while the answer state
+//! of the command is open (`answer_state.rs`). Each function that finds a command under the lock closes this state first.
+//! Therefore the exception cannot interfere with a transition under the lock.
+//!
 //! A stream is a command with a `Buffer` for its items. The lock of the table also protects the buffer. The process
 //! first pulls all items that were sent before the answer, and then receives the answer. No user code runs under the
 //! lock.
 
+mod answer_state;
 pub(crate) mod buffer;
 pub(crate) mod listing;
 pub(crate) mod stream;
@@ -19,6 +24,7 @@ pub(crate) mod table;
 
 use std::any::TypeId;
 use std::mem;
+use std::ops::{Deref, DerefMut};
 use std::task::Waker;
 
 use once_cell::race::OnceBox;
@@ -29,6 +35,7 @@ use crate::process::catch as panic;
 use crate::process::command::{Command, NamedCommand};
 use crate::process::event::{Answer, Tag};
 use crate::process::payload::Payload;
+use crate::process::yields::answer_state::{AnswerStates, Closed};
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::table::{Phase, Slot, Table, TypesOf, YieldTypes, types_of};
 
@@ -95,6 +102,18 @@ pub(crate) enum Pulled {
     Wait,
 }
 
+/// Source of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answerer {
+    /// The completion that the handler of the command received. The reply has the type of the command's reply.
+    Completion,
+    /// Another part of the runtime, for example a deadline. The command may not be dispatched yet. The reply has the
+    /// type of the command's reply.
+    Runtime,
+    /// The application, which knows the tag. The reply may have a wrong type.
+    Application,
+}
+
 /// Reason why an answer was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Late {
@@ -112,10 +131,11 @@ pub(crate) struct Yields {
     /// The table is allocated when the first command enters the table, because most processes never yield a command.
     /// Normally the process itself allocates the table, before another thread can know a tag. The cancellation of an
     /// inline command may also allocate the table.
-    table: OnceBox<Lock<Table>>,
+    table: OnceBox<SharedTable>,
     /// Number of the next command. Only the process itself writes this number.
     issued: AtomicU64,
-    /// Number of commands without an answer. This number is written under the lock and read without the lock.
+    /// Number of commands without an answer. A command that was answered without the lock counts until its answer state
+    /// is closed. This number is written under the lock and read without the lock.
     flying: AtomicU32,
     /// Number of commands that wait for the end of the step. This number is written under the lock.
     pending: AtomicU32,
@@ -131,6 +151,47 @@ pub(crate) struct Yields {
     over: AtomicBool,
     /// Low 32 bits of the number of the last dispatched command. Later commands have higher numbers.
     dispatched: AtomicU32,
+}
+
+/// The table with its lock, and the answer states, which are used with and without the lock.
+#[derive(Debug, Default)]
+struct SharedTable {
+    lock: Lock<Table>,
+    states: AnswerStates,
+}
+
+/// The locked table of a process.
+struct LockedTable<'a> {
+    guard: LockGuard<'a, Table>,
+    states: &'a AnswerStates,
+    flying: &'a AtomicU32,
+}
+
+impl LockedTable<'_> {
+    /// Returns the slot of a command, and closes the answer state of the command. Until the lock is released, no other
+    /// thread can answer the command.
+    fn find(&mut self, tag: Tag) -> Option<(u32, &mut Slot)> {
+        let (key, slot) = self.guard.find(tag)?;
+        if self.states.close(tag) == Closed::Answered {
+            slot.phase = Phase::Queued;
+            count(self.flying, -1);
+        }
+        Some((key, slot))
+    }
+}
+
+impl Deref for LockedTable<'_> {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.guard
+    }
+}
+
+impl DerefMut for LockedTable<'_> {
+    fn deref_mut(&mut self) -> &mut Table {
+        &mut self.guard
+    }
 }
 
 /// Adds `by` to a counter. The counter is written only under the lock. Therefore, no other thread writes the counter
@@ -167,14 +228,18 @@ impl Yields {
         }
     }
 
-    fn table(&self) -> Option<LockGuard<'_, Table>> {
-        Some(self.table.get()?.lock())
+    fn table(&self) -> Option<LockedTable<'_>> {
+        Some(self.lock(self.table.get()?))
+    }
+
+    fn lock<'a>(&'a self, table: &'a SharedTable) -> LockedTable<'a> {
+        LockedTable { guard: table.lock.lock(), states: &table.states, flying: &self.flying }
     }
 
     /// Locks the table. If there is no table yet, allocates the table first. If two threads call this function at the
     /// same time, both threads use the same table.
-    fn own_table(&self) -> LockGuard<'_, Table> {
-        self.table.get_or_init(Box::default).lock()
+    fn own_table(&self) -> LockedTable<'_> {
+        self.lock(self.table.get_or_init(Box::default))
     }
 
     /// Issues the number of a new command. The tag of a command on the inline path is [`Tag::inline`] of this number.
@@ -199,7 +264,7 @@ impl Yields {
         buffer: Option<Buffer>,
     ) -> Result<Tag<C>, Option<Payload>> {
         let mut guard = self.own_table();
-        let table = &mut *guard;
+        let table = &mut guard;
         if let Some(tag) = chosen
             && table.key_of(tag.number).is_some()
         {
@@ -212,7 +277,14 @@ impl Yields {
             }
             None => {
                 let number = self.issue();
-                Tag::issued(number, table.slots.insert(Slot::in_flight::<C>(number, target, buffer)))
+                // A sleep and a call have no command, and no completion answers a sleep. An answer of a stream or for a
+                // future needs the slot.
+                let has_state = command.is_some() && buffer.is_none() && matches!(target, AnswerTarget::Event);
+                let tag = Tag::issued(number, table.slots.insert(Slot::in_flight::<C>(number, target, buffer)));
+                if has_state {
+                    table.states.open(tag.erase());
+                }
+                tag
             }
         };
         count(&self.flying, 1);
@@ -228,7 +300,7 @@ impl Yields {
     /// path, the command does not enter the table, and the function returns false.
     pub(crate) fn admit<C: Command>(&self, tag: Tag<C>, target: AnswerTarget, command: Option<Payload>) -> bool {
         let mut guard = self.own_table();
-        let table = &mut *guard;
+        let table = &mut guard;
         if self.was_cancelled_inline(table, tag.erase()) {
             drop(guard);
             drop((target, command));
@@ -265,7 +337,7 @@ impl Yields {
     /// Returns the answer if the command was cancelled before this call.
     pub(crate) fn admit_answer(&self, tag: Tag, answer: Answer) -> Result<(), Answer> {
         let mut guard = self.own_table();
-        let table = &mut *guard;
+        let table = &mut guard;
         if self.was_cancelled_inline(table, tag) {
             return Err(answer);
         }
@@ -337,14 +409,18 @@ impl Yields {
         }
     }
 
-    /// Returns whether at least one command waits for an answer.
+    /// Returns whether at least one command waits for an answer. The result may also be true if an answer has just
+    /// arrived in the mailbox. In this case, the process is about to be woken.
     pub(crate) fn is_waiting(&self) -> bool {
         self.flying.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns the number of commands that wait for an answer.
+    /// Returns the number of commands that wait for an answer. The result is exact if no command is yielded or answered
+    /// during this call.
     pub(crate) fn outstanding(&self) -> usize {
-        self.flying.load(Ordering::Relaxed) as usize
+        let flying = self.flying.load(Ordering::Relaxed) as usize;
+        let answered = self.table.get().map_or(0, |table| table.states.answered());
+        flying.saturating_sub(answered)
     }
 
     /// Returns the reason why an answer is refused. The tag of the answer is not in the table.
@@ -361,26 +437,31 @@ impl Yields {
     /// function moves the answer out of `answer`.
     ///
     /// # Errors
-    /// Returns the reason why the answer was refused. If `check` is true, an answer of a wrong type is also refused. A
-    /// refused answer stays in `answer`.
+    /// Returns the reason why the answer was refused. If the answer comes from the application, an answer of a wrong
+    /// type is also refused. A refused answer stays in `answer`.
     pub(crate) fn complete(
         &self,
         tag: Tag,
         answer: &mut Option<Answer>,
-        check: bool,
+        from: Answerer,
         taken: impl FnOnce(),
         measured: &dyn Fn(&'static str, u64),
     ) -> Result<Answered, Late> {
         if self.is_over() {
             return Err(Late::Spent);
         }
-        let Some(mut guard) = self.table() else { return Err(Late::Unknown) };
-        let table = &mut *guard;
+        let Some(shared) = self.table.get() else { return Err(Late::Unknown) };
+        if from == Answerer::Completion && shared.states.answer(tag) {
+            taken();
+            return Ok(Answered::Event);
+        }
+        let mut guard = self.lock(shared);
+        let table = &mut guard;
         let Some((key, slot)) = table.find(tag) else { return Err(self.late(tag)) };
         if !slot.is_in_flight() && !planted!("yields_complete_twice") {
             return Err(Late::Spent);
         }
-        if check {
+        if from == Answerer::Application {
             check_type(answer, slot.types)?;
         }
         let (types, watchers) = (slot.types, mem::take(&mut slot.watchers));
@@ -428,7 +509,7 @@ impl Yields {
     /// `None` if the tag is not in the table. In this case, other code than the future has cancelled the command.
     pub(crate) fn poll(&self, tag: Tag, target: AnswerTarget) -> Option<Result<Answer, ()>> {
         let mut guard = self.table()?;
-        let table = &mut *guard;
+        let table = &mut guard;
         let (key, slot) = table.find(tag)?;
         match &mut slot.phase {
             Phase::Answered(_) => {
@@ -456,7 +537,7 @@ impl Yields {
     #[cold]
     fn was_recalled(&self, tag: Tag) -> bool {
         let Some(mut guard) = self.table() else { return false };
-        let table = &mut *guard;
+        let table = &mut guard;
         let was = table.forget_recall(tag);
         self.recalled.store(!table.recalled.is_empty(), Ordering::Relaxed);
         was
@@ -465,7 +546,7 @@ impl Yields {
     /// Removes these commands from the table. The process has read their answers as events.
     pub(crate) fn collect(&self, read: impl IntoIterator<Item = Tag>) {
         let Some(mut guard) = self.table() else { return };
-        let table = &mut *guard;
+        let table = &mut guard;
         for tag in read {
             match table.find(tag).map(|(key, _)| key) {
                 // The slot of an answered command contains no watchers, and the answer was moved to the mailbox.
@@ -483,7 +564,7 @@ impl Yields {
     /// Detaches a command. The command continues, and its answer will be discarded.
     pub(crate) fn detach(&self, tag: Tag) {
         let Some(mut guard) = self.table() else { return };
-        let table = &mut *guard;
+        let table = &mut guard;
         let Some((key, slot)) = table.find(tag) else { return };
         if let Phase::InFlight(target) = &mut slot.phase {
             let former = mem::replace(target, AnswerTarget::Discard);
@@ -505,7 +586,7 @@ impl Yields {
         // then allocates the table, because `admit` must find the record of the cancellation.
         let table = if tag.is_inline() { Some(self.own_table()) } else { self.table() };
         let Some(mut guard) = table else { return false };
-        let table = &mut *guard;
+        let table = &mut guard;
         let Some((key, _)) = table.find(tag) else {
             if tag.is_inline() {
                 self.recall(table, tag);
@@ -547,7 +628,8 @@ impl Yields {
 
     /// Returns whether a command with this tag still waits for its answer.
     pub(crate) fn is_wanted(&self, tag: Tag) -> bool {
-        self.table().is_some_and(|mut table| table.find(tag).is_some_and(|(_, slot)| slot.is_in_flight()))
+        let is_open = self.table.get().is_some_and(|table| table.states.is_open(tag));
+        is_open || self.table().is_some_and(|mut table| table.find(tag).is_some_and(|(_, slot)| slot.is_in_flight()))
     }
 
     /// Returns whether the table contains a command with this tag. The command may be answered or unanswered.
@@ -594,10 +676,13 @@ impl Yields {
     /// be answered.
     pub(crate) fn close(&self) {
         let Some(mut guard) = self.table() else { return };
-        let table = &mut *guard;
+        let table = &mut guard;
         let mut slots = mem::take(&mut table.slots);
         if planted!("yields_close_keeps_slots") {
             mem::swap(&mut table.slots, &mut slots);
+        }
+        if !planted!("yields_close_keeps_states") {
+            table.states.close_all();
         }
         let pending = mem::take(&mut table.pending);
         table.recalled.clear();

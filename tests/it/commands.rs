@@ -587,6 +587,42 @@ fn commands_with_unread_answers_can_be_cancelled() {
     assert_eq!((asking.is_finished(), rt.counters().discarded), (false, 0));
 }
 
+/// 9.2a, 9.2b: an answered command is no longer outstanding, although the process has not read the answer yet.
+/// Some commands are answered by their completions, some by their tags, and each answer is accepted once.
+#[test]
+fn an_unread_answer_is_not_outstanding() {
+    let shelf = Shelf::default();
+    let rt = shelf.runtime(0);
+    let (send, tags) = mpsc::channel();
+    let asking = Noted::spawn(&rt, move |out| (0..40).for_each(|n| send.send(out.perform(Ask(n)).erase()).unwrap()));
+    settle(&rt);
+    let pid = asking.handle.pid();
+    let outstanding = || {
+        let details = rt.process_details(pid).unwrap();
+        let listed = details.yields.iter().map(|command| command.count).sum();
+        assert_eq!([details.info.yields, rt.metrics().processes.outstanding_yields], [listed; 2]);
+        listed
+    };
+    let completions = std::mem::take(&mut *shelf.0.lock().unwrap());
+    assert_eq!((completions.len(), outstanding()), (40, 40));
+    for (at, (completion, tag)) in completions.into_iter().zip(tags).enumerate() {
+        let answer = || rt.complete_yield(pid, tag, Ok(Payload::new(at as u64)));
+        assert!(!completion.is_cancelled());
+        if at % 3 == 0 {
+            answer().unwrap();
+            assert!(completion.is_cancelled());
+            drop(completion);
+        } else {
+            completion.complete(at as u64);
+        }
+        assert_eq!((outstanding(), answer().unwrap_err().kind()), (39 - at, SendErrorKind::Spent));
+    }
+    assert_eq!(asking.log(), "");
+    settle(&rt);
+    assert_eq!(asking.log(), (0..40).map(|n| n.to_string()).collect::<Vec<_>>().join(", "));
+    assert_eq!((outstanding(), rt.counters().completions), (0, 40));
+}
+
 /// 1.3d, 11: 100,000 command futures are polled and dropped in the same step. No command reaches the handler, and
 /// dropping the futures takes linear time.
 #[test]

@@ -12,6 +12,7 @@ use crate::platform::sync::Arc;
 use crate::process::catch::drop_caught;
 use crate::process::event::{Answer, Tag};
 use crate::process::state::Ref;
+use crate::process::yields::Answerer;
 
 /// Sets a timer that answers a yield at the time `at`. If this time has already passed, this function answers the yield
 /// immediately. If the yield was already answered or cancelled at this time, the timer has no effect. If the time is
@@ -34,7 +35,7 @@ pub(crate) fn answer_at(to: &Ref<dyn AnyControl>, tag: Tag, at: Instant, answer:
 
 fn finish(to: &dyn AnyControl, tag: Tag, answer: Answer) {
     let mut answer = Some(answer);
-    if to.complete(tag, &mut answer, false).is_err() {
+    if to.complete(tag, &mut answer, Answerer::Runtime).is_err() {
         // The yield ended before the timer fired, so the answer is dropped.
         let _ = drop_caught(answer);
     }

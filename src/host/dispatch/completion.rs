@@ -27,7 +27,7 @@ use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
-use crate::process::yields::Sent;
+use crate::process::yields::{Answerer, Sent};
 
 /// Reason in [`Failure::Panicked`] if the text of the panic is unknown.
 const SOME_PANIC: Reason = Reason::new("a handler panicked");
@@ -120,7 +120,7 @@ impl UntypedCompletion {
 }
 
 fn answer_or_discard(to: &dyn AnyControl, tag: Tag, answer: &mut Option<Answer>) {
-    if to.complete(tag, answer, false).is_err() {
+    if to.complete(tag, answer, Answerer::Completion).is_err() {
         to.head().count(Counter::Discarded);
         let _ = drop_caught(answer.take());
     }

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::process::yields::Yields;
+use crate::process::event::Tag;
+use crate::process::yields::table::Slot;
+use crate::process::yields::{SharedTable, Yields};
 
 /// Maximum number of slots that are read under one lock operation.
 const PIECE: usize = 256;
@@ -22,7 +24,8 @@ pub(crate) struct Outstanding {
 impl Yields {
     /// Returns the memory of the table in bytes, without the commands and the answers in the table.
     pub(crate) fn bytes(&self) -> usize {
-        self.table().map_or(0, |table| size_of_val(&*table) + table.slots.bytes())
+        let Some(table) = self.table() else { return 0 };
+        size_of::<SharedTable>() + table.slots.bytes() + table.states.bytes()
     }
 
     /// Counts the commands in one piece of the table. The piece begins at the key `from`. Returns the key at which the
@@ -30,8 +33,10 @@ impl Yields {
     pub(crate) fn count_commands(&self, from: usize, counts: &mut CommandCounts) -> Option<usize> {
         let table = self.table()?;
         let to = (from + PIECE).min(table.slots.key_limit());
-        let in_flight = (from..to).filter_map(|key| table.slots.get(key)).filter(|slot| slot.is_in_flight());
-        for slot in in_flight {
+        let slots = (from..to).filter_map(|key| Some((key, table.slots.get(key)?)));
+        let is_answered = |key, slot: &Slot| table.states.is_answered(Tag::issued(slot.number, key as u32));
+        let in_flight = slots.filter(|&(key, slot)| slot.is_in_flight() && !is_answered(key, slot));
+        for (_, slot) in in_flight {
             let outstanding = counts.entry((slot.types)().command_name).or_default();
             outstanding.count += 1;
             // The list of the measured commands is short, and usually empty.

@@ -66,7 +66,7 @@ impl Yields {
     /// the table, returns `None`.
     pub(crate) fn pull(&self, tag: Tag, target: AnswerTarget) -> Option<Pulled> {
         let mut guard = self.table()?;
-        let table = &mut *guard;
+        let table = &mut guard;
         let (key, slot) = table.find(tag)?;
         let buffer = slot.buffer.as_mut()?;
         if let Some((item, sender)) = buffer.pop() {
@@ -108,7 +108,7 @@ impl Yields {
     /// If the buffer is empty, takes the answer. If the stream was cancelled after the notice was sent, returns `None`.
     pub(crate) fn collect_notice(&self, tag: Tag) -> Option<Result<Payload, Answer>> {
         let mut guard = self.table()?;
-        let table = &mut *guard;
+        let table = &mut guard;
         let (key, slot) = table.find(tag)?;
         let overtaken = planted!("stream_end_overtakes") && !slot.is_in_flight();
         if !overtaken && let Some((item, sender)) = slot.buffer.as_mut()?.pop() {

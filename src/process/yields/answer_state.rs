@@ -1,0 +1,242 @@
+//! Answers without the lock of the table. Most commands of a hand-written process have an answer state, in addition to
+//! their slot in the table. The answer state is one atomic word. While the state is open, the completion of the command
+//! answers the command with one compare-exchange. Without answer states, a thread that answers the commands of a process
+//! competes with this process for the lock and for the slots of the table (bench `command-thread`).
+//!
+//! ```text
+//!   open ──▶ Open ── answer ──▶ Answered ── close ──▶ Closed
+//!             └──────────────── close ────────────────▶ ┘
+//! ```
+//!
+//! A state is open only while the slot of the command has the phase `InFlight(AnswerTarget::Event)`, and the slot has
+//! neither watchers nor a buffer, and the command is not measured. Therefore an answer has no other effect than the
+//! event in the mailbox. Each function that finds a slot under the lock closes the state first. A closed state never
+//! opens again. After that, all transitions of the command happen under the lock.
+//!
+//! Only the completion of a command answers without the lock. The completion exists only after the dispatch of the
+//! command. Therefore such an answer cannot end the command before its dispatch.
+//!
+//! All accesses to a state are relaxed. A state protects no other memory, because the answer moves through the mailbox,
+//! and the mailbox has its own lock. The state contains the number of its command, and a number is issued only once.
+//! Therefore a late answer does not change the state of a newer command with the same key.
+
+use once_cell::race::OnceBox;
+
+use crate::platform::sync::atomic::{AtomicU64, Ordering};
+use crate::platform::sync::planted;
+use crate::process::event::Tag;
+
+/// State of a command that has no answer yet. Its completion can answer it without the lock.
+const OPEN: u64 = 1;
+/// State of a command that was answered without the lock.
+const ANSWERED: u64 = 2;
+/// All states have less than this number of bits. The number of the command takes the higher bits.
+const STATE_BITS: u32 = 2;
+/// Word without a command. Also the word of a command with a closed state.
+const CLOSED: u64 = 0;
+
+/// Number of words in the first block. Each further block has twice as many words as the block before it.
+const FIRST_BLOCK: usize = 8;
+/// Maximum number of blocks. The commands with higher keys have no state, and are answered under the lock.
+const BLOCKS: usize = 16;
+
+/// Words of one block.
+type Block = Box<[AtomicU64]>;
+
+/// The answer states of one process, by the key of the slot. A state never moves in memory.
+#[derive(Debug, Default)]
+pub(super) struct AnswerStates {
+    /// State of the command with the key 0. Most processes have only one command in flight at a time.
+    first: AtomicU64,
+    /// States of the other commands.
+    blocks: OnceBox<[OnceBox<Block>; BLOCKS]>,
+}
+
+/// Result of [`AnswerStates::close`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Closed {
+    /// The command was answered without the lock.
+    Answered,
+    /// The command was not answered without the lock.
+    Unanswered,
+}
+
+fn word(tag: Tag, state: u64) -> u64 {
+    tag.number << STATE_BITS | state
+}
+
+/// Returns the index of the block of a key, and the index in this block. The key is not 0.
+fn position(key: u32) -> (usize, usize) {
+    let above = u64::from(key) - 1 + FIRST_BLOCK as u64;
+    let block = above.ilog2() - FIRST_BLOCK.ilog2();
+    (block as usize, (above - ((FIRST_BLOCK as u64) << block)) as usize)
+}
+
+impl AnswerStates {
+    /// Returns the state with this key. Returns `None` if no state with this key was ever opened.
+    #[inline]
+    fn get(&self, key: u32) -> Option<&AtomicU64> {
+        if key == 0 {
+            return Some(&self.first);
+        }
+        let (block, index) = position(key);
+        self.blocks.get()?.get(block)?.get()?.get(index)
+    }
+
+    /// Opens the state of a new command. The caller holds the lock of the table, and no other thread knows the tag yet.
+    #[inline]
+    pub(super) fn open(&self, tag: Tag) {
+        let open = word(tag, OPEN);
+        if tag.key == 0 {
+            return self.first.store(open, Ordering::Relaxed);
+        }
+        let (block, index) = position(tag.key);
+        let blocks = self.blocks.get_or_init(Box::default);
+        let Some(words) = blocks.get(block) else { return };
+        let new = || Box::new((0..FIRST_BLOCK << block).map(|_| AtomicU64::new(CLOSED)).collect());
+        words.get_or_init(new)[index].store(open, Ordering::Relaxed);
+    }
+
+    /// Answers a command without the lock. Returns whether the command was answered. If the result is false, the caller
+    /// answers the command under the lock, or the answer is late. The caller holds the completion of the command.
+    #[inline]
+    pub(super) fn answer(&self, tag: Tag) -> bool {
+        let Some(state) = self.get(tag.key) else { return false };
+        if planted!("yields_answer_is_a_store") {
+            let was_open = state.load(Ordering::Relaxed) == word(tag, OPEN);
+            if was_open {
+                state.store(word(tag, ANSWERED), Ordering::Relaxed);
+            }
+            return was_open;
+        }
+        state.compare_exchange(word(tag, OPEN), word(tag, ANSWERED), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Returns whether the state of the command is open. The command is then in flight.
+    #[inline]
+    pub(super) fn is_open(&self, tag: Tag) -> bool {
+        self.get(tag.key).is_some_and(|state| state.load(Ordering::Relaxed) == word(tag, OPEN))
+    }
+
+    /// Returns whether the command was answered without the lock, and its state was not closed since then.
+    pub(super) fn is_answered(&self, tag: Tag) -> bool {
+        self.get(tag.key).is_some_and(|state| state.load(Ordering::Relaxed) == word(tag, ANSWERED))
+    }
+
+    /// Closes the state of a command. The caller holds the lock of the table. After this call, the command can be
+    /// answered only under the lock. If the command was answered without the lock, the result of the first call is
+    /// `Answered`, and the caller must update the slot.
+    #[inline]
+    pub(super) fn close(&self, tag: Tag) -> Closed {
+        let Some(state) = self.get(tag.key) else { return Closed::Unanswered };
+        // The lock orders this load after the store in `open`. Only threads with the lock write the state, except the
+        // exchange in `answer`, which changes only an open state.
+        let mut seen = state.load(Ordering::Relaxed);
+        if seen == word(tag, OPEN) {
+            if planted!("yields_close_is_a_store") {
+                state.store(CLOSED, Ordering::Relaxed);
+                return Closed::Unanswered;
+            }
+            match state.compare_exchange(seen, CLOSED, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Closed::Unanswered,
+                Err(answered) => seen = answered,
+            }
+        }
+        if seen != word(tag, ANSWERED) {
+            return Closed::Unanswered;
+        }
+        state.store(CLOSED, Ordering::Relaxed);
+        Closed::Answered
+    }
+
+    /// Closes all states. The caller holds the lock of the table. This function does not report which commands were
+    /// answered.
+    pub(super) fn close_all(&self) {
+        self.words().for_each(|state| state.store(CLOSED, Ordering::Relaxed));
+    }
+
+    /// Returns the number of commands that were answered without the lock, and whose states were not closed since then.
+    pub(super) fn answered(&self) -> usize {
+        let is_answered = |state: &&AtomicU64| state.load(Ordering::Relaxed) & ANSWERED != 0;
+        self.words().filter(is_answered).count()
+    }
+
+    /// Returns the memory of the states except the first state, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let Some(blocks) = self.blocks.get() else { return 0 };
+        let bytes = |block: &Block| size_of_val(block) + size_of_val(&**block);
+        size_of_val(blocks) + blocks.iter().filter_map(OnceBox::get).map(bytes).sum::<usize>()
+    }
+
+    fn words(&self) -> impl Iterator<Item = &AtomicU64> {
+        let blocks = self.blocks.get().into_iter().flatten().filter_map(OnceBox::get);
+        std::iter::once(&self.first).chain(blocks.flatten())
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+
+    /// The blocks contain a place for each key. The keys of one block are adjacent.
+    #[test]
+    fn each_key_has_its_own_position() {
+        let mut next = (0, 0);
+        for key in 1..100_000 {
+            assert_eq!(position(key), next, "{key}");
+            next.1 += 1;
+            if next.1 == FIRST_BLOCK << next.0 {
+                next = (next.0 + 1, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_command_is_answered_once() {
+        let states = AnswerStates::default();
+        let tags = [0, 1, 2, 8, 9, 100].map(|key| Tag::issued(u64::from(key) + 7, key));
+        for tag in tags {
+            assert!(!states.is_open(tag) && !states.answer(tag) && states.close(tag) == Closed::Unanswered);
+            states.open(tag);
+        }
+        for (index, tag) in tags.into_iter().enumerate() {
+            assert!(states.is_open(tag) && !states.is_answered(tag));
+            assert!(!states.answer(Tag::issued(tag.number + 1, tag.key)), "the state belongs to another command");
+            assert!(states.answer(tag) && !states.answer(tag));
+            assert!(!states.is_open(tag) && states.is_answered(tag));
+            assert_eq!(states.answered(), index + 1);
+        }
+        for tag in tags {
+            assert_eq!(states.close(tag), Closed::Answered);
+            assert_eq!(states.close(tag), Closed::Unanswered);
+        }
+        assert_eq!(states.answered(), 0);
+    }
+
+    #[test]
+    fn a_closed_state_refuses_the_answer() {
+        let states = AnswerStates::default();
+        let tags = [0, 1, 30].map(|key| Tag::issued(u64::from(key), key));
+        tags.into_iter().for_each(|tag| states.open(tag));
+        assert_eq!(states.close(tags[1]), Closed::Unanswered);
+        assert!(!states.answer(tags[1]) && states.answer(tags[0]));
+        states.close_all();
+        assert!(tags.into_iter().all(|tag| !states.answer(tag) && states.close(tag) == Closed::Unanswered));
+    }
+
+    /// A key without a state does no harm. The key of a tag that is looked up by its number has no state.
+    #[test]
+    fn the_highest_keys_have_no_state() {
+        let states = AnswerStates::default();
+        let limit = (FIRST_BLOCK << BLOCKS) - FIRST_BLOCK;
+        for key in [limit as u32 + 1, u32::MAX] {
+            let tag = Tag::issued(5, key);
+            states.open(tag);
+            assert!(!states.is_open(tag) && !states.answer(tag));
+        }
+        assert_eq!(position(limit as u32).0, BLOCKS - 1);
+        assert_eq!(states.bytes(), size_of::<[OnceBox<Block>; BLOCKS]>());
+        states.open(Tag::issued(5, 1));
+        assert_eq!(states.bytes(), size_of::<[OnceBox<Block>; BLOCKS]>() + size_of::<Block>() + 8 * FIRST_BLOCK);
+    }
+}

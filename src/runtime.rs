@@ -742,9 +742,9 @@ impl Builder {
         self
     }
 
-    /// Sets whether the runtime measures the scheduling delay and the duration of every turn, and the time in the mailbox
-    /// of each message that [can be measured](crate::observe::Distributions::mailbox_time). Default: off. If this option
-    /// is off, the runtime measures one turn in 64.
+    /// Sets whether the runtime measures the scheduling delay and the duration of every turn, and the time in the
+    /// mailbox of each message that [can be measured](crate::observe::Distributions::mailbox_time). Default: off. If
+    /// this option is off, the runtime measures one turn in 64.
     pub fn sample_every_step(mut self, on: bool) -> Self {
         self.exact = on;
         self

@@ -540,7 +540,7 @@ impl<T: Task> Scheduler<T> {
         self.orders() & STOP != 0
     }
 
-    /// Returns the orders to all workers. The result is 0 if there are no orders.
+    /// Returns the current orders for the workers. The result is 0 if there are no orders.
     fn orders(&self) -> usize {
         self.orders.load(Ordering::SeqCst)
     }

@@ -562,8 +562,8 @@ impl<X: Machine> Turn<'_, X> {
         let mut answered = 0;
         loop {
             let mut flags = this.head().flags();
-            // One branch tests the flags `KILLED` and `OBSERVED` together. Each turn must test for a kill, so the test
-            // for an observer has no additional cost.
+            // Each turn must test whether the process was killed. One branch tests the flags `KILLED` and `OBSERVED`
+            // together, so the test of `OBSERVED` has no additional cost.
             if flags & (flag::KILLED | flag::OBSERVED) == 0 {
                 this.head().enter_unseen(ProcessState::Running);
             } else if answered == 0 && this.around.skips_turn(&mut flags) {

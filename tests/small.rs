@@ -1,7 +1,7 @@
 //! Small scenarios on two real workers, for Miri and the sanitizers. Each scenario tests one mechanism that has unsafe
 //! code. The scenario uses this mechanism a few times from several threads. A scenario only checks results, because
-//! Miri or the sanitizer reports memory errors. This file is a separate test binary, because `tests/it` takes Miri and
-//! the sanitizers a long time to compile and to start.
+//! Miri or the sanitizer reports memory errors. This file is a separate test binary, because Miri and
+//! the sanitizers need a long time to compile and to start the binary `tests/it`.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 

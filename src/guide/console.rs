@@ -47,7 +47,8 @@
 //! as [`Host::processes`](crate::Host::processes), one process at a time. A client that does not read its reply delays
 //! neither a worker nor another client.
 //!
-//! One request per second took this CPU time of the server's thread, while two processes exchanged messages on a worker:
+//! One request per second took this CPU time of the server's thread, while two processes exchanged messages on a
+//! worker:
 //!
 //! | request | 1,000 processes | 100,000 processes |
 //! |---|---|---|

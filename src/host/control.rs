@@ -59,8 +59,8 @@ impl<M: Send + 'static> Control<M> {
     /// Returns the message if the process has exited, or if the mailbox is full.
     #[inline]
     pub(crate) fn push(&self, message: M) -> Result<(), (SendErrorKind, M)> {
-        // This code does the same as `Inbox::push`. It is repeated here, so that the call for a measured message returns
-        // the final result. Otherwise, each result would be written to memory.
+        // This code does the same as `Inbox::push`. It is repeated here, so that the call for a measured message
+        // returns the final result. Otherwise, each result would be written to memory.
         let mut message = message;
         if self.inbox.is_open() {
             if self.may_measure() {

@@ -168,8 +168,8 @@ impl Timers {
     /// the result.
     pub(crate) fn now(&self) -> Instant {
         let now = self.clock.now();
-        // Each turn that ends in a wait reads `recent`. Rare writes keep the cache line of `recent` in the caches of all
-        // cores. A model checker would have to explore each value that a relaxed load can return, and no protocol
+        // Each turn that ends in a wait reads `recent`. Rare writes keep the cache line of `recent` in the caches of
+        // all cores. A model checker would have to explore each value that a relaxed load can return, and no protocol
         // depends on the value. Therefore a model does not change it.
         if now.ns().saturating_sub(self.recent.load(Ordering::Relaxed)) > self.recent_slack
             && !cfg!(any(procession_loom, procession_shuttle))

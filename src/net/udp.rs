@@ -267,7 +267,7 @@ impl UdpSocket {
         self.io.io().take_error()
     }
 
-    /// Returns a reference of the crate `socket2` that sets further options of the socket: broadcast, multicast, time
+    /// Returns a `SockRef` of the crate `socket2`, which sets further options of the socket: broadcast, multicast, time
     /// to live, and buffer sizes.
     pub fn options(&self) -> SockRef<'_> {
         SockRef::from(self.io.io())

@@ -96,8 +96,8 @@ distributions! {
     ///
     /// In a mailbox with a [capacity](crate::MailboxCapacity), any message can be measured, but only one at a time. In
     /// any other mailbox, only a message that arrives at the empty mailbox can be measured. A busy process takes all
-    /// messages out of such a mailbox together, and then reads them in order. So the time from the arrival of any message
-    /// until it is read is about as long as the measured time.
+    /// messages out of such a mailbox together, and then reads them in order. So the time from the arrival of any
+    /// message until it is read is about as long as the measured time.
     ///
     /// The rate is about one in 256 of the messages that can be measured, and not `sampled_one_in`. With
     /// `sample_every_step`, each of these messages is measured, unless its sender also sends to another runtime.

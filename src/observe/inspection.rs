@@ -52,7 +52,8 @@ pub struct ProcessInfo {
     pub parent: Option<Pid>,
     /// State of the process. `None` if the process has not been queued for the first time yet.
     pub state: Option<ProcessState>,
-    /// Time at which the process entered its present state `Blocked`, `Idle` or `Suspended`. `None` in all other states.
+    /// Time at which the process entered its present state `Blocked`, `Idle` or `Suspended`. `None` in all other
+    /// states.
     ///
     /// The end of a step reads no clock. Instead, the process records a time that the scheduler has read recently.
     /// Therefore the field may be too early, but is never too late. While workers run steps, the scheduler reads the
@@ -75,9 +76,9 @@ pub struct ProcessInfo {
     /// Largest number of messages in the mailbox so far: see
     /// [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len).
     pub mailbox_peak: usize,
-    /// Time since which the mailbox has contained messages, and the process has not taken out the oldest message. So the
-    /// oldest message arrived at this time or earlier. Like [`waiting_since`](Self::waiting_since), the field may be too
-    /// early.
+    /// Time since which the mailbox has contained messages, and the process has not taken out the oldest message. So
+    /// the oldest message arrived at this time or earlier. Like [`waiting_since`](Self::waiting_since), the field may
+    /// be too early.
     ///
     /// `None` if the mailbox is empty, or if this time is not known. The arrival at an empty mailbox does not always
     /// record the time. But if the process takes no message, and further messages arrive, the arrival of the second
@@ -175,9 +176,9 @@ pub struct ProcessDetails {
     pub inherited_values: Vec<&'static str>,
     /// Events that the process waits for. The list contains only events that the runtime knows. It does not contain,
     /// for example, a future of another crate. Each event of the list makes the process ready. If the state of the
-    /// process is not `Blocked` or `Idle`, the list is empty, with one exception: while a step waits in
-    /// [`Runtime::block_on`](crate::Runtime::block_on), the list contains the waits for other processes of the future
-    /// that the step has passed to `block_on`.
+    /// process is not `Blocked` or `Idle`, the list is empty. There is one exception: a step may wait in
+    /// [`Runtime::block_on`](crate::Runtime::block_on) for a future. If this future waits for other processes, the list
+    /// contains these waits.
     ///
     /// A process that has polled a join handle waits for the exit until the handle resolves or is dropped, or until
     /// another process polls the handle.

@@ -144,8 +144,8 @@ struct Here {
     entered: Cell<CurrentSlot>,
     /// Number of calls of [`Metrics::tick`].
     ticks: Cell<u32>,
-    /// Number of counted messages until the next message may be measured, including that message. The value is 0 if this
-    /// thread has counted no message.
+    /// Number of counted messages until the next message may be measured, including that message. The value is 0 if
+    /// this thread has counted no message.
     messages_left: Cell<u32>,
     /// Index of the present distance in the sequence of the distances between measured messages.
     distances: Cell<u32>,
@@ -183,7 +183,8 @@ fn first_tick() -> u32 {
     (THREADS.fetch_add(1, Relaxed) as u32).wrapping_mul(0x85eb_ca6b)
 }
 
-/// While this guard exists, its thread counts in a slot. A thread must drop its guards in the reverse order of their
+/// Guard of a thread that uses one slot of the counters. The thread counts its events in this slot until the guard is
+/// dropped. A thread must drop its guards in the reverse order of their
 /// creation.
 #[derive(Debug)]
 #[must_use]
@@ -236,8 +237,8 @@ pub(crate) fn is_sampled_turn() -> bool {
 }
 
 /// Sets the sampling state of this thread to a constant. A new simulation calls this function. A measured message takes
-/// another path than other messages, and the number of turns can depend on the path. Therefore, two simulations with the
-/// same seed must measure the same messages.
+/// another path than other messages, and the number of turns can depend on the path. Therefore, two simulations with
+/// the same seed must measure the same messages.
 pub(crate) fn restart_sampling() {
     let _ = HERE.try_with(|here| {
         here.ticks.set(1);
@@ -411,8 +412,8 @@ impl Metrics {
     }
 
     /// Decides whether a message that [`skips_message`] did not skip is measured. About one in 256 of the
-    /// counted messages is measured. After [`sample_every`](Self::sample_every), each message is measured. A thread that
-    /// sends to several runtimes counts the messages to all of them together.
+    /// counted messages is measured. After [`sample_every`](Self::sample_every), each message is measured. A thread
+    /// that sends to several runtimes counts the messages to all of them together.
     ///
     /// The distance between two measured messages is evenly distributed between 1 and 512, for the same reason as the
     /// distance of [`tick`](Self::tick). Without `sample_every`, the first counted message of a thread is not measured,

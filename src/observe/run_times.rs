@@ -1,8 +1,8 @@
 //! Run times of processes: finds the processes and the types of processes whose turns took the most time.
 //!
 //! The runtime measures one turn in 64 for its distributions: see `metrics.rs`. While a window is open, each measured
-//! turn is also added to the table of the window. Without an open window, a measured turn reads one counter and the name
-//! of its type, and other turns have no cost.
+//! turn is also added to the table of the window. Without an open window, a measured turn reads one counter and the
+//! name of its type, and other turns have no cost.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -322,8 +322,8 @@ pub struct TypeRunTime {
 }
 
 impl RunTimes {
-    /// Returns `run_time` divided by the total [run time](Self::run_time). For a row of this value, the result is from 0
-    /// to 1. Returns 0 if no turn was measured.
+    /// Returns `run_time` divided by the total [run time](Self::run_time). For a row of this value, the result is from
+    /// 0 to 1. Returns 0 if no turn was measured.
     pub fn share(&self, run_time: Duration) -> f64 {
         let all = self.run_time.as_secs_f64();
         if all > 0.0 { run_time.as_secs_f64() / all } else { 0.0 }

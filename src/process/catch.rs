@@ -62,8 +62,8 @@ fn text(panic: Box<dyn Any + Send>) -> Reason {
     reason
 }
 
-/// Calls `f` as [`catch`] does. This function is not generic, so it is compiled once and not once for each closure. Code
-/// that is compiled for each process type calls this function where an indirect call costs little.
+/// Calls `f` as [`catch`] does. This function is not generic, so it is compiled once and not once for each closure.
+/// Code that is compiled for each process type calls this function where an indirect call costs little.
 pub(crate) fn catch_cold(f: &mut dyn FnMut()) -> Result<(), Reason> {
     catch(f)
 }

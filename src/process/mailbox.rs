@@ -24,8 +24,8 @@
 //! the turn, the body does not wait for a message. A message must not wake such a body. Therefore, the end of the turn
 //! removes the registration ([`Inbox::unwait`]).
 //!
-//! Urgent messages have a separate queue: see `urgent`. The time of some messages in the mailbox is measured. The sender
-//! of a measured message always takes the lock: see `measured`.
+//! Urgent messages have a separate queue: see `urgent`. The time of some messages in the mailbox is measured. The
+//! sender of a measured message always takes the lock: see `measured`.
 
 pub(crate) mod bounded;
 pub(crate) mod drained;
@@ -75,8 +75,8 @@ pub(crate) struct MailboxFigures {
     pub(crate) waiting_senders: usize,
     /// Memory of the queues outside the control block, in bytes.
     pub(crate) bytes: usize,
-    /// Time since which the mailbox has contained messages and the oldest message was not taken out, in ns, if this time
-    /// is known.
+    /// Time since which the mailbox has contained messages and the oldest message was not taken out, in ns, if this
+    /// time is known.
     pub(crate) unread_since: Option<u64>,
 }
 

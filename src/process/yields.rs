@@ -9,8 +9,8 @@
 //! Therefore, a late answer finds no command, even if a newer command uses the same slot.
 //!
 //! There is one exception: the completion of a command may answer the command without the lock, while the answer state
-//! of the command is open (`answer_state.rs`). Each function that finds a command under the lock closes this state first.
-//! Therefore the exception cannot interfere with a transition under the lock.
+//! of the command is open (`answer_state.rs`). Each function that finds a command under the lock closes this state
+//! first. Therefore the exception cannot interfere with a transition under the lock.
 //!
 //! A stream is a command with a `Buffer` for its items. The lock of the table also protects the buffer. The process
 //! first pulls all items that were sent before the answer, and then receives the answer. No user code runs under the
@@ -379,8 +379,9 @@ impl Yields {
     pub(crate) fn is_overtaken(&self, tag: Tag) -> bool {
         let ended = self.overtaken.load(Ordering::Relaxed) && !self.is_wanted(tag);
         if tag.is_chosen() {
-            // A chosen number does not say which commands were yielded after the command with this tag. Therefore, the
-            // flag `overtaken` is set, and each pending command is looked up in the table before its dispatch.
+            // The process chose the number of this tag. Therefore, a comparison with this number does not show which
+            // commands were yielded later. The flag `overtaken` is set, so that each pending command is looked up in
+            // the table before its dispatch.
             self.overtaken.store(true, Ordering::Relaxed);
         } else {
             self.dispatched.store(tag.number as u32, Ordering::Relaxed);

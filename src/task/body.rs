@@ -475,8 +475,8 @@ struct Method<M: Send + 'static, T> {
     input_name: &'static str,
 }
 
-/// A process with several async entry points. The caller starts the process with the name of an entry point. This name
-/// is called the method.
+/// A process with several async entry points. The caller starts the process with the name of an entry point. The API
+/// calls this name the *method* of the process.
 ///
 /// A hand-written process may delegate its `init` and its steps to `EntryPoints`. At the first delegated step, the
 /// context of the entry point becomes the receiver of the mailbox. If the hand-written process later reads its

@@ -50,7 +50,7 @@ use crate::task::{Machine, TurnOutcome};
 enum Outcome<T> {
     /// The process has no outcome yet.
     Awaited {
-        /// If a task awaits the join handle, the waker of this task.
+        /// Waker of the task that awaits the join handle. The value is `None` if no task awaits the join handle.
         waker: Option<Waker>,
         /// Process that has polled the join handle with this waker, for the wait-for graph.
         joiner: Joiner,
@@ -319,9 +319,9 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     }
 
     /// # Safety
-    /// `at` points to the header of a cell of this type, with the provenance of the whole cell. The cell is alive during
-    /// the call, and its entry stays in the pid table during the call. Therefore the outcome may be locked: the process
-    /// is not over, and [`JoinBlock::take_alone`] is not called before the call returns.
+    /// `at` points to the header of a cell of this type, with the provenance of the whole cell. The cell is alive
+    /// during the call, and its entry stays in the pid table during the call. Therefore the outcome may be locked: the
+    /// process is not over, and [`JoinBlock::take_alone`] is not called before the call returns.
     unsafe fn joiner(at: NonNull<Header>) -> Option<Joiner> {
         // SAFETY: by contract, `at` points to the header of a cell of this type, and the cell is alive. A cell begins
         // with its join block, and `at` has the provenance of the whole cell. By contract, `JoinBlock::joiner` may lock
@@ -461,7 +461,7 @@ impl<M, T> JoinBlock<M, T> {
 /// A process that has a pid but no machine yet. Other processes may already have references to this process. If this
 /// value is dropped, the process never starts.
 pub(crate) struct ReservedProcess<X: Machine, S> {
-    /// This reference owns the reference count of the right to run.
+    /// This reference becomes the right to run the process.
     run: Ref<Control<X::Message>>,
     handle: Ref<Control<X::Message>>,
     /// The reference for the machine, if the machine keeps a reference to its process.
@@ -638,8 +638,8 @@ impl Listed<'_, dyn AnyControl> {
     /// Returns the process that awaits the join handle of this process, if there is such a process.
     pub(crate) fn joiner(&self) -> Option<Joiner> {
         // SAFETY: this thread holds the lock of the slot that contains the entry. An exit takes this lock to remove the
-        // entry (step 6 in `host/exit.rs`), and ends the run state afterwards (`Cell::finish`). Therefore the process is
-        // not over before this call returns, and the unlocks in this call happen before `JoinBlock::take_alone`.
+        // entry (step 6 in `host/exit.rs`), and ends the run state afterwards (`Cell::finish`). Therefore the process
+        // is not over before this call returns, and the unlocks in this call happen before `JoinBlock::take_alone`.
         unsafe { self.entry().joiner() }
     }
 }

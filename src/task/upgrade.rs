@@ -61,11 +61,11 @@ impl<M: Send + 'static> Context<M> {
     /// ```
     ///
     /// # Errors
-    /// The call returns only if the new body did not start. The call returns the exit of the new body, and a context
-    /// with which this body continues. The context lacks the messages that the new body has received, and is unchanged
-    /// in all other respects. The call also returns in three other cases: the result of the new body has another type,
-    /// the future is polled outside the turns of its own process, or another receiver has replaced the receiver of this
-    /// context.
+    /// The call returns only if the new body did not start. The call returns the exit of the new body, and a context.
+    /// With this context, the body that made the call continues. The context lacks the messages that the new body has
+    /// received, and is unchanged in all other respects. The call also returns in three other cases: the result of the
+    /// new body has another type, the future is polled outside the turns of its own process, or another receiver has
+    /// replaced the receiver of this context.
     ///
     /// The new body may have [split](Self::split) its context and stored the [`Mailbox`](crate::Mailbox). After the
     /// failure of the new body, this stored mailbox receives no messages, and its `receive` fails.
@@ -191,7 +191,7 @@ impl Drop for Starting<'_> {
 }
 
 impl<M: Send + 'static> StepOutput<'_, M> {
-    /// Requests in a step that `new` replaces the present process. The `init` of the new process runs immediately. If
+    /// Replaces the present process by `new` after this step. The `init` of the new process runs immediately. If
     /// `init` succeeds, and this step returns [`Next::Wait`](crate::Next::Wait) or [`Next::Again`](crate::Next::Again),
     /// the new process runs the next step. If this step ends the process, the new process is dropped.
     ///

@@ -485,8 +485,8 @@ impl Observer for BeforeTheWait {
     }
 }
 
-/// Runs a caller, and a process that answers the call and then calls the caller. Returns the deadlocks that the observer
-/// has read. Returns `None` if the caller has got its answer before it waited.
+/// Runs a caller, and a process that answers the call and then calls the caller. Returns the deadlocks that the
+/// observer has read. Returns `None` if the caller has got its answer before it waited.
 fn deadlocks_before_the_wait() -> Option<Vec<Deadlock>> {
     let observer = Arc::new(BeforeTheWait::default());
     let rt = Runtime::builder().workers(2).observer(Arc::clone(&observer)).build().unwrap();

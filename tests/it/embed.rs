@@ -317,10 +317,10 @@ fn tokio_tasks_can_communicate_with_processes() {
     });
 }
 
-/// 8.1b, 8.2a: on guest threads of tokio, processes use tokio without entering its context. The guests are tokio tasks,
-/// so their threads are already inside tokio's context.
+/// 8.1b, 8.2a: if the guests of the runtime are tokio tasks, the processes use tokio without a further context. The
+/// threads of these guests are already inside the context of tokio.
 #[test]
-fn guest_threads_of_tokio_are_inside_its_context() {
+fn guests_of_tokio_are_inside_the_context_of_tokio() {
     within(60, || {
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         tokio.block_on(async {

@@ -454,8 +454,8 @@ fn a_row_states_since_when_messages_are_unread() {
     assert_eq!(by_age.iter().map(|row| row.pid).collect::<Vec<_>>(), [first.pid()]);
 }
 
-/// 9.2a: on workers, the recorded time is never in the future, and some recorded time is at most 1 ms before the message
-/// that ended the former wait.
+/// 9.2a: on workers, the recorded time is never in the future, and some recorded time is at most 1 ms before the
+/// message that ended the former wait.
 #[test]
 fn a_wait_on_a_worker_begins_at_a_recent_clock_reading() {
     const RESOLUTION: Duration = Duration::from_millis(1);

@@ -196,7 +196,7 @@ fn every_event_causes_a_step_of_a_process_that_does_not_read_events() {
 /// 1.2b, 1.2g: the commands of a step are dispatched in order when the step returns, even if the step returns `Done`. A
 /// cancelled command is not dispatched.
 #[test]
-fn commands_of_a_step_that_returns_done_are_dispatched() {
+fn commands_of_the_last_step_are_dispatched() {
     struct Note(u64);
     impl Command for Note {
         type Reply = ();

@@ -140,8 +140,8 @@ async fn many_features(host: Host) -> Result<Vec<u64>, Exit> {
     Ok(all)
 }
 
-/// 10.1b: a measured message takes another path than other messages, and the path can change the number of turns. Still,
-/// the same seed gives the same trace, although the thread has sent other messages before.
+/// 10.1b: a measured message takes another path than other messages, and the path can change the number of turns.
+/// Still, the same seed gives the same trace, although the thread has sent other messages before.
 #[test]
 fn measured_messages_do_not_change_the_trace_of_a_seed() {
     let trace = || {

@@ -18,8 +18,8 @@ enum Change {
     Sent(Pid),
 }
 
-/// The members at the time when a process began to monitor the group, and the changes that the process received
-/// afterwards.
+/// Observation of a process that monitors the group. The first part contains the members at the begin of the
+/// monitoring. The second part contains the later changes.
 type Observation = (Vec<Pid>, Vec<Change>);
 
 /// Monitors the group until it receives the message `None`.

@@ -32,8 +32,8 @@ impl Host {
     ///
     /// The runtime finds deadlocks, blocked workers, a busy blocking pool, commands without an answer, full and growing
     /// mailboxes, processes that ignore the cancellation of a shutdown, suspended processes, a runtime without a
-    /// thread, and processes that nothing can wake. The documentation of each [finding](crate::observe::Finding) defines
-    /// its condition.
+    /// thread, and processes that nothing can wake. The documentation of each [finding](crate::observe::Finding)
+    /// defines its condition.
     ///
     /// The call can be made on any thread, also in a step, and also while all workers are blocked. The call never stops
     /// a worker, and runs no user code. The runtime reads the processes one after the other while they run. The finding

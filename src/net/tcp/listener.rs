@@ -156,7 +156,7 @@ impl TcpListener {
         self.io.io().take_error()
     }
 
-    /// Returns a reference of the crate `socket2` that sets further options of the socket.
+    /// Returns a `SockRef` of the crate `socket2`, which sets further options of the socket.
     pub fn options(&self) -> SockRef<'_> {
         SockRef::from(self.io.io())
     }

@@ -147,7 +147,7 @@ impl TcpSocket {
         self.socket.set_linger(Some(Duration::ZERO))
     }
 
-    /// Returns a reference of the crate `socket2` that sets further options of the socket.
+    /// Returns a `SockRef` of the crate `socket2`, which sets further options of the socket.
     pub fn options(&self) -> SockRef<'_> {
         SockRef::from(&self.socket)
     }

@@ -273,7 +273,7 @@ impl TcpStream {
         self.io.io().take_error()
     }
 
-    /// Returns a reference of the crate `socket2` that sets further options of the socket.
+    /// Returns a `SockRef` of the crate `socket2`, which sets further options of the socket.
     ///
     /// ```
     /// # use procession::net::{TcpListener, TcpStream};

@@ -279,7 +279,7 @@ impl UnixDatagram {
         self.io.io().take_error()
     }
 
-    /// Returns a reference of the crate `socket2` that sets options of the socket, for example buffer sizes.
+    /// Returns a `SockRef` of the crate `socket2`, which sets options of the socket, for example buffer sizes.
     pub fn options(&self) -> SockRef<'_> {
         SockRef::from(self.io.io())
     }

@@ -25,8 +25,8 @@ impl Names {
         Self { numbers: BTreeMap::new(), labels: vec![(OTHERS.to_owned(), "")], recent: None }
     }
 
-    /// Returns the number of the label for a process with this name, type and entry method. The method is empty if the
-    /// process has no entry method.
+    /// Returns the number of the label for a process with this name, type and entry method. The text `method`
+    /// is empty if the process has no entry method.
     pub(super) fn number(&mut self, name: Option<&str>, type_name: &'static str, method: &str) -> u32 {
         match (name, method) {
             (None, "") => match self.recent {

@@ -72,8 +72,8 @@ impl EntryReader {
         })
     }
 
-    /// Reads the records since the previous call, and permits further records. Passes the entries that were recorded before
-    /// the previous call to `each`. `now` is the present time.
+    /// Reads the records since the previous call, and permits further records. Passes the entries that were recorded
+    /// before the previous call to `each`. `now` is the present time.
     pub(super) fn collect(&mut self, now: u64, each: impl FnMut(TraceEntry, &Recorder)) {
         self.read();
         let until = std::mem::replace(&mut self.collected, now);

@@ -28,17 +28,17 @@ impl<T> Deref for NeverDropped<T> {
 
 /// Calls `f` with the value of a thread-local, as `LocalKey::with` does. The type of the value has no destructor.
 ///
-/// The compiler compiles `LocalKey::with` again for each closure. Many functions that are compiled once for each process
-/// type pass such a closure. Therefore this function passes a function to `LocalKey::with`, and calls the closure
-/// itself. `LocalKey::with` is then compiled only once.
+/// The compiler compiles `LocalKey::with` again for each closure. Many functions that are compiled once for each
+/// process type pass such a closure. Therefore this function passes a function to `LocalKey::with`, and calls the
+/// closure itself. `LocalKey::with` is then compiled only once.
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 #[inline]
 pub(crate) fn with_undropped<T: 'static, R>(key: &'static LocalKey<T>, f: impl FnOnce(&T) -> R) -> R {
     const { assert!(!std::mem::needs_drop::<T>(), "the thread drops this value before it exits") };
     let value = key.with(std::ptr::from_ref);
-    // SAFETY: the standard library keeps the value of a thread-local at its address until the thread exits. The type has
-    // no destructor, so the thread does not drop the value earlier. The reference is valid during the call of `f`, and
-    // `f` runs on this thread. `LocalKey` gives only shared references to the value.
+    // SAFETY: the standard library keeps the value of a thread-local at its address until the thread exits. The type
+    // has no destructor, so the thread does not drop the value earlier. The reference is valid during the call of `f`,
+    // and `f` runs on this thread. `LocalKey` gives only shared references to the value.
     f(unsafe { &*value })
 }
 

@@ -1,11 +1,11 @@
 //! Measurement of the time that a message spends in a mailbox.
 //!
 //! A mailbox measures at most one message at a time. In a mailbox without a bound, a message can be measured if it
-//! arrives at the empty mailbox. Such a message is the oldest message until the receiver takes it out. An operation that
-//! changes the oldest message ends the measurement. Therefore, no operation has to track the position of the measured
-//! message, and most operations need not check for a measured message. The result is still representative. A receiver
-//! takes out all messages together, and then reads them in order. So the time from the arrival of any message until it
-//! is read is about as long as the measured time.
+//! arrives at the empty mailbox. Such a message is the oldest message until the receiver takes it out. An operation
+//! that changes the oldest message ends the measurement. Therefore, no operation has to track the position of the
+//! measured message, and most operations need not check for a measured message. The result is still representative. A
+//! receiver takes out all messages together, and then reads them in order. So the time from the arrival of any message
+//! until it is read is about as long as the measured time.
 //!
 //! In a mailbox with a bound, any message can be measured. Its number identifies the measured message.
 //!
@@ -53,8 +53,8 @@ impl fmt::Debug for MessageTimer {
 pub(super) struct MessageTimes {
     /// Timer of the oldest message, if it is measured.
     timer: Option<MessageTimer>,
-    /// Time since which the queue has contained messages and the oldest message was not taken out, in ns. The value is 0
-    /// if this time is not known.
+    /// Time since which the queue has contained messages and the oldest message was not taken out, in ns. The value is
+    /// 0 if this time is not known.
     unread_since: u64,
 }
 

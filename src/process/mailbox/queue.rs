@@ -110,8 +110,8 @@ impl<M> Queue<'_, M> {
         }
     }
 
-    /// Appends a message while the buffer is empty. This function is not inlined, so that a sender of bursts needs fewer
-    /// registers.
+    /// Appends a message while the buffer is empty. This function is not inlined, so that a sender of bursts needs
+    /// fewer registers.
     #[inline(never)]
     fn push_first(&mut self, message: M, clock: &impl MessageClock) {
         if !self.first.is_full()

@@ -13,8 +13,8 @@ use crate::process::mailbox::{Inbox, MessageClock, Own, Router, Unsent, Wakes};
 use crate::process::pid::Pid;
 
 impl<M> Inbox<M> {
-    /// Returns whether the slot is probably open. In this case, the sender calls [`deliver`](Self::deliver). In the other
-    /// case, a thread has taken the lock since the receiver began to wait. The run state is then most likely not
+    /// Returns whether the slot is probably open. In this case, the sender calls [`deliver`](Self::deliver). In the
+    /// other case, a thread has taken the lock since the receiver began to wait. The run state is then most likely not
     /// *Open*, and the sender takes the lock without reading the run state. The read would be slow, because the cache
     /// line of the run state belongs to the core that runs the process.
     #[inline]
@@ -210,9 +210,9 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// Appends the answer to a command as an event. Wakes the same tasks as [`signal`](Self::signal) wakes for an answer.
-    /// The answer is moved only once, out of `answer`, because a process may receive many
-    /// answers and each copy costs time.
+    /// Appends the answer to a command as an event. The function [`signal`](Self::signal) does the same for an answer,
+    /// and wakes the same tasks. But this function moves the answer only once, out of `answer`, because a process may
+    /// receive many answers, and each copy costs time.
     ///
     /// # Errors
     /// Fails if the inbox is closed. After a failure, `answer` is unchanged.

@@ -89,8 +89,8 @@ pub(crate) struct Current {
 
 /// Bits of [`Current::notes`]. Most steps set none of these bits.
 mod note {
-    /// A sleep of the process may leave its timer and its reference to the process for a later sleep. Until the step ends,
-    /// a later sleep of the same process can reuse them.
+    /// A sleep of the process may leave its timer and its reference to the process for a later sleep. Until the step
+    /// ends, a later sleep of the same process can reuse them.
     pub(super) const KEEPS: u8 = 1;
     /// The process received an answer in its own turn.
     pub(super) const ANSWERED: u8 = 1 << 1;
@@ -105,7 +105,7 @@ mod note {
     pub(super) const NO_TIMER: u8 = 1 << 5;
     /// The events of this turn are recorded for a trace.
     pub(super) const TRACED: u8 = 1 << 6;
-    /// A trace would record the events of this turn, but the worker has reached its limit.
+    /// The trace does not record the events of this turn, because the worker has reached the limit of the trace.
     pub(super) const SKIPPED: u8 = 1 << 7;
 }
 
@@ -511,8 +511,8 @@ impl Current {
         self.note(note::KEEPS);
     }
 
-    /// Ends the period in which a sleep may leave its timer and its reference. Returns whether this thread keeps a timer
-    /// or a reference. If they belong to this process, the caller cancels the timer and drops the reference.
+    /// Ends the period in which a sleep may leave its timer and its reference. Returns whether this thread keeps a
+    /// timer or a reference. If they belong to this process, the caller cancels the timer and drops the reference.
     #[inline]
     pub(crate) fn end_keeping(&self) -> bool {
         self.notes.set(self.notes.get() & !note::KEEPS);

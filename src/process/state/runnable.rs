@@ -30,8 +30,8 @@ pub(crate) struct Task {
 }
 
 /// Process that awaits the join handle of another process. The numbers identify the poll that has returned `Pending`.
-/// They wrap, because the value must fit into the padding of the place where the outcome is stored later. Otherwise each
-/// process would need 8 more bytes.
+/// They wrap, because the value must fit into the padding of the place where the outcome is stored later. Otherwise
+/// each process would need 8 more bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Joiner {
     /// Index in the pid of the process that awaits the join handle.
@@ -120,7 +120,7 @@ impl RunnableProcess {
 
     #[inline]
     fn life(&self) -> &Header {
-        // SAFETY: the right owns one of the strong counts, so the value is alive.
+        // SAFETY: this right to run owns one of the strong reference counts, so the value is alive.
         unsafe { self.0.as_ref() }
     }
 
@@ -130,9 +130,9 @@ impl RunnableProcess {
     /// A `T` follows the header, without padding.
     #[inline]
     pub(crate) unsafe fn behind<T>(&self) -> &T {
-        // SAFETY: the right owns one of the strong counts, so the value is alive while the right is borrowed. By
-        // contract a `T` follows the header without padding. The pointer of a right has the provenance of the whole
-        // cell.
+        // SAFETY: this right to run owns one of the strong reference counts, so the value is alive while the right is
+        // borrowed. By contract a `T` follows the header without padding. The pointer of a right to run has the
+        // provenance of the whole cell.
         unsafe { behind(self.0) }
     }
 

@@ -1,7 +1,7 @@
 //! Answers without the lock of the table. Most commands of a hand-written process have an answer state, in addition to
 //! their slot in the table. The answer state is one atomic word. While the state is open, the completion of the command
-//! answers the command with one compare-exchange. Without answer states, a thread that answers the commands of a process
-//! competes with this process for the lock and for the slots of the table (bench `command-thread`).
+//! answers the command with one compare-exchange. Without answer states, a thread that answers the commands of a
+//! process competes with this process for the lock and for the slots of the table (bench `command-thread`).
 //!
 //! ```text
 //!   open ──▶ Open ── answer ──▶ Answered ── close ──▶ Closed

@@ -111,7 +111,7 @@ fn a_completed_guest_keeps_no_tasks_and_no_slot() {
     });
 }
 
-/// Each guest may never be polled again, so each guest sets its own alarm.
+/// Each guest sets its own alarm, because it is possible that the other guest is never polled again.
 #[test]
 fn each_polled_guest_sets_its_own_alarm() {
     for polled_again in [false, true] {

@@ -102,7 +102,7 @@ struct Connection<S> {
     pipeline: Pipeline,
     /// Addresses of the shards that this connection has used.
     shards: Vec<Option<Address<Execute>>>,
-    /// Calls to shards that have no answer yet. The vector is empty between two batches.
+    /// The unanswered calls to the shards. The vector is empty between two batches.
     calls: Vec<(usize, Call<Box<Work>>)>,
     output: Output,
     /// True if the client has closed its write direction of the connection.

@@ -128,7 +128,7 @@ pub(crate) fn persist(call: &mut Call<'_>) -> Answer {
 
 // ---- Commands on all keys, which run in each shard
 
-/// Check of the arguments that accepts any arguments.
+/// Accepts any arguments.
 pub(crate) fn any(_: Args<'_>) -> Answer {
     Ok(())
 }

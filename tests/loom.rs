@@ -64,9 +64,9 @@
 //! - reply_watch_looks_early: leaving_against_watch
 //! - yields_complete_twice: two_answers
 //! - yields_answer_is_a_store: two_answers_without_lock
-//! - yields_close_is_a_store: answer_against_cancel
+//! - yields_close_is_a_store: answer_without_lock_against_cancel
 //! - yields_close_is_a_store: completion_against_tag
-//! - yields_close_keeps_states: answer_against_exit
+//! - yields_close_keeps_states: answer_without_lock_against_exit
 //! - yields_close_keeps_slots: answer_against_exit
 //! - yields_cancel_always_wins: answer_against_cancel
 //! - yields_cancel_forgets_event: answer_against_cancel
@@ -206,8 +206,10 @@ models! {
     completion::two_answers, 15;
     completion::two_answers_without_lock, 4;
     completion::completion_against_tag, 7;
-    completion::answer_against_exit, 23;
-    completion::answer_against_cancel, 26;
+    completion::answer_against_exit, 18;
+    completion::answer_without_lock_against_exit, 23;
+    completion::answer_against_cancel, 16;
+    completion::answer_without_lock_against_cancel, 26;
     completion::answer_wakes_the_reader, 18;
     completion::watch_against_answer, 17;
     completion::watch_against_answer_without_lock, 12;

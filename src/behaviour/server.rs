@@ -246,7 +246,10 @@ async fn receive_loop<S: Server>(server: &mut S, ctx: &mut Context<S::Message>) 
                 // The cancel flag of the process is set before this signal is queued. Therefore, either an earlier poll
                 // has read the flag, or the next poll reads the flag.
                 None | Some(Signal::Cancel { .. }) => Next::Wait,
-                Some(signal) => server.handle_info(signal.into_event(ctx.pid()), ctx).await?,
+                Some(signal) => match ctx.control().head.event_of(signal) {
+                    Some(event) => server.handle_info(event, ctx).await?,
+                    None => Next::Wait,
+                },
             },
             NextInput::Deadline => server.handle_timeout(ctx).await?,
             NextInput::Cancel(reason) => return Err(Exit::Cancelled(reason)),

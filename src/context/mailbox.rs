@@ -390,11 +390,16 @@ impl<M: Send + 'static> Mailbox<M> {
         if self.is_spent(cx) {
             return Poll::Pending;
         }
-        let mut signal = None;
-        self.next_event(&mut signal, cx).map(|message| match message {
-            Some(message) => Event::Message(message),
-            None => signal.expect("it is one or the other").into_event(self.me.pid()),
-        })
+        loop {
+            let mut signal = None;
+            if let Some(message) = std::task::ready!(self.next_event(&mut signal, cx)) {
+                return Poll::Ready(Event::Message(message));
+            }
+            let signal = signal.expect("the next event is a message or a signal");
+            if let Some(event) = self.me.control().head.event_of(signal) {
+                return Poll::Ready(event);
+            }
+        }
     }
 
     /// Returns the next message from the read-ahead buffer. Returns `None` if the buffer is empty, or if the budget of

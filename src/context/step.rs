@@ -20,7 +20,7 @@ use crate::observe::Counter;
 use crate::process::catch::Held;
 use crate::process::command::{BuiltinCommand, Command, StreamCommand, Streamed};
 use crate::process::error::{Addressee, InitError, SendError, SendErrorKind};
-use crate::process::event::{Completed, Event, Signal, StreamItem, Tag};
+use crate::process::event::{Completed, Event, Signal, Tag, notice_event};
 use crate::process::exit::Exit;
 use crate::process::failure::Failure;
 use crate::process::mailbox::{ReadAhead, ReceiverTurn, Taken};
@@ -318,11 +318,11 @@ impl<M: Send + 'static> Events<'_, M> {
                     }
                     return Some(Event::Completed(completed));
                 }
-                Signal::Notice(tag) => match yields.collect_notice(tag) {
-                    Some(Ok(item)) => return Some(Event::Item(StreamItem { tag, item })),
-                    Some(Err(answer)) => return Some(Event::Completed(Completed { tag, answer })),
-                    None => {}
-                },
+                Signal::Notice(tag) => {
+                    if let Some(next) = yields.collect_notice(tag) {
+                        return Some(notice_event(tag, next));
+                    }
+                }
                 signal if self.control.head.heeds(&signal) => return Some(signal.into_event(self.control.head.pid())),
                 _ => {}
             }

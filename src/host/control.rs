@@ -565,6 +565,8 @@ impl dyn AnyControl {
             }
         };
         let measured = |command: &'static str, since| head.host().sample_command(command, since);
+        // The exit of a process takes the lock. Under the lock, the answer is recorded before the exit.
+        let from = if head.is_observed() && from == Answerer::Completion { Answerer::Observed } else { from };
         match head.yields().complete(tag, answer, from, taken, &measured)? {
             Answered::Event => self.answer(tag, answer),
             Answered::Notices(count) => self.notice(tag, count),

@@ -39,18 +39,6 @@ impl World {
     fn new(target: AnswerTarget) -> Arc<Self> {
         let yields = Yields::new();
         let tag = dispatched(&yields, target);
-        Self::with(yields, tag)
-    }
-
-    /// The command was measured before its dispatch, so its answer state is closed.
-    fn measured() -> Arc<Self> {
-        let yields = Yields::new();
-        let tag = dispatched(&yields, AnswerTarget::Event);
-        yields.measure(tag, 1);
-        Self::with(yields, tag)
-    }
-
-    fn with(yields: Yields, tag: Tag) -> Arc<Self> {
         Arc::new(Self {
             yields,
             inbox: Inbox::new(MailboxCapacity::Unbounded, None),
@@ -58,6 +46,13 @@ impl World {
             tag,
             dropped: Arc::default(),
         })
+    }
+
+    /// The command is measured, so its answer state is closed, and each answer takes the lock.
+    fn measured() -> Arc<Self> {
+        let world = Self::new(AnswerTarget::Event);
+        world.yields.measure(world.tag, 1);
+        world
     }
 
     fn push(&self, answer: &mut Option<Answer>) {
@@ -141,8 +136,16 @@ fn answered_twice(world: Arc<World>, answer: fn(&World) -> bool) {
 /// A command is answered while its process exits. The answer is dropped exactly once, by one of the two threads. Later
 /// answers are refused.
 pub fn answer_against_exit() {
-    let world = World::new(AnswerTarget::Event);
-    let answer = spawn(&world, World::answer);
+    answered_at_exit(&World::measured());
+}
+
+/// The same as [`answer_against_exit`], but the completion answers without the lock.
+pub fn answer_without_lock_against_exit() {
+    answered_at_exit(&World::new(AnswerTarget::Event));
+}
+
+fn answered_at_exit(world: &Arc<World>) {
+    let answer = spawn(world, World::answer);
     // `Control::run_exit` uses the same order.
     drop(world.inbox.close());
     world.yields.close();
@@ -154,8 +157,16 @@ pub fn answer_against_exit() {
 /// A command is answered and cancelled at the same time. Exactly one of the two calls succeeds and returns true. Then a
 /// new command reuses the slot, and the old tag does not affect the new command.
 pub fn answer_against_cancel() {
-    let world = World::new(AnswerTarget::Event);
-    let answer = spawn(&world, World::answer);
+    answered_or_cancelled(&World::measured());
+}
+
+/// The same as [`answer_against_cancel`], but the completion answers without the lock.
+pub fn answer_without_lock_against_cancel() {
+    answered_or_cancelled(&World::new(AnswerTarget::Event));
+}
+
+fn answered_or_cancelled(world: &Arc<World>) {
+    let answer = spawn(world, World::answer);
     let cancelled = world.yields.cancel(world.tag);
     let next = perform(&world.yields);
     assert!(cancelled != join(answer));

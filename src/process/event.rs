@@ -77,6 +77,14 @@ pub enum Event<M = Payload> {
     },
 }
 
+/// Returns the event for the item or the answer that a notice of a stream announced.
+pub(crate) fn notice_event<M>(tag: Tag, next: Result<Payload, Answer>) -> Event<M> {
+    match next {
+        Ok(item) => Event::Item(StreamItem { tag, item }),
+        Err(answer) => Event::Completed(Completed { tag, answer }),
+    }
+}
+
 /// An event other than a message, in the form that the mailbox stores. The size of a signal matters, because the
 /// mailbox of a parent may contain a million signals. A signal contains only the number of its monitor, because the
 /// reader of the mailbox is the process that set the monitor.

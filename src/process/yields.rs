@@ -8,9 +8,10 @@
 //! deadline passes, the deadline answers the command as a handler does. The number of a tag is never issued twice.
 //! Therefore, a late answer finds no command, even if a newer command uses the same slot.
 //!
-//! There is one exception: the completion of a command may answer the command without the lock, while the answer state
-//! of the command is open (`answer_state.rs`). Each function that finds a command under the lock closes this state
-//! first. Therefore the exception cannot interfere with a transition under the lock.
+//! There is one exception from the lock: while the answer state of a command is open, the completion of the command may
+//! answer the command without the lock (`answer_state.rs`). A function that changes a slot under the lock first closes
+//! the answer state of this slot. Therefore, an answer without the lock and a transition under the lock cannot happen
+//! at the same time.
 //!
 //! A stream is a command with a `Buffer` for its items. The lock of the table also protects the buffer. The process
 //! first pulls all items that were sent before the answer, and then receives the answer. No user code runs under the
@@ -105,10 +106,13 @@ pub(crate) enum Pulled {
 /// Source of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answerer {
-    /// The completion that the handler of the command received. The reply has the type of the command's reply.
+    /// The completion that the handler of the command received, or the `Reply` of a call. The reply has the type of the
+    /// command's reply. If the command has an answer state, the command was dispatched before.
     Completion,
-    /// Another part of the runtime, for example a deadline. The command may not be dispatched yet. The reply has the
-    /// type of the command's reply.
+    /// The same as `Completion`, but the answer must be accepted under the lock.
+    Observed,
+    /// Another part of the runtime, for example a deadline. It is possible that the command was not dispatched yet. The
+    /// reply has the type of the command's reply.
     Runtime,
     /// The application, which knows the tag. The reply may have a wrong type.
     Application,
@@ -134,8 +138,9 @@ pub(crate) struct Yields {
     table: OnceBox<SharedTable>,
     /// Number of the next command. Only the process itself writes this number.
     issued: AtomicU64,
-    /// Number of commands without an answer. A command that was answered without the lock counts until its answer state
-    /// is closed. This number is written under the lock and read without the lock.
+    /// Number of commands that were yielded, minus the number of commands that ended under the lock. The number wraps.
+    /// The number of commands without an answer is this number minus the number of answers without the lock. This
+    /// number is written under the lock and read without the lock.
     flying: AtomicU32,
     /// Number of commands that wait for the end of the step. This number is written under the lock.
     pending: AtomicU32,
@@ -153,7 +158,7 @@ pub(crate) struct Yields {
     dispatched: AtomicU32,
 }
 
-/// The table with its lock, and the answer states, which are used with and without the lock.
+/// The table with its lock, and the answer states. The answer states are outside the lock.
 #[derive(Debug, Default)]
 struct SharedTable {
     lock: Lock<Table>,
@@ -164,17 +169,15 @@ struct SharedTable {
 struct LockedTable<'a> {
     guard: LockGuard<'a, Table>,
     states: &'a AnswerStates,
-    flying: &'a AtomicU32,
 }
 
 impl LockedTable<'_> {
-    /// Returns the slot of a command, and closes the answer state of the command. Until the lock is released, no other
-    /// thread can answer the command.
+    /// Returns the slot of a command, and closes the answer state of the command. After this call, the command can be
+    /// answered only under the lock.
     fn find(&mut self, tag: Tag) -> Option<(u32, &mut Slot)> {
         let (key, slot) = self.guard.find(tag)?;
         if self.states.close(tag) == Closed::Answered {
             slot.phase = Phase::Queued;
-            count(self.flying, -1);
         }
         Some((key, slot))
     }
@@ -233,7 +236,7 @@ impl Yields {
     }
 
     fn lock<'a>(&'a self, table: &'a SharedTable) -> LockedTable<'a> {
-        LockedTable { guard: table.lock.lock(), states: &table.states, flying: &self.flying }
+        LockedTable { guard: table.lock.lock(), states: &table.states }
     }
 
     /// Locks the table. If there is no table yet, allocates the table first. If two threads call this function at the
@@ -277,8 +280,9 @@ impl Yields {
             }
             None => {
                 let number = self.issue();
-                // A sleep and a call have no command, and no completion answers a sleep. An answer of a stream or for a
-                // future needs the slot.
+                // The answer of a stream and the answer for a future are stored in the slot. A sleep and a call have no
+                // command. An answer state would not make them faster, because a timer answers a sleep, and each call
+                // has its own cell.
                 let has_state = command.is_some() && buffer.is_none() && matches!(target, AnswerTarget::Event);
                 let tag = Tag::issued(number, table.slots.insert(Slot::in_flight::<C>(number, target, buffer)));
                 if has_state {
@@ -410,18 +414,19 @@ impl Yields {
         }
     }
 
-    /// Returns whether at least one command waits for an answer. The result may also be true if an answer has just
-    /// arrived in the mailbox. In this case, the process is about to be woken.
+    /// Returns whether at least one command waits for an answer.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.flying.load(Ordering::Relaxed) != 0
+        self.outstanding() != 0
     }
 
     /// Returns the number of commands that wait for an answer. The result is exact if no command is yielded or answered
     /// during this call.
     pub(crate) fn outstanding(&self) -> usize {
-        let flying = self.flying.load(Ordering::Relaxed) as usize;
-        let answered = self.table.get().map_or(0, |table| table.states.answered());
-        flying.saturating_sub(answered)
+        // The number of answers is read first. A command is counted in `flying` before it is answered. Therefore the
+        // difference is never negative, except if the processor exchanges the two loads.
+        let answered = self.table.get().map_or(0, |table| table.states.answers());
+        let outstanding = self.flying.load(Ordering::Relaxed).wrapping_sub(answered);
+        usize::try_from(outstanding as i32).unwrap_or(0)
     }
 
     /// Returns the reason why an answer is refused. The tag of the answer is not in the table.

@@ -71,6 +71,64 @@ fn text_of(failure: &Failure) -> String {
     }
 }
 
+/// 1.1e, 3.6b: a hand-written process yields a command and a stream, and delegates its steps to an entry point. The
+/// body of the entry point reads the answers as events. After the body has read an answer, the command is not
+/// outstanding, and its tag cannot be answered again. A cancelled answer reaches no event.
+#[test]
+fn a_delegated_body_reads_the_answers_of_its_process() {
+    struct Number;
+    impl Command for Number {
+        type Reply = u64;
+    }
+    struct Delegates {
+        body: EntryPoints<Payload, Vec<String>>,
+        has_begun: bool,
+    }
+    impl Process for Delegates {
+        type Message = Payload;
+        type Output = Vec<String>;
+        fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
+            self.body.init(start)
+        }
+        fn step(
+            &mut self,
+            events: Events<'_, Payload>,
+            out: &mut StepOutput<'_, Payload>,
+        ) -> Result<Next<Vec<String>>, Exit> {
+            if !std::mem::replace(&mut self.has_begun, true) {
+                out.perform(Number);
+                let stream = out.stream(Count(2));
+                assert!((0..3).all(|_| out.pull(stream)));
+                let cancelled = out.perform(Number);
+                assert!(out.cancel_yield(cancelled));
+            }
+            self.body.step(events, out)
+        }
+    }
+    async fn read(mut ctx: Context, (): ()) -> Result<Vec<String>, Exit> {
+        let mut read = Vec::new();
+        while read.len() < 4 {
+            read.push(match ctx.event().await {
+                Event::Completed(done) => format!("answer {}", done.into_result()?.downcast::<u64>().unwrap()),
+                Event::Item(item) => format!("item {}", item.into_payload().downcast::<u64>().unwrap()),
+                other => panic!("{other:?}"),
+            });
+        }
+        let info = ctx.host().process_details(ctx.pid()).expect("it is alive").info;
+        assert_eq!((info.yields, info.signals), (0, 0));
+        Ok(read)
+    }
+    for workers in [0, 2] {
+        let builder = Runtime::builder().workers(workers).handle_stream(count);
+        let rt = builder.handle(|_: Number| 7_u64).build().unwrap();
+        let body = EntryPoints::new().entry("read", read);
+        let process = rt.execute(Delegates { body, has_begun: false }, "read", ());
+        let mut read = rt.block_on(process).expect("it ends");
+        read.sort();
+        assert_eq!(read, ["answer 2", "answer 7", "item 0", "item 1"]);
+    }
+}
+
 /// A process that pulls items. If `eager` is set, the process requests the next item each time that the process has
 /// received an item. If `eager` is not set, the process requests an item only when a message asks for an item.
 #[derive(Default)]

@@ -1,7 +1,11 @@
-//! Answers without the lock of the table. Most commands of a hand-written process have an answer state, in addition to
-//! their slot in the table. The answer state is one atomic word. While the state is open, the completion of the command
-//! answers the command with one compare-exchange. Without answer states, a thread that answers the commands of a
-//! process competes with this process for the lock and for the slots of the table (bench `command-thread`).
+//! Answers without the lock of the table. A command has an answer state, in addition to its slot in the table, if it
+//! was yielded with `StepOutput::perform`. The answer state is one atomic word. While the state is open, the completion
+//! of the command answers the command with one compare-exchange. Without answer states, a thread that answers the
+//! commands of a process competes with this process for the lock and for the slots of the table (bench
+//! `command-thread`).
+//!
+//! These commands have no answer state: streams, commands with a chosen tag, commands whose answer is for a future, and
+//! commands with very high keys. They are always answered under the lock.
 //!
 //! ```text
 //!   open ──▶ Open ── answer ──▶ Answered ── close ──▶ Closed
@@ -10,11 +14,15 @@
 //!
 //! A state is open only while the slot of the command has the phase `InFlight(AnswerTarget::Event)`, and the slot has
 //! neither watchers nor a buffer, and the command is not measured. Therefore an answer has no other effect than the
-//! event in the mailbox. Each function that finds a slot under the lock closes the state first. A closed state never
-//! opens again. After that, all transitions of the command happen under the lock.
+//! event in the mailbox. After an answer without the lock, the slot keeps the phase `InFlight` until the state is
+//! closed.
 //!
-//! Only the completion of a command answers without the lock. The completion exists only after the dispatch of the
-//! command. Therefore such an answer cannot end the command before its dispatch.
+//! The function `LockedTable::find` closes the state of the command that it finds. The closed state of a command is
+//! never opened again, so all later transitions of this command happen under the lock. A slot is removed only after its
+//! state was closed. Therefore the word is free for the next command with the same key.
+//!
+//! Only the completion of a command answers without the lock. A completion of a command with a state exists only after
+//! the dispatch of the command. Therefore such an answer cannot end the command before its dispatch.
 //!
 //! All accesses to a state are relaxed. A state protects no other memory, because the answer moves through the mailbox,
 //! and the mailbox has its own lock. The state contains the number of its command, and a number is issued only once.
@@ -22,7 +30,7 @@
 
 use once_cell::race::OnceBox;
 
-use crate::platform::sync::atomic::{AtomicU64, Ordering};
+use crate::platform::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::platform::sync::planted;
 use crate::process::event::Tag;
 
@@ -30,14 +38,14 @@ use crate::process::event::Tag;
 const OPEN: u64 = 1;
 /// State of a command that was answered without the lock.
 const ANSWERED: u64 = 2;
-/// All states have less than this number of bits. The number of the command takes the higher bits.
+/// Number of bits of a state. The number of the command takes the higher bits.
 const STATE_BITS: u32 = 2;
-/// Word without a command. Also the word of a command with a closed state.
+/// Word of a closed state. The word does not contain the number of a command.
 const CLOSED: u64 = 0;
 
 /// Number of words in the first block. Each further block has twice as many words as the block before it.
 const FIRST_BLOCK: usize = 8;
-/// Maximum number of blocks. The commands with higher keys have no state, and are answered under the lock.
+/// Maximum number of blocks. A command whose key is beyond the last block has no state.
 const BLOCKS: usize = 16;
 
 /// Words of one block.
@@ -46,6 +54,8 @@ type Block = Box<[AtomicU64]>;
 /// The answer states of one process, by the key of the slot. A state never moves in memory.
 #[derive(Debug, Default)]
 pub(super) struct AnswerStates {
+    /// Number of answers without the lock. The number wraps.
+    answers: AtomicU32,
     /// State of the command with the key 0. Most processes have only one command in flight at a time.
     first: AtomicU64,
     /// States of the other commands.
@@ -61,6 +71,8 @@ pub(super) enum Closed {
     Unanswered,
 }
 
+/// Returns the word of a command with this state. The shift removes the two highest bits of the number. These bits are
+/// set only in the tag of a command that is looked up by its number, and such a command has no state.
 fn word(tag: Tag, state: u64) -> u64 {
     tag.number << STATE_BITS | state
 }
@@ -73,7 +85,8 @@ fn position(key: u32) -> (usize, usize) {
 }
 
 impl AnswerStates {
-    /// Returns the state with this key. Returns `None` if no state with this key was ever opened.
+    /// Returns the word for this key. Returns `None` if the word was never allocated. In this case, no state with this
+    /// key was ever opened.
     #[inline]
     fn get(&self, key: u32) -> Option<&AtomicU64> {
         if key == 0 {
@@ -86,6 +99,7 @@ impl AnswerStates {
     /// Opens the state of a new command. The caller holds the lock of the table, and no other thread knows the tag yet.
     #[inline]
     pub(super) fn open(&self, tag: Tag) {
+        debug_assert!(!tag.is_looked_up());
         let open = word(tag, OPEN);
         if tag.key == 0 {
             return self.first.store(open, Ordering::Relaxed);
@@ -97,19 +111,31 @@ impl AnswerStates {
         words.get_or_init(new)[index].store(open, Ordering::Relaxed);
     }
 
-    /// Answers a command without the lock. Returns whether the command was answered. If the result is false, the caller
-    /// answers the command under the lock, or the answer is late. The caller holds the completion of the command.
+    /// Answers a command without the lock, and counts the answer. If the result is false, the state is not open, and
+    /// the caller must try to answer the command under the lock. The caller owns the completion of the command.
     #[inline]
     pub(super) fn answer(&self, tag: Tag) -> bool {
         let Some(state) = self.get(tag.key) else { return false };
-        if planted!("yields_answer_is_a_store") {
-            let was_open = state.load(Ordering::Relaxed) == word(tag, OPEN);
+        let (open, answered) = (word(tag, OPEN), word(tag, ANSWERED));
+        let was_open = if planted!("yields_answer_is_a_store") {
+            let was_open = state.load(Ordering::Relaxed) == open;
             if was_open {
-                state.store(word(tag, ANSWERED), Ordering::Relaxed);
+                state.store(answered, Ordering::Relaxed);
             }
-            return was_open;
+            was_open
+        } else {
+            state.compare_exchange(open, answered, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        if was_open {
+            self.answers.fetch_add(1, Ordering::Relaxed);
         }
-        state.compare_exchange(word(tag, OPEN), word(tag, ANSWERED), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        was_open
+    }
+
+    /// Returns the number of answers without the lock.
+    #[inline]
+    pub(super) fn answers(&self) -> u32 {
+        self.answers.load(Ordering::Relaxed)
     }
 
     /// Returns whether the state of the command is open. The command is then in flight.
@@ -123,9 +149,9 @@ impl AnswerStates {
         self.get(tag.key).is_some_and(|state| state.load(Ordering::Relaxed) == word(tag, ANSWERED))
     }
 
-    /// Closes the state of a command. The caller holds the lock of the table. After this call, the command can be
-    /// answered only under the lock. If the command was answered without the lock, the result of the first call is
-    /// `Answered`, and the caller must update the slot.
+    /// Closes the state of a command. The caller holds the lock of the table. If the command was answered without the
+    /// lock, the result is `Answered`, and the caller must change the phase of the slot. For each command, at most one
+    /// call returns `Answered`.
     #[inline]
     pub(super) fn close(&self, tag: Tag) -> Closed {
         let Some(state) = self.get(tag.key) else { return Closed::Unanswered };
@@ -155,12 +181,6 @@ impl AnswerStates {
         self.words().for_each(|state| state.store(CLOSED, Ordering::Relaxed));
     }
 
-    /// Returns the number of commands that were answered without the lock, and whose states were not closed since then.
-    pub(super) fn answered(&self) -> usize {
-        let is_answered = |state: &&AtomicU64| state.load(Ordering::Relaxed) & ANSWERED != 0;
-        self.words().filter(is_answered).count()
-    }
-
     /// Returns the memory of the states except the first state, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let Some(blocks) = self.blocks.get() else { return 0 };
@@ -178,7 +198,7 @@ impl AnswerStates {
 mod tests {
     use super::*;
 
-    /// The blocks contain a place for each key. The keys of one block are adjacent.
+    /// Each key, except 0, has its own position. The keys of one block are adjacent.
     #[test]
     fn each_key_has_its_own_position() {
         let mut next = (0, 0);
@@ -204,13 +224,12 @@ mod tests {
             assert!(!states.answer(Tag::issued(tag.number + 1, tag.key)), "the state belongs to another command");
             assert!(states.answer(tag) && !states.answer(tag));
             assert!(!states.is_open(tag) && states.is_answered(tag));
-            assert_eq!(states.answered(), index + 1);
+            assert_eq!(states.answers() as usize, index + 1);
         }
         for tag in tags {
             assert_eq!(states.close(tag), Closed::Answered);
             assert_eq!(states.close(tag), Closed::Unanswered);
         }
-        assert_eq!(states.answered(), 0);
     }
 
     #[test]

@@ -35,7 +35,8 @@ use crate::process::yields::{Answer, AnswerTarget, Yield};
 /// this command is refused as late.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// The command has no answer yet.
+    /// The command has no answer yet, or it was answered without the lock and its answer state was not closed since
+    /// then.
     InFlight(AnswerTarget),
     /// The answer waits for a future or for a notice of the stream.
     Answered(Answer),

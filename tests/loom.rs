@@ -206,9 +206,9 @@ models! {
     completion::two_answers, 15;
     completion::two_answers_without_lock, 4;
     completion::completion_against_tag, 7;
-    completion::answer_against_exit, 18;
+    completion::answer_against_exit, 32;
     completion::answer_without_lock_against_exit, 23;
-    completion::answer_against_cancel, 16;
+    completion::answer_against_cancel, 30;
     completion::answer_without_lock_against_cancel, 26;
     completion::answer_wakes_the_reader, 18;
     completion::watch_against_answer, 17;

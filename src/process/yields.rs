@@ -159,10 +159,17 @@ pub(crate) struct Yields {
 }
 
 /// The table with its lock, and the answer states. The answer states are outside the lock.
+///
+/// A thread that answers without the lock writes only the state of the command and the number of the answers. Therefore
+/// the number of the answers is the last field: it follows the fields of the table that the process uses rarely. The
+/// number should not be in a cache line that the process uses for each command.
 #[derive(Debug, Default)]
+#[repr(C)]
 struct SharedTable {
-    lock: Lock<Table>,
     states: AnswerStates,
+    lock: Lock<Table>,
+    /// Number of answers without the lock. The number wraps.
+    answers: AtomicU32,
 }
 
 /// The locked table of a process.
@@ -424,7 +431,7 @@ impl Yields {
     pub(crate) fn outstanding(&self) -> usize {
         // The number of answers is read first. A command is counted in `flying` before it is answered. Therefore the
         // difference is never negative, except if the processor exchanges the two loads.
-        let answered = self.table.get().map_or(0, |table| table.states.answers());
+        let answered = self.table.get().map_or(0, |table| table.answers.load(Ordering::Relaxed));
         let outstanding = self.flying.load(Ordering::Relaxed).wrapping_sub(answered);
         usize::try_from(outstanding as i32).unwrap_or(0)
     }
@@ -458,6 +465,7 @@ impl Yields {
         }
         let Some(shared) = self.table.get() else { return Err(Late::Unknown) };
         if from == Answerer::Completion && shared.states.answer(tag) {
+            shared.answers.fetch_add(1, Ordering::Relaxed);
             taken();
             return Ok(Answered::Event);
         }

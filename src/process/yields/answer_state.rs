@@ -30,7 +30,7 @@
 
 use once_cell::race::OnceBox;
 
-use crate::platform::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::platform::sync::atomic::{AtomicU64, Ordering};
 use crate::platform::sync::planted;
 use crate::process::event::Tag;
 
@@ -54,8 +54,6 @@ type Block = Box<[AtomicU64]>;
 /// The answer states of one process, by the key of the slot. A state never moves in memory.
 #[derive(Debug, Default)]
 pub(super) struct AnswerStates {
-    /// Number of answers without the lock. The number wraps.
-    answers: AtomicU32,
     /// State of the command with the key 0. Most processes have only one command in flight at a time.
     first: AtomicU64,
     /// States of the other commands.
@@ -111,31 +109,20 @@ impl AnswerStates {
         words.get_or_init(new)[index].store(open, Ordering::Relaxed);
     }
 
-    /// Answers a command without the lock, and counts the answer. If the result is false, the state is not open, and
-    /// the caller must try to answer the command under the lock. The caller owns the completion of the command.
+    /// Answers a command without the lock. If the result is false, the state is not open, and the caller must try to
+    /// answer the command under the lock. The caller owns the completion of the command.
     #[inline]
     pub(super) fn answer(&self, tag: Tag) -> bool {
         let Some(state) = self.get(tag.key) else { return false };
         let (open, answered) = (word(tag, OPEN), word(tag, ANSWERED));
-        let was_open = if planted!("yields_answer_is_a_store") {
+        if planted!("yields_answer_is_a_store") {
             let was_open = state.load(Ordering::Relaxed) == open;
             if was_open {
                 state.store(answered, Ordering::Relaxed);
             }
-            was_open
-        } else {
-            state.compare_exchange(open, answered, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        };
-        if was_open {
-            self.answers.fetch_add(1, Ordering::Relaxed);
+            return was_open;
         }
-        was_open
-    }
-
-    /// Returns the number of answers without the lock.
-    #[inline]
-    pub(super) fn answers(&self) -> u32 {
-        self.answers.load(Ordering::Relaxed)
+        state.compare_exchange(open, answered, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Returns whether the state of the command is open. The command is then in flight.
@@ -219,12 +206,11 @@ mod tests {
             assert!(!states.is_open(tag) && !states.answer(tag) && states.close(tag) == Closed::Unanswered);
             states.open(tag);
         }
-        for (index, tag) in tags.into_iter().enumerate() {
+        for tag in tags {
             assert!(states.is_open(tag) && !states.is_answered(tag));
             assert!(!states.answer(Tag::issued(tag.number + 1, tag.key)), "the state belongs to another command");
             assert!(states.answer(tag) && !states.answer(tag));
             assert!(!states.is_open(tag) && states.is_answered(tag));
-            assert_eq!(states.answers() as usize, index + 1);
         }
         for tag in tags {
             assert_eq!(states.close(tag), Closed::Answered);

@@ -198,18 +198,18 @@ const MOST_MEASURED: usize = 64;
 #[repr(C)]
 pub(super) struct Table {
     pub(super) slots: Slots,
-    /// Keys of the slots that are looked up by the numbers of their tags, except the first slot.
-    pub(super) keys: BTreeMap<u64, u32>,
     /// Commands that were yielded in this step, in order. These commands are dispatched at the end of the step.
     pub(super) pending: VecDeque<Yield>,
-    /// Answers that the process no longer wants and has not received yet. An unwanted answer is in the mailbox, or the
-    /// command of the answer is on the inline path of a turn. The key is the number of a tag, and the value is the
-    /// number of unwanted answers with this tag. A chosen tag may have several unwanted answers.
-    pub(super) recalled: BTreeMap<u64, u32>,
     /// The measured yields: the numbers of their tags, and the times of the yields in ns. Only one yield in 64 is
     /// measured. While no yield is measured, this field is `None`.
     #[expect(clippy::box_collection, reason = "rarely there: a word for each table, not three")]
     timed: Option<Box<Vec<(u64, u64)>>>,
+    /// Keys of the slots that are looked up by the numbers of their tags, except the first slot.
+    pub(super) keys: BTreeMap<u64, u32>,
+    /// Answers that the process no longer wants and has not received yet. An unwanted answer is in the mailbox, or the
+    /// command of the answer is on the inline path of a turn. The key is the number of a tag, and the value is the
+    /// number of unwanted answers with this tag. A chosen tag may have several unwanted answers.
+    pub(super) recalled: BTreeMap<u64, u32>,
 }
 
 impl Table {

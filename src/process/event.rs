@@ -19,8 +19,9 @@ use crate::process::pid::Pid;
 /// which they arrived.
 ///
 /// A hand-written process receives every kind of event. An async body calls [`Context::event`](crate::Context::event)
-/// to receive events. An async body does not receive `Completed` and `Item`, because these events resolve the futures
-/// of the body.
+/// to receive events. An async body does not receive `Completed` and `Item` for its own commands, because these events
+/// resolve the futures of the body. But a hand-written process may yield a command and then delegate its steps to
+/// [`EntryPoints`](crate::EntryPoints). In this case, the body of the entry point receives the answer as an event.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<M = Payload> {

@@ -31,6 +31,7 @@ use crate::host::dispatch::completion::{Completion, ReturnRoute, UntypedCompleti
 use crate::host::dispatch::inline::{FutureAnswer, InlineCall};
 use crate::host::dispatch::{AnyInline, Handler, InlineHandler};
 use crate::host::job::blocking_pool::Job;
+use crate::host::{Host, Phase};
 use crate::platform::sync::Arc;
 use crate::process::catch::{catch, drop_caught};
 use crate::process::command::{Command, StreamCommand};
@@ -238,6 +239,8 @@ trait Work {
     /// Called if the future is still pending after its first poll. The call happens inside the turn of the process.
     fn defer(&mut self);
 
+    fn host(&self) -> &Host;
+
     fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()>;
 
     /// Calls `f`, which is code of the handler. If `f` drops the completion of this command without an answer, the
@@ -252,6 +255,10 @@ impl<C: Command> Work for FutureAnswer<C> {
 
     fn defer(&mut self) {
         FutureAnswer::defer(self);
+    }
+
+    fn host(&self) -> &Host {
+        FutureAnswer::host(self)
     }
 
     fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
@@ -271,6 +278,10 @@ impl Work for ReturnRoute {
     type Output = ();
 
     fn defer(&mut self) {}
+
+    fn host(&self) -> &Host {
+        ReturnRoute::host(self)
+    }
 
     fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
         ReturnRoute::poll_cancelled(self, cx)
@@ -325,8 +336,11 @@ where
         let Some(work) = this.work else { return Poll::Ready(()) };
         let has_waited = std::mem::replace(this.waits, true);
         let (mut result, mut kept) = (Err(Failure::Cancelled), None);
-        // If a cancellation caused the wake-up, the future is not polled again.
-        if !has_waited || work.poll_cancelled(cx).is_pending() {
+        // If a cancellation caused the wake-up, the future is not polled again. The future is also not polled again
+        // after the runtime has ended. Otherwise, a future that always wakes itself could delay the drop of the runtime
+        // forever, if the process of the command cannot exit.
+        let is_over = || work.host().phase() == Phase::Closed || work.poll_cancelled(cx).is_ready();
+        if !has_waited || !is_over() {
             let future = this.future.as_mut();
             let poll =
                 || future.as_pin_mut().map_or(Poll::Pending, |future| future.poll(cx).map(IntoReply::into_answer));

@@ -41,9 +41,10 @@
 //!
 //! A socket belongs to a runtime, not to a process. The functions that create a socket, such as `bind`, `connect`,
 //! `pair` and `from_std`, use the runtime of the calling thread. A thread has a runtime while it runs a process, a
-//! handler, or the future of [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run).
-//! On any other thread, pass a [`Host`](crate::Host) to the function that has the same name with the suffix `_in`. If
-//! the thread has no runtime and the call passes no host, creating a socket fails.
+//! handler that is not a blocking handler, or the future of [`Runtime::block_on`](crate::Runtime::block_on) or
+//! [`Runtime::run`](crate::Runtime::run). On any other thread, pass a [`Host`](crate::Host) to the function that has
+//! the same name with the suffix `_in`. If the thread has no runtime and the call passes no host, creating a socket
+//! fails. A thread that waits for one of the 48 slots of guests and workers has no runtime yet.
 //!
 //! A Rust value, for example a [`TcpStream`], owns the socket. A program can send this value in a message, and can use
 //! the value on any thread and in any executor. Dropping the value closes the socket. When a process is killed, its

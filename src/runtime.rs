@@ -818,6 +818,7 @@ impl Builder {
         let threads = Threads::new(options, Time { timers: Arc::clone(&timers) }, Arc::clone(&metrics))
             .map_err(|TooManyWorkers { asked, most }| BuildError::TooManyWorkers { asked, most })?;
         let (rearm, preempt, trace_gauges) = (Arc::clone(&threads), Arc::clone(&threads), Arc::clone(&threads));
+        let has_workers = Arc::clone(&threads);
         let (home, place): (usize, Arc<dyn Any + Send + Sync>) = (Arc::as_ptr(&threads) as usize, threads.clone());
         let shared = Shared::new(Environment {
             pid_table: PidTable::new(node, incarnation, 4 * workers.max(1)),
@@ -835,6 +836,7 @@ impl Builder {
             place,
             home,
             rearm: Box::new(move || rearm.rearm()),
+            has_workers: Box::new(move || has_workers.workers() != 0),
             preempt: Box::new(move |label| preempt.preempt(label)),
             trace_gauges: Box::new(move || trace_gauges.trace_gauges()),
             chance: Mutex::new(Rng::seeded(seed)),

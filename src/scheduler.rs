@@ -327,7 +327,14 @@ impl<T: Task> Scheduler<T> {
     fn vacate(&self, slot: usize, queues: Queues<T>) {
         self.present.fetch_sub(1, Ordering::SeqCst);
         self.vacant.lock().push((slot, queues));
-        self.vacancy.notify(1);
+        // Each vacant slot notifies another guest. A plain `notify(1)` would notify no guest if an earlier notification
+        // was not received yet.
+        self.vacancy.notify_additional(1);
+    }
+
+    /// Returns whether all slots are occupied.
+    fn is_full(&self) -> bool {
+        self.vacant.lock().is_empty()
     }
 
     fn present(&self) -> usize {

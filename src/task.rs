@@ -503,7 +503,11 @@ pub(crate) fn turn<X: Machine>(
         let fresh = this.machine.is_fresh();
         let guard = current.enter(me.control().address(), this.head().pid(), X::name, cx.waker());
         match this.run(fresh, cx, end) {
-            Poll::Ready(()) => TurnOutcome::Over(this.left),
+            Poll::Ready(()) => {
+                // A destructor or a waker may have yielded an inline command after the last dispatch.
+                let _ = drop_caught(current.inline.take());
+                TurnOutcome::Over(this.left)
+            }
             Poll::Pending => {
                 if current.has_taken_delivered() {
                     me.control().inbox.unwait(guard.in_turn());

@@ -134,7 +134,8 @@ impl<M: Send + 'static, F> Pool<M, F> {
     /// full, the send is refused, even if another member has free space. If a member has exited, the replacement gets
     /// the messages of this member.
     ///
-    /// `key` runs on the sending thread. If `key` panics, the send panics.
+    /// `key` runs on the sending thread. If `key` panics, the send panics. If the message must wait in the queue of the
+    /// pool, `key` runs again in the process of the pool, and a panic of this call ends the pool.
     pub fn by_key<K: Hash>(mut self, key: impl Fn(&M) -> K + Send + Sync + 'static) -> Self {
         self.routing = Routing::Key(Box::new(move |message| {
             let mut hasher = DefaultHasher::new();

@@ -143,6 +143,8 @@ struct ChildEntry {
     /// child has exited.
     starters: Vec<Reply<Result<Pid, Exit>>>,
     stoppers: Vec<Reply<bool>>,
+    /// Whether the child was added while the supervisor ran.
+    is_dynamic: bool,
 }
 
 /// Why and how the supervisor will exit.
@@ -332,7 +334,14 @@ impl Supervisor {
             // If two children have the same name, the start of the second child is refused, because the name is taken.
             self.names.entry(name.clone()).or_insert(id);
         }
-        let kept = ChildEntry { child, restarts: 0, last: None, starters: Vec::new(), stoppers: Vec::new() };
+        let kept = ChildEntry {
+            child,
+            restarts: 0,
+            last: None,
+            starters: Vec::new(),
+            stoppers: Vec::new(),
+            is_dynamic: on_trial,
+        };
         self.children.insert(id, kept);
         id
     }
@@ -350,6 +359,8 @@ impl Supervisor {
         match make.make(me, id, spec) {
             Ok((member, life)) => {
                 self.pids.insert(member.pid, id);
+                // If the child has a kept mailbox, `member.pid` is the pid of this mailbox.
+                self.pids.insert(member.control.head().pid(), id);
                 self.live_children.insert(id, member);
                 self.lives.push(NextNews(Some(life)));
                 return true;
@@ -408,6 +419,7 @@ impl Supervisor {
     fn has_ended(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, over: Over, exit: Exit) {
         if let Some(member) = self.live_children.remove(id) {
             self.pids.remove(&member.pid);
+            self.pids.remove(&member.control.head().pid());
         }
         let fate = self.plan.exited(id, over, &exit, me.now(), || me.random());
         if fate == ExitAction::Again {
@@ -421,10 +433,16 @@ impl Supervisor {
 
     /// Answers the callers that wait for the exit or for the start of a child. The decision of the plan determines the
     /// answers.
-    fn settle(&mut self, id: Id, fate: ExitAction) {
+    fn settle(&mut self, id: Id, mut fate: ExitAction) {
         let Some(kept) = self.children.get_mut(&id) else { return };
         if fate == ExitAction::Again {
+            // The instance that these callers wanted to stop has exited, although another instance starts.
+            kept.stoppers.drain(..).for_each(|reply| reply.send(true));
             return;
+        }
+        if fate == ExitAction::Down && kept.is_dynamic && kept.child.spec.name.is_none() {
+            // No request can address this child any more, because it has neither a name nor a pid.
+            fate = self.plan.forget(id);
         }
         let exit = kept.last.clone().unwrap_or(Exit::NoProcess);
         kept.starters.drain(..).for_each(|reply| reply.send(Err(exit.clone())));

@@ -69,7 +69,8 @@ enum Known {
 /// - The `Stream` ends.
 ///
 /// A replaced mailbox may still have messages in its read-ahead buffer. The new receiver gets these messages when the
-/// replaced mailbox is next used to receive, or when the replaced mailbox is dropped.
+/// replaced mailbox is next used to receive, or when the replaced mailbox is dropped. But if the mailbox is bounded,
+/// these messages and the stashed messages become dead letters.
 pub struct Mailbox<M: Send + 'static> {
     me: SelfHandle<M>,
     /// The read-ahead buffer. The buffer contains the messages that were taken out of the inbox and are still unread.

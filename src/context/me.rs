@@ -33,10 +33,10 @@ use crate::process::state::current::Current;
 /// Handle of a process to itself. A `SelfHandle` has all operations of a [`Context`](crate::Context), but cannot
 /// receive messages or events.
 ///
-/// A `SelfHandle` is cheap to clone. Its methods return futures that do not borrow the `SelfHandle`. Only the future of
-/// [`yield_now`](Self::yield_now) borrows the `SelfHandle`. The first poll of a future starts its operation. If the
-/// future is dropped, the operation is cancelled. Only the process itself can poll the futures of
-/// [`perform`](Self::perform) and [`stream`](Self::stream).
+/// A `SelfHandle` is cheap to clone. Its methods return futures that do not borrow the `SelfHandle`. Only the futures
+/// of [`yield_now`](Self::yield_now) and [`scope`](Self::scope) borrow the `SelfHandle`. The first poll of a future
+/// starts its operation. If the future is dropped, the operation is cancelled. Only the process itself can poll the
+/// futures of [`perform`](Self::perform) and [`stream`](Self::stream).
 pub struct SelfHandle<M = Payload> {
     control: Ref<Control<M>>,
 }
@@ -308,7 +308,9 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// fired. In this case, the message will not be sent. Returns `None` if the message was already sent or the timer
     /// was already cancelled.
     ///
-    /// A timer of [`send_interval`](Self::send_interval) stays active after each message.
+    /// A timer of [`send_interval`](Self::send_interval) stays active after each message. Pass only a [`TimerRef`] that
+    /// this process has received from one of its own calls, because a `TimerRef` does not contain the pid of its
+    /// process.
     pub fn cancel_timer(&self, timer: TimerRef) -> Option<Duration> {
         later::cancel(&self.control.head, timer)
     }

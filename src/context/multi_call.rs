@@ -274,8 +274,8 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
     }
 
     /// Ends the multi-call when `needed` processes have replied. The output contains `needed` replies and the pids of
-    /// their processes, in the order of the calls. The remaining calls are cancelled, and their later replies are
-    /// counted as late.
+    /// their processes, in the order of the calls. If the multi-call was polled before this method is called, the
+    /// output may contain more replies. The remaining calls are cancelled, and their later replies are counted as late.
     ///
     /// # Errors
     /// The future fails with [`CallError::NoQuorum`] as soon as `needed` replies are no longer possible. The error

@@ -300,7 +300,7 @@ impl<C: Command> Perform<C> {
 
     /// Yields the command immediately. Without this call, the first poll of the future yields the command. The handler
     /// gets the command when the step returns. If this method is called outside the process, the method has no effect,
-    /// and the first poll fails with [`Failure::Outside`].
+    /// and the first poll in the process yields the command.
     pub fn start(mut self) -> Self {
         let _ = self.0.launch(|| AnswerTarget::Own, None);
         self

@@ -175,6 +175,13 @@ impl<M: Send + 'static> Mail<M> {
     /// Returns true if new events have arrived and the step has not checked the inbox. In this case, the process must
     /// be stepped again. The task of the process calls this function after each step.
     pub(crate) fn missed(&mut self, control: &Control<M>, turn: InTurn) -> bool {
+        if self.look == Look::HandedOver
+            && let Some(taken) = self.taken.as_deref().filter(|taken| taken.is_only_receiver())
+        {
+            // The body of the entry point has ended, so its mailbox no longer wakes the process.
+            control.reclaim(turn, taken);
+            self.look = Look::NotYet;
+        }
         if self.look != Look::NotYet {
             return false;
         }
@@ -539,8 +546,9 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     ///
     /// A time limit of zero passes immediately. A time limit beyond the clock's range of 584 years has no effect.
     pub fn set_timeout<C>(&mut self, tag: Tag<C>, time: Duration) {
-        let host = self.me.host();
-        answer_at(&self.me.any(), tag.erase(), host.now() + time, Err(Failure::TimedOut));
+        // If the process chose the tag, the timer must not end a later command with the same tag.
+        let Some(tag) = self.yields().present(tag.erase()) else { return };
+        answer_at(&self.me.any(), tag, self.me.host().now() + time, Err(Failure::TimedOut));
     }
 
     /// Sends a request to another process immediately. The reply arrives as [`Event::Completed`] with the returned tag.

@@ -220,9 +220,10 @@ impl Sleep {
             return Poll::Pending;
         }
         self.own = false;
-        if self.sleeper.host().phase() == Phase::Closed {
+        let is_closed = self.sleeper.host().phase() == Phase::Closed;
+        if is_closed || self.has_no_timekeeper() {
             self.cancel();
-            if self.sleeper.host().shared().clock.is_virtual() {
+            if is_closed && self.sleeper.host().shared().clock.is_virtual() {
                 // The virtual clock no longer advances, so the sleep would never reach its deadline.
                 self.over = true;
                 return Poll::Ready(());
@@ -246,6 +247,15 @@ impl Sleep {
         }
         self.own = own;
         Poll::Pending
+    }
+}
+
+impl Sleep {
+    /// Returns whether possibly no thread fires the timers of the runtime: the runtime has no worker, and this thread
+    /// is no guest of the runtime.
+    fn has_no_timekeeper(&self) -> bool {
+        let shared = self.sleeper.host().shared();
+        shared.metrics.worker().is_none() && !(shared.has_workers)()
     }
 }
 
@@ -332,6 +342,10 @@ impl Host {
 
     /// Returns a future that resolves when the duration `time` has passed. The duration starts when this method is
     /// called. A process, a thread or a task of another executor can await this future.
+    ///
+    /// The workers and the guests of the runtime fire its timers. If the runtime has no workers, a thread that is not
+    /// its guest gets its own alarm. But if the number of workers is later [set](crate::Runtime::set_workers) to 0, a
+    /// sleep that already waits resolves only when the runtime has a worker or a guest again, or when it is dropped.
     pub fn sleep(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Outside(self.clone()), self.now(), time)
     }

@@ -59,7 +59,8 @@ impl Host {
     /// - [`Failure::Panicked`], if the closure panics.
     /// - [`Failure::Overloaded`], if the pool refuses the closure. `spawn_blocking` never waits for free space in the
     ///   queue. See [`Builder::blocking_overflow`](crate::Builder::blocking_overflow).
-    /// - [`Failure::ShutDown`], if the runtime has shut down.
+    /// - [`Failure::ShutDown`], if the runtime was dropped. The pool still runs closures between the end of
+    ///   [`Runtime::shutdown`](crate::Runtime::shutdown) and the drop of the runtime.
     pub fn spawn_blocking<T, F>(&self, f: F) -> Blocking<T>
     where
         T: Send + 'static,

@@ -568,7 +568,7 @@ impl dyn AnyControl {
         // The exit of a process takes the lock. Under the lock, the answer is recorded before the exit.
         let from = if head.is_observed() && from == Answerer::Completion { Answerer::Observed } else { from };
         match head.yields().complete(tag, answer, from, taken, &measured)? {
-            Answered::Event => self.answer(tag, answer),
+            Answered::Event(tag) => self.answer(tag, answer),
             Answered::Notices(count) => self.notice(tag, count),
             Answered::Own => self.wake_or_note(),
             Answered::Other(waker) => self.wake_other(waker),

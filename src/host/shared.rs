@@ -93,6 +93,8 @@ pub(crate) struct Environment {
     /// Function that is called after a timer with a new earliest deadline was added. The function notifies the thread
     /// that waits for the earliest deadline.
     pub(crate) rearm: Box<dyn Fn() + Send + Sync>,
+    /// Returns whether the runtime has at least one worker. Without a worker, only guests fire timers.
+    pub(crate) has_workers: Box<dyn Fn() -> bool + Send + Sync>,
     /// Function that asks the process with this pid word to let other processes run. The function returns false if no
     /// worker is running this process.
     pub(crate) preempt: Box<dyn Fn(u64) -> bool + Send + Sync>,

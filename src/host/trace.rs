@@ -216,7 +216,8 @@ impl Host {
     /// the workers become full, and the workers skip events.
     ///
     /// In a [`Simulation`](crate::Simulation), the trace has no thread. The thread of the simulation calls the writer.
-    /// A simulation skips no events. The times in its trace are virtual.
+    /// A simulation skips no turns. The times in its trace are virtual. But a buffer contains at most 16,384 events, so
+    /// the trace loses the oldest events of a step that records more events.
     ///
     /// # Errors
     /// Returns the error of the system if the thread of the trace cannot be started.

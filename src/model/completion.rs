@@ -69,7 +69,10 @@ impl World {
     fn answer_from(&self, from: Answerer) -> bool {
         let mut answer = Some(Ok(Payload::new(Value(Arc::clone(&self.dropped)))));
         match self.yields.complete(self.tag, &mut answer, from, || {}, &|_, _| {}) {
-            Ok(Answered::Event) => self.push(&mut answer),
+            Ok(Answered::Event(tag)) => {
+                assert_eq!(tag, self.tag);
+                self.push(&mut answer);
+            }
             Ok(Answered::Own) => self.own.waker().wake(),
             Ok(Answered::Other(waker)) => waker.wake(),
             Ok(Answered::Discard) => drop(answer),

@@ -273,6 +273,10 @@ impl fmt::Debug for MonitorRef {
 pub struct Tag<C = Payload> {
     /// Sequence number of the command in its process, or the number that the process chose. The two top bits contain
     /// the kind of the tag.
+    ///
+    /// A process may use a chosen number again. Therefore the bits 32 to 61 of a chosen tag contain the
+    /// [generation](Self::with_generation) of one command, or 0. The generation 0 means the present command with the
+    /// chosen number.
     pub(crate) number: u64,
     /// Index of the command's slot in the table of commands. If the slot is looked up by the number, the index is not
     /// used.
@@ -285,6 +289,8 @@ impl<C> Tag<C> {
     pub(crate) const CHOSEN: u64 = 1 << 63;
     /// Bit that is set in the number of every command that took the inline path.
     const INLINE: u64 = 1 << 62;
+    /// Number of the generations of a chosen tag. A command reuses a generation only after so many commands.
+    const GENERATIONS: u64 = (1 << 30) - 1;
     /// Bits of a tag whose slot is looked up by the number. Such a tag was created before its slot, so the tag does not
     /// contain the index of the slot.
     pub(crate) const LOOKED_UP: u64 = Self::CHOSEN | Self::INLINE;
@@ -304,6 +310,28 @@ impl<C> Tag<C> {
     /// command.
     pub fn chosen(number: u32) -> Self {
         Self { number: Self::CHOSEN | u64::from(number), key: u32::MAX, marker: PhantomData }
+    }
+
+    /// Returns the tag of one command with this chosen number. `serial` is the number of the command in the process.
+    ///
+    /// Completions, timers and events contain such a tag. Therefore they never refer to a later command for which the
+    /// process has chosen the same number.
+    pub(crate) fn with_generation(self, serial: u64) -> Self {
+        let generation = serial % Self::GENERATIONS + 1;
+        Self { number: Self::without_generation(self.number) | generation << 32, ..self }
+    }
+
+    /// Returns the number without the generation of a chosen tag.
+    #[inline]
+    pub(crate) fn without_generation(number: u64) -> u64 {
+        if number & Self::CHOSEN == 0 { number } else { number & (Self::CHOSEN | u64::from(u32::MAX)) }
+    }
+
+    /// Returns whether the tag refers to the command with this number. A chosen tag without a generation refers to each
+    /// command with the chosen number.
+    #[inline]
+    pub(crate) fn refers_to(self, number: u64) -> bool {
+        self.number == number || (self.is_chosen() && self.number == Self::without_generation(number))
     }
 
     /// Returns the same tag without the type of its command.
@@ -331,10 +359,10 @@ impl<C> Tag<C> {
         self.number & Self::LOOKED_UP != 0
     }
 
-    /// Returns the number without the bits that contain the kind of the tag.
+    /// Returns the number without the bits that contain the kind and the generation of the tag.
     #[inline]
     pub(crate) fn serial(self) -> u64 {
-        self.number & !Self::LOOKED_UP
+        Self::without_generation(self.number) & !Self::LOOKED_UP
     }
 }
 
@@ -348,7 +376,7 @@ impl<C> Copy for Tag<C> {}
 
 impl<A, B> PartialEq<Tag<B>> for Tag<A> {
     fn eq(&self, other: &Tag<B>) -> bool {
-        self.number == other.number
+        Self::without_generation(self.number) == Self::without_generation(other.number)
     }
 }
 
@@ -356,7 +384,7 @@ impl<C> Eq for Tag<C> {}
 
 impl<C> std::hash::Hash for Tag<C> {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.number.hash(state);
+        Self::without_generation(self.number).hash(state);
     }
 }
 

@@ -5,8 +5,9 @@
 //! The transitions of a slot happen under the lock. Therefore, the order of the lock operations decides which of two
 //! concurrent answers is accepted. This order also decides between an answer and a concurrent cancellation. The same
 //! applies to an answer and a concurrent deadline, and to an answer and a concurrent exit of the process. When a
-//! deadline passes, the deadline answers the command as a handler does. The number of a tag is never issued twice.
-//! Therefore, a late answer finds no command, even if a newer command uses the same slot.
+//! deadline passes, the deadline answers the command as a handler does. The number of a tag is never issued twice,
+//! and a process that chooses a number again gets another generation of the tag. Therefore, a late answer finds no
+//! command, even if a newer command uses the same slot.
 //!
 //! There is one exception from the lock: while the answer state of a command is open, the completion of the command may
 //! answer the command without the lock (`answer_state.rs`). A function that changes a slot under the lock first closes
@@ -67,8 +68,8 @@ pub(crate) enum AnswerTarget {
 #[must_use]
 #[derive(Debug)]
 pub(crate) enum Answered {
-    /// Push the answer into the mailbox as an event.
-    Event,
+    /// Push the answer into the mailbox as an event with this tag.
+    Event(Tag),
     /// Push this number of notices of the stream into the mailbox.
     Notices(usize),
     /// Wake the task.
@@ -282,6 +283,7 @@ impl Yields {
         }
         let tag = match chosen {
             Some(tag) => {
+                let tag = tag.with_generation(self.issue());
                 table.insert_by_number(Slot::in_flight::<C>(tag.number, target, buffer));
                 tag
             }
@@ -335,9 +337,10 @@ impl Yields {
     #[cold]
     pub(crate) fn measure(&self, tag: Tag, since: u64) {
         if let Some(mut table) = self.table()
-            && table.find(tag).is_some()
+            && let Some((_, slot)) = table.find(tag)
         {
-            table.measure(tag.number, since);
+            let number = slot.number;
+            table.measure(number, since);
         }
     }
 
@@ -467,7 +470,7 @@ impl Yields {
         if from == Answerer::Completion && shared.states.answer(tag) {
             shared.answers.fetch_add(1, Ordering::Relaxed);
             taken();
-            return Ok(Answered::Event);
+            return Ok(Answered::Event(tag));
         }
         let mut guard = self.lock(shared);
         let table = &mut guard;
@@ -478,6 +481,8 @@ impl Yields {
         if from == Answerer::Application {
             check_type(answer, slot.types)?;
         }
+        // The tag of the application may have no generation.
+        let tag = Tag::issued(slot.number, key);
         let (types, watchers) = (slot.types, mem::take(&mut slot.watchers));
         let sender = match &mut slot.buffer {
             None => None,
@@ -488,7 +493,7 @@ impl Yields {
         };
         let mut keep = || Phase::Answered(answer.take().expect("the caller passes an answer"));
         let answered = match (target, &mut slot.buffer) {
-            (AnswerTarget::Event, None) => Answered::Event,
+            (AnswerTarget::Event, None) => Answered::Event(tag),
             (AnswerTarget::Event, Some(buffer)) => {
                 slot.phase = keep();
                 Answered::Notices(buffer.due(true))
@@ -624,7 +629,7 @@ impl Yields {
             self.ended(tag);
         }
         if let Phase::Queued = slot.phase {
-            self.recall(table, tag);
+            self.recall(table, Tag::issued(slot.number, key));
         }
         drop(guard);
         let _ = panic::drop_caught(undispatched);
@@ -638,6 +643,14 @@ impl Yields {
             *table.recalled.entry(tag.number).or_default() += 1;
             self.recalled.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Returns the tag of the present command with this tag, if there is one. The result has a generation if the
+    /// process chose the tag.
+    pub(crate) fn present(&self, tag: Tag) -> Option<Tag> {
+        let mut table = self.table()?;
+        let (key, slot) = table.find(tag)?;
+        Some(Tag::issued(slot.number, key))
     }
 
     /// Returns whether a command with this tag still waits for its answer.

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::pin::pin;
 use std::task::{Context as Cx, Poll, Waker};
 
-use futures::task::AtomicWaker;
+use slab::Slab;
 
 use crate::context::Context;
 use crate::context::step::Process;
@@ -19,6 +19,7 @@ use crate::host::control::AnyControl;
 use crate::host::job::Job;
 use crate::observe::ProcessState;
 use crate::platform::sync::{Arc, Mutex, planted, this_thread, thread};
+use crate::process::catch::{drop_caught, wake};
 use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Ref, RunnableProcess, Schedule, Weak};
 use crate::runtime::{Budget, OwnWaker, Runtime};
@@ -64,16 +65,48 @@ pub struct LocalSet<'rt> {
 
 impl fmt::Debug for LocalSet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Local").field("ready", &self.queue.ready.lock().len()).finish_non_exhaustive()
+        f.debug_struct("Local").field("ready", &self.queue.state.lock().ready.len()).finish_non_exhaustive()
     }
 }
 
 /// Queue of the local processes that are runnable.
 #[derive(Debug, Default)]
 struct LocalQueue {
-    ready: Mutex<VecDeque<RunnableProcess>>,
-    /// Waker of the task that polls [`LocalSet::drive`].
-    driver: AtomicWaker,
+    state: Mutex<QueueState>,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    ready: VecDeque<RunnableProcess>,
+    /// One entry for each future of [`LocalSet::drive`]. The entry contains the waker of the task that polls the
+    /// future. The wake-up takes the waker out, and the next poll of the future puts a waker in again.
+    drivers: Slab<Option<Waker>>,
+}
+
+/// Entry of a future in the list of drivers. The drop of this value removes the entry.
+struct Driver<'a> {
+    queue: &'a LocalQueue,
+    key: usize,
+}
+
+impl<'a> Driver<'a> {
+    fn new(queue: &'a LocalQueue) -> Self {
+        Self { queue, key: queue.state.lock().drivers.insert(None) }
+    }
+
+    fn register(&self, waker: &Waker) {
+        // The lock is not held while the waker is cloned or dropped, because both run user code.
+        let fresh = waker.clone();
+        let former = self.queue.state.lock().drivers[self.key].replace(fresh);
+        drop(former);
+    }
+}
+
+impl Drop for Driver<'_> {
+    fn drop(&mut self) {
+        let waker = self.queue.state.lock().drivers.remove(self.key);
+        let _ = drop_caught(waker);
+    }
 }
 
 /// `Schedule` of a process that is not `Send`. The process is queued for the thread of its `LocalSet`.
@@ -100,12 +133,18 @@ impl LocalQueue {
     fn push(&self, ready: RunnableProcess) {
         // The priority is ignored, because all local processes have normal priority.
         let _ = ready.head().ready();
-        self.ready.lock().push_back(ready);
-        self.driver.wake();
+        let mut state = self.state.lock();
+        state.ready.push_back(ready);
+        // All drivers are woken, because a driver that is not polled again would lose the wake-up. Usually there is one
+        // driver, and then no vector is allocated.
+        let mut wakers = state.drivers.iter_mut().filter_map(|(_, waker)| waker.take());
+        let (first, others) = (wakers.next(), wakers.collect::<Vec<_>>());
+        drop(state);
+        first.into_iter().chain(others).for_each(wake);
     }
 
     fn pop(&self) -> Option<RunnableProcess> {
-        self.ready.lock().pop_front()
+        self.state.lock().ready.pop_front()
     }
 }
 
@@ -167,18 +206,19 @@ impl LocalSet<'_> {
     async fn drive<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         let threads = self.runtime.threads();
+        let driver = Driver::new(&self.queue);
         let wakes = OwnWaker::new();
         let (own, waker) = (&wakes.own, Waker::from(Arc::clone(&wakes)));
         // Number of polls of the future since the last step of a process. This number is kept between the polls of the
         // outer future.
-        let mut polls = 0;
+        let mut polls = 0_u32;
         std::future::poll_fn(|cx: &mut Cx<'_>| {
-            self.queue.driver.register(cx.waker());
+            driver.register(cx.waker());
             wakes.set_outer(cx.waker());
             let mut budget = Budget::of_a_poll(threads.time());
             while !budget.is_over() {
                 if own.is_woken() {
-                    polls += 1;
+                    polls = polls.saturating_add(1);
                     let polled = own.poll(|| future.as_mut().poll(&mut Cx::from_waker(&waker)));
                     if polled.is_ready() {
                         return polled;

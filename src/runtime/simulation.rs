@@ -232,6 +232,7 @@ impl Simulation {
             home: Arc::as_ptr(&queue) as usize,
             place,
             rearm: Box::new(|| {}),
+            has_workers: Box::new(|| true),
             preempt: Box::new(|_| false),
             trace_gauges: Box::new(move || Gauges { queued_global: gauges.size().0 as u64, ..Gauges::default() }),
             chance: Mutex::new(chance),
@@ -330,6 +331,11 @@ impl Simulation {
         self.host.begin_shutdown(deadline);
         self.inside(|this| {
             while !(this.host.all_ended() && this.host.alive().is_empty()) {
+                // If a process is always runnable, the virtual time passes with the turns. A duration of zero still
+                // runs the processes that are runnable now.
+                if this.now() > deadline {
+                    break;
+                }
                 match this.next() {
                     Some(ReadyEntry::Job(job)) => this.turn(job),
                     Some(ReadyEntry::Own(_)) => {}

@@ -21,11 +21,15 @@ impl TokioContext {
         Self { handle: Some(handle) }
     }
 
-    /// Calls `f` inside the context.
+    /// Calls `f` inside the context. If the destructors of this thread's thread-locals run, and the thread-local of
+    /// tokio is already destroyed, the thread can enter no context. In this case, calls `f` outside the context.
     #[inline]
     pub(crate) fn within<R>(&self, f: impl FnOnce() -> R) -> R {
         #[cfg(feature = "tokio")]
-        let _entered = self.handle.as_ref().map(Handle::enter);
+        let _entered = {
+            let is_destroyed = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+            self.handle.as_ref().filter(|_| !is_destroyed()).map(Handle::enter)
+        };
         f()
     }
 

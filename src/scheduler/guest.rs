@@ -268,7 +268,12 @@ impl<T: Task> GuestSlot<T> {
     fn leave(&mut self) {
         self.wake_up();
         if let Some(local) = self.local.take() {
+            let was_full = self.scheduler.is_full();
             local.leave();
+            // While all slots were occupied, possibly a worker could not be added. Nothing else adds this worker later.
+            if was_full {
+                self.scheduler.hire();
+            }
         }
     }
 
@@ -405,7 +410,7 @@ impl<T: Task, F: Future> Future for Run<T, F> {
         let mut budget = Budget::of_a_poll(lender.scheduler.driver.now());
         while !budget.is_over() {
             if own.is_woken() {
-                *polls += 1;
+                *polls = polls.saturating_add(1);
                 let poll = || this.future.as_mut().poll(&mut Context::from_waker(&waker));
                 let polled = lender.inside(|| own.poll(poll));
                 if polled.is_ready() {
@@ -525,14 +530,14 @@ impl<T: Task> Scheduler<T> {
         let waker = Waker::from(Arc::clone(&unpark));
         let mut lender = GuestSlot::new(Arc::clone(self));
         let mut budget = Budget::unlimited(self.driver.now());
-        let mut polls = 0;
+        let mut polls = 0_u32;
         loop {
             lender.arrive(&mut Context::from_waker(&waker));
             if let Some(local) = &lender.local {
                 self.idle.parks_as_thread(local.slot());
             }
             if own.is_woken() {
-                polls += 1;
+                polls = polls.saturating_add(1);
                 let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
                 let polled = lender.inside(|| own.poll(poll));
                 if let Poll::Ready(output) = polled {

@@ -436,6 +436,7 @@ where
             let future = body.open(Context::new(own.take().unwrap_or_else(|| me.control().clone())));
             self.set(Self::Running { future });
         }
+        let mut is_asked = false;
         loop {
             let polled = match self.as_mut().project() {
                 BodyProjection::Running { future } => future.poll(cx).map(ProcessOutput::into_result),
@@ -444,10 +445,17 @@ where
             };
             if current.upgrade.is_pending() {
                 match settle(current, &polled, |future| self.set(Self::Upgraded { future })) {
-                    Settled::Asked => continue,
+                    Settled::Asked => {
+                        is_asked = true;
+                        continue;
+                    }
                     Settled::Replaced => return Ok(Next::Again),
                     Settled::Ended => {}
                 }
+            }
+            if is_asked {
+                // The body may have dropped the future of the upgrade, and then does not read the reply.
+                Current::with(|current| current.upgrade.forget());
             }
             return match polled {
                 Poll::Pending => Ok(Next::Wait),
@@ -485,8 +493,10 @@ struct Method<M: Send + 'static, T> {
 /// If the method is unknown, `init` fails with an [`InitError`] that lists the known methods. If the input has the
 /// wrong type, `init` fails with an [`InitError`] that contains the expected type.
 ///
-/// A delegated step panics in three cases: `init` was not delegated before, the step runs outside the turn of its
-/// process, or the events and the output of the step belong to different processes.
+/// A delegated step panics in these cases: `init` was not delegated before, an earlier delegated step has returned
+/// [`Next::Done`](crate::Next::Done) or an error, the step runs outside the turn of its process, or the events and the
+/// output of the step belong to different processes. Delegate the first step before the process reads an event: events
+/// that the process has taken and not read do not move to the body of the entry point.
 ///
 /// ```
 /// use procession::{Context, Exit, EntryPoints, Runtime};
@@ -555,7 +565,7 @@ impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
     type Output = T;
 
     fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
-        let Some(entry) = self.entries.remove(start.method) else {
+        let Some(entry) = self.entries.get(start.method) else {
             return Err(InitError::UnknownMethod {
                 method: start.method.to_owned(),
                 known: self.entries.keys().copied().collect(),
@@ -568,7 +578,8 @@ impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
                 found: start.input.type_name(),
             });
         }
-        self.chosen = Some((entry.body, start.input));
+        // After an error, a later call of `init` may still choose each entry point.
+        self.chosen = self.entries.remove(start.method).map(|entry| (entry.body, start.input));
         Ok(())
     }
 
@@ -588,14 +599,22 @@ impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
             events.leave();
         }
         let future = self.future.as_mut().expect("init chose an entry").get_mut();
+        let mut is_asked = false;
         loop {
             let polled = future.as_mut().poll(&mut std::task::Context::from_waker(out.waker()));
             if Current::with(|current| current.upgrade.is_pending()) {
                 match Current::with(|current| settle(current, &polled, |next| *future = next)) {
-                    Settled::Asked => continue,
+                    Settled::Asked => {
+                        is_asked = true;
+                        continue;
+                    }
                     Settled::Replaced => return Ok(Next::Again),
                     Settled::Ended => {}
                 }
+            }
+            if is_asked {
+                // The body may have dropped the future of the upgrade, and then does not read the reply.
+                Current::with(|current| current.upgrade.forget());
             }
             return match polled {
                 Poll::Pending => Ok(Next::Wait),

@@ -1644,3 +1644,48 @@ fn a_command_whose_handler_waits_is_in_flight() {
         check(0..10, scenario);
     });
 }
+
+/// 1.2d, 3.5a: a process may choose the tag of a cancelled command again. The cancelled command gets no second chance:
+/// its handler sees the cancellation, its late answer is discarded, and its time limit does not end the new command.
+#[test]
+fn a_chosen_tag_never_receives_the_answer_of_an_earlier_command() {
+    let shelf = Shelf::default();
+    let rt = shelf.runtime(0);
+    let tag = Tag::<Ask>::chosen(7);
+    for round in 0..3 {
+        let other = Tag::<Ask>::chosen(8);
+        let noted = Noted::spawn(&rt, move |out| {
+            // In the last round, another command uses the first slot of the table.
+            if round == 2 {
+                out.perform_as(other, Ask(0)).unwrap();
+            }
+            out.perform_as(tag, Ask(1)).unwrap();
+            out.set_timeout(tag, TICK);
+        });
+        settle(&rt);
+        let first = shelf.take();
+        noted.tell(&rt, move |out| {
+            assert!(out.cancel_yield(tag));
+            out.perform_as(tag, Ask(2)).unwrap();
+            assert!(out.perform_as(tag, Ask(3)).is_err());
+            "again".into()
+        });
+        let second = shelf.take();
+        assert!(first.is_cancelled() && !second.is_cancelled());
+        assert!(first.cancelled().now_or_never().is_some());
+        if round == 0 {
+            first.complete(1);
+        } else {
+            drop(first);
+        }
+        // The time limit of the first command passes.
+        rt.block_on(rt.sleep(TICK * 3));
+        settle(&rt);
+        assert_eq!(noted.log(), "again");
+        assert_eq!(second.tag(), tag.erase());
+        second.complete(2);
+        settle(&rt);
+        assert_eq!(noted.log(), "2");
+        drop(std::mem::take(&mut *shelf.0.lock().unwrap()));
+    }
+}

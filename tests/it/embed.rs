@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use futures::task::{Spawn, SpawnExt};
 use procession::*;
 
-use crate::{alone, shut_down, subprocess, two, within};
+use crate::{alone, shut_down, step_aside, subprocess, two, within};
 
 /// Returns a runtime without worker threads.
 fn none() -> Arc<Runtime> {
@@ -1027,5 +1027,97 @@ fn a_replacement_thread_enters_the_context_of_tokio() {
         });
         futures::executor::block_on(other).unwrap();
         futures::executor::block_on(blocks).unwrap();
+    });
+}
+
+/// 8.1d: a step may block its thread in `Runtime::block_on`. The inner future may receive more messages than the budget
+/// of a turn.
+#[test]
+fn a_future_inside_a_step_receives_more_messages_than_a_budget() {
+    within(60, || {
+        for workers in [0, 1] {
+            let rt = Arc::new(Runtime::builder().workers(workers).build().unwrap());
+            let own = Arc::downgrade(&rt);
+            let sum = rt.spawn(async move |mut ctx: Context<u64>| {
+                let rt = own.upgrade().expect("the test holds the runtime");
+                let mut sum = 0;
+                for _ in 0..400 {
+                    sum += rt.block_on(ctx.receive())?;
+                }
+                Ok::<_, Exit>(sum)
+            });
+            (0..400).for_each(|n| sum.send(n).unwrap());
+            assert_eq!(rt.block_on(sum).unwrap(), 400 * 399 / 2);
+        }
+    });
+}
+
+/// 7.1a: a sleep and a time limit on a foreign thread pass, although the runtime has neither workers nor guests.
+#[test]
+fn a_sleep_outside_a_runtime_without_workers_ends() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        futures::executor::block_on(async {
+            rt.sleep(Duration::from_millis(5)).await;
+            let silent = rt.spawn(async |mut ctx: Context<Reply<u64>>| ctx.receive().await.map(drop));
+            let call = silent.address().call(|reply| reply).timeout(Duration::from_millis(5));
+            assert!(matches!(call.await, Err(CallError::TimedOut)));
+        });
+    });
+}
+
+/// 4.1a: while 48 threads are guests, no worker can be added. When a guest leaves, the missing worker is added.
+#[test]
+fn a_worker_is_added_when_a_guest_leaves_its_slot() {
+    within(60, || {
+        let rt = Arc::new(Runtime::builder().workers(0).build().unwrap());
+        let gate = Arc::new(std::sync::Barrier::new(49));
+        let (open, closed) = futures::channel::oneshot::channel::<()>();
+        let closed = futures::FutureExt::shared(closed);
+        let guests: Vec<_> = (0..48)
+            .map(|_| {
+                let (rt, gate, closed) = (rt.clone(), gate.clone(), closed.clone());
+                thread::spawn(move || {
+                    rt.block_on(async move {
+                        gate.wait();
+                        let _ = closed.await;
+                    });
+                })
+            })
+            .collect();
+        gate.wait();
+        rt.set_workers(1);
+        open.send(()).unwrap();
+        guests.into_iter().for_each(|guest| guest.join().unwrap());
+        let process = rt.spawn(async |_: Context| Ok::<_, Exit>(5));
+        assert_eq!(futures::executor::block_on(process).unwrap(), 5);
+    });
+}
+
+/// 8.3b: the drop of a runtime ends, although the future of a handler always wakes itself and the process of its
+/// command cannot exit.
+#[test]
+fn a_handler_that_always_wakes_itself_does_not_delay_the_drop_of_the_runtime() {
+    struct Spin;
+    impl Command for Spin {
+        type Reply = ();
+    }
+    within(60, || {
+        async fn spin(_: Spin) {
+            loop {
+                step_aside().await;
+            }
+        }
+        let rt = Runtime::builder().workers(1).handle_async(spin).build().unwrap();
+        let owner = rt.spawn(async |mut ctx: Context<Runtime>| {
+            let rt = ctx.receive().await?;
+            let mut spin = std::pin::pin!(ctx.perform(Spin));
+            assert!(futures::poll!(&mut spin).is_pending());
+            ctx.yield_now().await;
+            drop(rt);
+            Ok::<_, Exit>(())
+        });
+        owner.address().send(rt).ok().expect("the process lives");
+        let _ = futures::executor::block_on(owner);
     });
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use procession::*;
 
-use crate::two;
+use crate::{step_aside, two, within};
 
 struct Ask;
 impl Command for Ask {
@@ -205,4 +205,32 @@ fn a_long_future_that_wakes_itself_does_not_starve_local_processes() {
         if done.get() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
     })));
     local.block_on(process).unwrap();
+}
+
+/// 8.1g: if two futures drive a local set, each wake-up of a local process reaches both. A driver that has completed or
+/// was dropped takes no wake-up from the other driver.
+#[test]
+fn two_drivers_of_a_local_set_lose_no_wake_up() {
+    within(60, || {
+        let rt = two();
+        let local = rt.local_set();
+        let process = local.spawn(async |mut ctx: Context<u32>| ctx.receive().await);
+        let address = process.address();
+        let (begin, begun) = std::sync::mpsc::channel();
+        let sender = thread::spawn(move || {
+            begun.recv().unwrap();
+            address.send(7).unwrap();
+        });
+        futures::executor::block_on(async {
+            let mut first = Box::pin(local.run(process));
+            assert!(futures::poll!(&mut first).is_pending());
+            local.run(step_aside()).await;
+            let mut dropped = Box::pin(local.run(std::future::pending::<()>()));
+            assert!(futures::poll!(&mut dropped).is_pending());
+            begin.send(()).unwrap();
+            drop(dropped);
+            assert_eq!(first.await.unwrap(), 7);
+        });
+        sender.join().unwrap();
+    });
 }

@@ -944,3 +944,55 @@ fn a_timer_with_a_panicking_waker_does_not_affect_other_timers() {
         scene.assert_unaffected(0);
     });
 }
+
+/// 2.6c: while a process exits, a destructor of its state may run another process on the same thread. The exit of this
+/// other process does not answer the calls to the first process.
+#[test]
+fn a_nested_exit_does_not_answer_the_calls_to_the_outer_process() {
+    struct Holds {
+        reply: Option<Reply<u32>>,
+        _flush: Flush,
+    }
+    struct Flush(std::sync::Weak<Runtime>, Address<Reply<u32>>);
+    impl Drop for Flush {
+        fn drop(&mut self) {
+            let rt = self.0.upgrade().expect("the test holds the runtime");
+            assert!(rt.block_on(self.1.call(|reply| reply)).is_err());
+        }
+    }
+    impl Process for Holds {
+        type Message = Reply<u32>;
+        type Output = ();
+        fn step(
+            &mut self,
+            events: Events<'_, Reply<u32>>,
+            _: &mut StepOutput<'_, Reply<u32>>,
+        ) -> Result<Next<()>, Exit> {
+            for event in events {
+                if let Event::Message(reply) = event {
+                    self.reply = Some(reply);
+                }
+            }
+            Ok(Next::Wait)
+        }
+    }
+    for panics in [false, true] {
+        let rt = Arc::new(Runtime::builder().workers(0).build().unwrap());
+        let other = rt.spawn(async move |mut ctx: Context<Reply<u32>>| {
+            let held = ctx.receive().await?;
+            assert!(!panics, "on purpose");
+            drop(held);
+            Ok::<_, Exit>(())
+        });
+        let holds = Holds { reply: None, _flush: Flush(Arc::downgrade(&rt), other.address()) };
+        let process = rt.spawn_process(holds);
+        let mut call = process.address().call(|reply| reply);
+        rt.block_on(async {
+            assert!(futures::poll!(&mut call).is_pending());
+            crate::step_aside().await;
+        });
+        rt.kill(process.pid()).unwrap();
+        let answer = rt.block_on(call);
+        assert!(matches!(answer, Err(CallError::Died(Exit::Killed))), "{answer:?}");
+    }
+}

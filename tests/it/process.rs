@@ -622,3 +622,49 @@ fn functions_of_every_kind_can_be_bodies() {
         }
     });
 }
+
+/// 1.2a, 5.1a: a hand-written process delegates its steps to an entry point until the body of the entry point ends.
+/// Then the process reads its events itself, and each event causes a step.
+#[test]
+fn a_process_reads_its_events_again_after_its_delegated_body_has_ended() {
+    struct Outer {
+        inner: Option<EntryPoints<u64, u64>>,
+        sum: u64,
+    }
+    impl Process for Outer {
+        type Message = u64;
+        type Output = u64;
+        fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
+            self.inner.as_mut().expect("it has not begun").init(start)
+        }
+        fn step(&mut self, events: Events<'_, u64>, out: &mut StepOutput<'_, u64>) -> Result<Next<u64>, Exit> {
+            if let Some(inner) = &mut self.inner {
+                if let Next::Done(first) = inner.step(events, out)? {
+                    self.sum = first;
+                    self.inner = None;
+                }
+                return Ok(Next::Wait);
+            }
+            for event in events {
+                match event {
+                    Event::Message(0) => return Ok(Next::Done(self.sum)),
+                    Event::Message(n) => self.sum += n,
+                    _ => {}
+                }
+            }
+            Ok(Next::Wait)
+        }
+    }
+    for together in [false, true] {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let inner = EntryPoints::new().entry("first", async |mut ctx: Context<u64>, (): ()| ctx.receive().await);
+        let outer = rt.process().entry("first").input(()).spawn_process(Outer { inner: Some(inner), sum: 0 }).unwrap();
+        for n in [1, 10, 100, 0] {
+            outer.send(n).unwrap();
+            if !together {
+                (0..4).for_each(|_| rt.block_on(step_aside()));
+            }
+        }
+        assert_eq!(rt.block_on(outer).unwrap(), 111);
+    }
+}

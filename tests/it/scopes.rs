@@ -265,3 +265,26 @@ impl Drop for Guard {
         self.0.fetch_sub(1, SeqCst);
     }
 }
+
+/// A scope that fails kills its children after its grace period, even if a child was cancelled before with a later
+/// deadline.
+#[test]
+fn a_scope_kills_a_child_that_was_cancelled_before() {
+    within(60, || {
+        let mut simulation = Simulation::new(1);
+        let process = simulation.spawn(async |ctx: Context| {
+            ctx.scope(async |scope| {
+                let deaf = scope.spawn(async |_: Context| {
+                    std::future::pending::<()>().await;
+                    Ok::<_, Exit>(())
+                });
+                deaf.started().await?;
+                ctx.host().cancel(deaf.pid(), "an earlier cancellation", Duration::MAX).expect("it is alive");
+                Err::<(), _>(Exit::failed("the body"))
+            })
+            .await
+        });
+        let exit = simulation.run(process).unwrap_err();
+        assert!(matches!(exit, Exit::Failed(_)), "{exit}");
+    });
+}

@@ -518,3 +518,21 @@ fn a_simulation_runs_inside_other_runtimes() {
         assert_eq!(rt.block_on(rt.spawn(|ctx| nests(ctx, 3))).unwrap(), 4);
     });
 }
+
+/// 6.5b: the shutdown of a simulation ends at its deadline, even if a process is always runnable.
+#[test]
+fn the_shutdown_of_a_simulation_ends_although_a_process_is_always_runnable() {
+    within(120, || {
+        for limit in [Duration::ZERO, ms(20)] {
+            let mut simulation = Simulation::new(1);
+            let busy = simulation.spawn(async |ctx: Context| -> Result<(), Exit> {
+                loop {
+                    ctx.yield_now().await;
+                }
+            });
+            simulation.run(busy.started()).unwrap();
+            let report = simulation.shutdown(limit);
+            assert_eq!(report.left.iter().map(|left| left.pid).collect::<Vec<_>>(), [busy.pid()]);
+        }
+    });
+}

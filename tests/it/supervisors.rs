@@ -962,3 +962,88 @@ fn a_child_that_is_added_at_run_time_may_have_a_computed_name() {
         tree.abort();
     });
 }
+
+/// 6.4b: two requests for the same child may overlap while the child exits. Each caller gets its answer, and a child
+/// that is to be deleted is deleted.
+#[test]
+fn overlapping_requests_for_a_child_are_all_answered() {
+    everywhere(async |host| {
+        /// Exits only after the second message.
+        async fn slow(mut ctx: Context<Do>) -> Result<(), Exit> {
+            let _ = ctx.event().await;
+            ctx.host().sleep(ms(20)).await;
+            Ok(())
+        }
+        let tree = started(&host, Supervisor::one_for_one().child(A, slow)).await;
+        let first = host.whereis(A).unwrap();
+        let terminate = tree.call(|reply| SupervisorMessage::TerminateChild(A.into(), reply));
+        let restart = tree.call(|reply| SupervisorMessage::RestartChild(A.into(), reply));
+        let (terminated, restarted) = futures::join!(terminate, restart);
+        assert!(terminated.unwrap());
+        assert_ne!(restarted.unwrap().unwrap(), first);
+
+        let delete = tree.call(|reply| SupervisorMessage::DeleteChild(A.into(), reply));
+        let terminate = tree.call(|reply| SupervisorMessage::TerminateChild(A.into(), reply));
+        let restart = tree.call(|reply| SupervisorMessage::RestartChild(A.into(), reply));
+        let (deleted, terminated, restarted) = futures::join!(delete, terminate, restart);
+        assert!(deleted.unwrap() && terminated.unwrap());
+        assert!(matches!(restarted.unwrap(), Err(Exit::NoProcess)));
+        assert_eq!(tree.call(SupervisorMessage::CountChildren).await.unwrap(), 0);
+        tree.call(|reply| SupervisorMessage::StartChild(Child::new(A, slow), reply)).await.unwrap().unwrap();
+    });
+}
+
+/// 6.4b: a child without a name that was added while the supervisor ran leaves the supervisor when it stays down,
+/// because no request can address it any more.
+#[test]
+fn an_added_child_without_a_name_leaves_the_supervisor_when_it_is_down() {
+    everywhere(async |host| {
+        let first = Child::unnamed(async |_: Context| ()).restart(RestartPolicy::Transient);
+        let tree = started(&host, Supervisor::one_for_one().add(first)).await;
+        for _ in 0..10 {
+            let job = Child::unnamed(async |_: Context| ()).restart(RestartPolicy::Transient);
+            let job = tree.call(|reply| SupervisorMessage::StartChild(job, reply)).await.unwrap().unwrap();
+            host.exited(job).await;
+            let body = Child::unnamed(obey);
+            let body = tree.call(|reply| SupervisorMessage::StartChild(body, reply)).await.unwrap().unwrap();
+            assert!(tree.call(|reply| SupervisorMessage::TerminateChild(body.into(), reply)).await.unwrap());
+        }
+        // The first child belongs to the fixed children of the supervisor.
+        while tree.call(SupervisorMessage::WhichChildren).await.unwrap().children.len() != 1 {
+            step_aside().await;
+        }
+    });
+}
+
+/// 6.4g: the cancellation of a kept mailbox cancels the instance, and the next instance gets a new mailbox. The pid of
+/// the mailbox and the pid of the instance both identify the child.
+#[test]
+fn a_cancelled_kept_mailbox_is_replaced() {
+    everywhere(async |host| {
+        let tree = Supervisor::one_for_one().add(Child::new(A, obey).keep_mailbox()).intensity(1, SECOND * 60);
+        let tree = started(&host, tree).await;
+        let kept = host.whereis(A).unwrap();
+        let instance = who(&host, A).await;
+        assert_ne!(kept, instance);
+        host.cancel(kept, "reload", SECOND * 60).unwrap();
+        host.exited(instance).await;
+        let next = loop {
+            match host.whereis(A) {
+                Some(pid) if pid != kept => break pid,
+                _ => step_aside().await,
+            }
+        };
+        let instance = who(&host, A).await;
+        assert_eq!(tree.call(SupervisorMessage::CountChildren).await.unwrap(), 1);
+        for key in [ChildId::from(instance), ChildId::from(next)] {
+            let known = tree.call(SupervisorMessage::WhichChildren).await.unwrap();
+            assert_eq!(known.children.len(), 1);
+            if key == ChildId::from(next) {
+                assert!(tree.call(|reply| SupervisorMessage::TerminateChild(key, reply)).await.unwrap());
+            } else {
+                let pid = tree.call(|reply| SupervisorMessage::RestartChild(key, reply)).await.unwrap().unwrap();
+                assert_eq!(pid, next, "the mailbox outlives the instance");
+            }
+        }
+    });
+}

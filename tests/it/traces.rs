@@ -517,3 +517,31 @@ fn a_simulation_writes_a_trace_without_losses() {
     assert_eq!(blocked.to - blocked.from, hour);
     assert!(bytes == simulated(7).0 && bytes != simulated(8).0);
 }
+
+/// 9.3a: the writer of a trace may end its own trace. This call does not wait for the writer.
+#[test]
+fn the_writer_of_a_trace_may_end_the_trace() {
+    struct Ends(Arc<Mutex<Option<observe::Trace>>>, mpsc::Sender<io::ErrorKind>);
+    impl Write for Ends {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let trace = self.0.lock().unwrap().take();
+            if let Some(trace) = trace {
+                self.1.send(trace.finish().unwrap_err().kind()).unwrap();
+            }
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let (send, ended) = mpsc::channel();
+        let place = Arc::default();
+        let trace = rt.start_trace_to(Ends(Arc::clone(&place), send)).unwrap();
+        *place.lock().unwrap() = Some(trace);
+        while ended.try_recv().map(|kind| assert_eq!(kind, io::ErrorKind::WouldBlock)).is_err() {
+            rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)).unwrap();
+        }
+    });
+}

@@ -548,3 +548,34 @@ fn a_hand_written_process_upgrades_to_another_process() {
         assert_eq!(rt.counters().panics, 1);
     });
 }
+
+/// 6.7a: a body may drop the future of an upgrade after its first poll. The reply to this upgrade does not answer the
+/// upgrade of another process on the same thread.
+#[test]
+fn the_reply_of_a_dropped_upgrade_answers_no_other_upgrade() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        for _ in 0..2 {
+            let drops = rt.spawn(async |ctx: Context| -> Result<u64, Exit> {
+                let mut upgrade = Box::pin(ctx.upgrade(async |_: Context| Ok::<u64, Exit>(1)));
+                assert!(futures::poll!(&mut upgrade).is_pending());
+                drop(upgrade);
+                Ok(2)
+            });
+            assert_eq!(rt.block_on(drops).unwrap(), 2);
+            let drops = rt.spawn(async |ctx: Context| -> Result<u64, Exit> {
+                let host = ctx.host().clone();
+                let mut upgrade = Box::pin(ctx.upgrade(async |_: Context| Ok::<u64, Exit>(1)));
+                assert!(futures::poll!(&mut upgrade).is_pending());
+                drop(upgrade);
+                host.sleep(Duration::from_millis(1)).await;
+                Ok(3)
+            });
+            assert_eq!(rt.block_on(drops).unwrap(), 3);
+            let wrong = rt.spawn(async |ctx: Context| -> Result<u64, Exit> {
+                Err(ctx.upgrade(async |_: Context| Ok::<u32, Exit>(1)).await.1)
+            });
+            assert!(rt.block_on(wrong).unwrap_err().to_string().contains("u64"));
+        }
+    });
+}

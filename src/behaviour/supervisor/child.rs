@@ -223,9 +223,13 @@ impl Child {
     /// instances is refused.
     ///
     /// With this option, the name of the child belongs to the kept mailbox. The pid of the kept mailbox stays the same
-    /// across restarts. A call of [`Host::kill`](crate::Host::kill) with this pid kills the running instance. If the
-    /// [`MailboxCapacity`] is `DropOldest` or `DropNewest`, a full kept mailbox refuses each new message, and drops no
-    /// message.
+    /// across restarts. A call of [`Host::kill`](crate::Host::kill) or [`Host::cancel`](crate::Host::cancel) with this
+    /// pid also ends the running instance. In this case, the unread messages of the kept mailbox become dead letters,
+    /// and the next instance gets a new kept mailbox with another pid.
+    ///
+    /// The [`MailboxCapacity`] limits the messages in the mailbox of the instance. If this mailbox is full, a plain
+    /// send is refused, also with `DropOldest` and `DropNewest`. But [`send_wait`](crate::Address::send_wait) does not
+    /// wait: its message waits in the kept mailbox, which has no limit.
     pub fn keep_mailbox(mut self) -> Self {
         self.spec.kept = true;
         self
@@ -438,10 +442,19 @@ impl<T, N: Send + 'static> Future for Watched<T, N> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Exit> {
         if let Some(kept) = &self.kept
-            && kept.hand_on(cx).is_err()
+            && let Err(exit) = kept.hand_on(cx)
         {
-            // The kept mailbox was killed, so the instance is also killed.
-            self.handle.0.abort();
+            match kept.address.head.cancel() {
+                // The kept mailbox was cancelled, so the instance is also cancelled. A cancelled mailbox forwards no
+                // more messages. Therefore the mailbox is closed, and the next instance gets a new mailbox.
+                Some((reason, deadline)) if matches!(exit, Exit::Cancelled(_)) => {
+                    let instance = self.handle.0.address().control().clone().into_any();
+                    kept.address.head.host().cancel_until(&instance, reason, deadline);
+                    kept.address.close_outside(&exit);
+                }
+                // The kept mailbox was killed, so the instance is also killed.
+                _ => self.handle.0.abort(),
+            }
             self.kept = None;
         }
         self.handle.poll_unpin(cx).map(|result| result.err().unwrap_or(Exit::Normal))

@@ -278,10 +278,12 @@ impl Plan {
     }
 
     /// Marks a running child, so that the child is stopped later. If the child is marked several times, the latest
-    /// `then` applies.
+    /// `then` applies. But if the child is to be removed, no later mark changes this.
     fn mark_for_stop(&mut self, id: Id, then: Then) {
         let child = self.child(id);
-        child.stop = Some(then);
+        if child.stop != Some(Then::Forget) {
+            child.stop = Some(then);
+        }
         if child.phase != ChildPhase::Stopping {
             self.stops.insert(id);
         }
@@ -451,9 +453,10 @@ impl Plan {
     }
 
     /// Stops a running child, and then starts the child again. This operation does not count as a restart, and resets
-    /// the back-off. Returns false if there is no such child, or if the supervisor is stopping in order to exit.
+    /// the back-off. Returns false if there is no such child, if the child is about to be removed, or if the supervisor
+    /// is stopping in order to exit.
     pub(crate) fn restart(&mut self, id: Id, now: Instant) -> bool {
-        if self.end.is_some() || !self.children.contains_key(&id) {
+        if self.end.is_some() || self.children.get(&id).is_none_or(|child| child.stop == Some(Then::Forget)) {
             return false;
         }
         let child = self.child(id);
@@ -470,7 +473,7 @@ impl Plan {
         true
     }
 
-    fn forget(&mut self, id: Id) -> ExitAction {
+    pub(super) fn forget(&mut self, id: Id) -> ExitAction {
         self.turns.remove(&id);
         self.children.remove(&id);
         ExitAction::Forgotten

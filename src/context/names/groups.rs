@@ -18,8 +18,8 @@ use crate::process::state::Ref;
 /// Name of a group of processes whose message type is `M`. A group name is usually a constant. Any number of processes
 /// can join a group.
 ///
-/// A group exists while the group has members. Therefore a program does not create a group explicitly. Each host has
-/// its own groups.
+/// A group exists while the group has members or monitors. Therefore a program does not create a group explicitly. Each
+/// host has its own groups.
 ///
 /// ```
 /// use procession::{Context, Exit, Group, Runtime};

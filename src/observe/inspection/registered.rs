@@ -24,6 +24,7 @@ pub struct NameInfo {
     /// Process that has the name.
     pub pid: Pid,
     /// Name of the type of the process's code: see [`ProcessInfo::type_name`](crate::observe::ProcessInfo::type_name).
+    /// Empty if the name belongs to a mailbox outside a process, or to a kept mailbox of a child.
     pub type_name: &'static str,
 }
 

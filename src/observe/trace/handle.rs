@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::observe::trace::session::Session;
 use crate::platform::clock::Clock;
-use crate::platform::sync::{Arc, Condvar, Mutex, thread, wait_within};
+use crate::platform::sync::{Arc, Condvar, Mutex, this_thread, thread, wait_within};
 use crate::process::catch::{catch, drop_caught};
 
 /// Time between two collections of the events.
@@ -52,6 +52,8 @@ struct State {
     collector: Option<Collector>,
     has_thread: bool,
     stop: bool,
+    /// Number of the thread that calls the writer.
+    writes: Option<usize>,
     /// The result of the trace, after its end.
     result: Option<io::Result<TraceSummary>>,
     has_ended: bool,
@@ -129,7 +131,8 @@ impl Trace {
     }
 
     fn new(collector: Collector, clock: Clock, has_thread: bool) -> Self {
-        let state = State { collector: Some(collector), has_thread, stop: false, result: None, has_ended: false };
+        let state =
+            State { collector: Some(collector), has_thread, stop: false, writes: None, result: None, has_ended: false };
         Self { shared: Arc::new(HandleState { state: Mutex::new(state), changed: Condvar::new(), clock }) }
     }
 
@@ -163,26 +166,37 @@ impl HandleState {
         let mut written = Ok(());
         while !state.stop && written.is_ok() && !collector.session.is_over() {
             (state, _) = wait_within(&self.changed, state, INTERVAL);
+            state.writes = Some(this_thread());
             drop(state);
             written = collector.collect(&self.clock);
             state = self.state.lock();
         }
+        state.writes = Some(this_thread());
         drop(state);
         self.set_result(collector.finish(written, &self.clock));
     }
 
     /// Collects the events on this thread. If the writer fails, or the trace has reached a limit, ends the trace.
     fn collect_here(&self) {
-        let Some(mut collector) = self.state.lock().collector.take() else { return };
-        match collector.collect(&self.clock) {
-            Ok(()) if !collector.session.is_over() => self.state.lock().collector = Some(collector),
-            written => self.set_result(collector.finish(written, &self.clock)),
+        let mut state = self.state.lock();
+        let Some(mut collector) = state.collector.take() else { return };
+        state.writes = Some(this_thread());
+        drop(state);
+        let written = collector.collect(&self.clock);
+        let mut state = self.state.lock();
+        // If another thread has called `end` meanwhile, it waits until this thread has ended the trace.
+        if written.is_ok() && !collector.session.is_over() && !state.stop {
+            state.collector = Some(collector);
+            state.writes = None;
+            return;
         }
+        drop(state);
+        self.set_result(collector.finish(written, &self.clock));
     }
 
     fn set_result(&self, result: io::Result<TraceSummary>) {
         let mut state = self.state.lock();
-        (state.result, state.has_ended) = (Some(result), true);
+        (state.result, state.has_ended, state.writes) = (Some(result), true, None);
         drop(state);
         self.changed.notify_all();
     }
@@ -194,11 +208,16 @@ impl HandleState {
         if !state.has_thread
             && let Some(collector) = state.collector.take()
         {
+            state.writes = Some(this_thread());
             drop(state);
             self.set_result(collector.finish(Ok(()), &self.clock));
             state = self.state.lock();
         }
         self.changed.notify_all();
+        if state.writes == Some(this_thread()) {
+            // The writer of the trace has called this function, so the trace ends after the writer has returned.
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, "the writer of a trace cannot wait for its end"));
+        }
         while !state.has_ended {
             (state, _) = wait_within(&self.changed, state, Duration::from_secs(3600));
         }

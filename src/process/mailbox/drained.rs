@@ -32,6 +32,11 @@ impl<M> Taken<M> {
         self.messages.len() + self.signals.len()
     }
 
+    /// Returns whether the process is the only receiver of its mailbox that exists.
+    pub(crate) fn is_only_receiver(&self) -> bool {
+        self.claim.as_ref().is_none_or(Claim::is_alone)
+    }
+
     /// Returns the next signal if no message comes before it.
     pub(crate) fn pop_signal(&mut self) -> Option<Signal> {
         self.signals.pop(self.given)

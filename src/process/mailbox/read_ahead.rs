@@ -110,6 +110,11 @@ impl Claim {
         self.receivers.current.load(Ordering::Relaxed) == self.number
     }
 
+    /// Returns whether all other receivers of the mailbox were dropped.
+    pub(super) fn is_alone(&self) -> bool {
+        Arc::strong_count(&self.receivers) == 1
+    }
+
     /// Makes this receiver the current receiver. Returns whether another receiver was current before.
     pub(super) fn make_current(&self) -> bool {
         self.receivers.current.swap(self.number, Ordering::Relaxed) != self.number

@@ -171,6 +171,9 @@ struct Outer {
     mailbox: MailboxNote,
     inline: Option<Inlined>,
     upgrade: Option<Box<upgrade_request::Saved>>,
+    ends: usize,
+    unread: usize,
+    replies: Vec<DroppedReply>,
 }
 
 /// Guard of a turn. When the guard is dropped, the turn ends. If the turn is nested in an outer turn, the guard then
@@ -269,6 +272,9 @@ impl Current {
             mailbox: self.mailbox.get(),
             inline: self.inline.take(),
             upgrade: self.upgrade.save(),
+            ends: self.ends.replace(0),
+            unread: self.unread.replace(0),
+            replies: self.replies.take(),
         };
         self.outer.borrow_mut().push(outer);
     }
@@ -297,6 +303,16 @@ impl Current {
         self.mailbox.set(outer.mailbox);
         self.inline.restore(outer.inline);
         self.upgrade.restore(outer.upgrade);
+        self.ends.set(outer.ends);
+        self.unread.set(outer.unread);
+        // The inner turn has taken its own replies.
+        self.replies.replace(outer.replies);
+    }
+
+    /// Refills the budget of the turn. A step that waits in `Runtime::block_on` calls this function before each poll of
+    /// the inner future, because other tasks have run since the last poll.
+    pub(crate) fn refill_budget(&self) {
+        self.budget.set(BUDGET);
     }
 
     /// Returns whether this thread steps the process with this control block.

@@ -220,15 +220,16 @@ impl Table {
         // The function `key_of` compares the number with the number of the first slot, because a search of the map
         // costs more.
         if key != 0 {
-            self.keys.insert(number, key);
+            self.keys.insert(Tag::<Payload>::without_generation(number), key);
         }
     }
 
-    /// Returns the key of a slot that is looked up by its number.
+    /// Returns the key of a slot that is looked up by its number. The generation of a chosen number has no effect.
     #[inline]
     pub(super) fn key_of(&self, number: u64) -> Option<u32> {
+        let number = Tag::<Payload>::without_generation(number);
         match &self.slots.first {
-            Some(first) if first.number == number => Some(0),
+            Some(first) if Tag::<Payload>::without_generation(first.number) == number => Some(0),
             _ => self.keys.get(&number).copied(),
         }
     }
@@ -236,9 +237,10 @@ impl Table {
     /// Returns the slot of a command.
     pub(super) fn find(&mut self, tag: Tag) -> Option<(u32, &mut Slot)> {
         let key = if tag.is_looked_up() { self.key_of(tag.number)? } else { tag.key };
-        self.slots.get_mut(key).filter(|slot| slot.number == tag.number).map(|slot| (key, slot))
+        self.slots.get_mut(key).filter(|slot| tag.refers_to(slot.number)).map(|slot| (key, slot))
     }
 
+    /// Removes one record of an unwanted answer with this tag. Returns whether there was a record.
     pub(super) fn forget_recall(&mut self, tag: Tag) -> bool {
         let Occupied(mut recalled) = self.recalled.entry(tag.number) else { return false };
         *recalled.get_mut() -= 1;
@@ -298,7 +300,7 @@ impl Table {
             let _ = self.take_since(slot.number);
         }
         if key != 0 && slot.number & Tag::<Payload>::LOOKED_UP != 0 {
-            self.keys.remove(&slot.number);
+            self.keys.remove(&Tag::<Payload>::without_generation(slot.number));
         }
         slot
     }

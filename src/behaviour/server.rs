@@ -8,7 +8,7 @@ use std::task::{Context as Cx, Poll};
 use futures::future::FusedFuture;
 
 use crate::context::Context;
-use crate::context::mailbox::Mailbox;
+use crate::context::mailbox::{Mailbox, event_of};
 use crate::context::step::Next;
 use crate::context::time::Sleep;
 use crate::host::control::flag;
@@ -246,7 +246,7 @@ async fn receive_loop<S: Server>(server: &mut S, ctx: &mut Context<S::Message>) 
                 // The cancel flag of the process is set before this signal is queued. Therefore, either an earlier poll
                 // has read the flag, or the next poll reads the flag.
                 None | Some(Signal::Cancel { .. }) => Next::Wait,
-                Some(signal) => match ctx.control().head.event_of(signal) {
+                Some(signal) => match event_of(&ctx.control().head, signal) {
                     Some(event) => server.handle_info(event, ctx).await?,
                     None => Next::Wait,
                 },

@@ -17,8 +17,8 @@ use crate::context::address::Address;
 use crate::context::me::SelfHandle;
 use crate::context::time::Sleep;
 use crate::host::Host;
-use crate::host::control::{Control, flag};
-use crate::process::event::{Event, Signal};
+use crate::host::control::{Control, Head, flag};
+use crate::process::event::{Event, Signal, notice_event};
 use crate::process::exit::Exit;
 use crate::process::mailbox::{Gathered, Glance, MailboxCapacity, ReadAhead, Reader, ReceiverTurn, Spare, Trial};
 use crate::process::pid::Pid;
@@ -80,6 +80,26 @@ pub struct Mailbox<M: Send + 'static> {
 impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Mailbox").field(&self.me.control().head.pid()).finish()
+    }
+}
+
+/// Converts a signal that an async receiver has read into an event. Returns `None` if the process no longer wants
+/// the signal.
+///
+/// An async body yields its own commands as futures, and reads no answers as events. But a hand-written process may
+/// delegate its steps to an entry point, and may have yielded commands before.
+pub(crate) fn event_of<M>(head: &Head, signal: Signal) -> Option<Event<M>> {
+    match signal {
+        Signal::Completed(completed) => {
+            let yields = head.yields();
+            if !yields.wants_answer(completed.tag) {
+                return None;
+            }
+            yields.collect([completed.tag]);
+            Some(Event::Completed(completed))
+        }
+        Signal::Notice(tag) => head.yields().collect_notice(tag).map(|next| notice_event(tag, next)),
+        signal => Some(signal.into_event(head.pid())),
     }
 }
 
@@ -397,7 +417,7 @@ impl<M: Send + 'static> Mailbox<M> {
                 return Poll::Ready(Event::Message(message));
             }
             let signal = signal.expect("the next event is a message or a signal");
-            if let Some(event) = self.me.control().head.event_of(signal) {
+            if let Some(event) = event_of(&self.me.control().head, signal) {
                 return Poll::Ready(event);
             }
         }

@@ -9,7 +9,6 @@ use crate::host::Host;
 use crate::host::control::blocked_step::BlockedStep;
 use crate::host::refs::ProcessRef;
 use crate::platform::sync::Arc;
-use crate::process::state::current::Current;
 
 /// Guard of the record of a blocked step. The guard removes the record.
 pub(super) struct StepGuard {
@@ -37,7 +36,7 @@ impl StepGuard {
     pub(super) fn poll<F: Future + ?Sized>(&self, future: Pin<&mut F>, cx: &Context<'_>) -> Poll<F::Output> {
         self.step.begin_poll();
         // Without a new budget, a future that takes its budget would be polled again and again, and never proceed.
-        Current::with(Current::refill_budget);
+        ProcessRef::refill_budget();
         let waker = Waker::from(Arc::new(InnerWaker { step: Arc::clone(&self.step), thread: cx.waker().clone() }));
         let polled = future.poll(&mut Context::from_waker(&waker));
         if polled.is_pending() {

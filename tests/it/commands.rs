@@ -1645,7 +1645,7 @@ fn a_command_whose_handler_waits_is_in_flight() {
     });
 }
 
-/// 1.2d, 3.5a: a process may choose the tag of a cancelled command again. The cancelled command gets no second chance:
+/// 1.2h, 3.5a: a process may choose the tag of a cancelled command again. The cancelled command gets no second chance:
 /// its handler sees the cancellation, its late answer is discarded, and its time limit does not end the new command.
 #[test]
 fn a_chosen_tag_never_receives_the_answer_of_an_earlier_command() {

@@ -1117,7 +1117,7 @@ fn a_handler_that_always_wakes_itself_does_not_delay_the_drop_of_the_runtime() {
             drop(rt);
             Ok::<_, Exit>(())
         });
-        owner.address().send(rt).ok().expect("the process lives");
+        owner.address().send(rt).expect("the process lives");
         let _ = futures::executor::block_on(owner);
     });
 }

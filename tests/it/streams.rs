@@ -71,7 +71,7 @@ fn text_of(failure: &Failure) -> String {
     }
 }
 
-/// 1.1e, 3.6b: a hand-written process yields a command and a stream, and delegates its steps to an entry point. The
+/// 1.1b, 1.2a: a hand-written process yields a command and a stream, and delegates its steps to an entry point. The
 /// body of the entry point reads the answers as events. After the body has read an answer, the command is not
 /// outstanding, and its tag cannot be answered again. A cancelled answer reaches no event.
 #[test]

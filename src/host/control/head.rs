@@ -23,7 +23,7 @@ use crate::platform::clock::Instant;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::platform::sync::{Event, EventListener, Lock, OnceLock};
 use crate::process::catch::Guard;
-use crate::process::event::{Event as ProcessEvent, Signal, notice_event};
+use crate::process::event::Signal;
 use crate::process::exit::{Exit, Reason};
 use crate::process::limits::{Limits, Meter};
 use crate::process::pid::Pid;
@@ -379,26 +379,6 @@ impl Head {
             Signal::Down { number, .. } => self.links_if_any().is_some_and(|links| links.collect(number)),
             Signal::Joined { number, .. } | Signal::Left { number, .. } => self.groups().lock().watches(number),
             _ => true,
-        }
-    }
-
-    /// Converts a signal that an async receiver has read into an event. Returns `None` if the process no longer wants
-    /// the signal.
-    ///
-    /// An async body yields its own commands as futures, and reads no answers as events. But a hand-written process may
-    /// delegate its steps to an entry point, and may have yielded commands before.
-    pub(crate) fn event_of<M>(&self, signal: Signal) -> Option<ProcessEvent<M>> {
-        match signal {
-            Signal::Completed(completed) => {
-                let yields = self.yields();
-                if !yields.wants_answer(completed.tag) {
-                    return None;
-                }
-                yields.collect([completed.tag]);
-                Some(ProcessEvent::Completed(completed))
-            }
-            Signal::Notice(tag) => self.yields().collect_notice(tag).map(|next| notice_event(tag, next)),
-            signal => Some(signal.into_event(self.pid())),
         }
     }
 

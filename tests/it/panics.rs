@@ -17,7 +17,7 @@ use procession::*;
 
 use crate::giver::{Give, Giver};
 use crate::lives::{Ask, LONG, Shelf, lone, settle};
-use crate::{shut_down, within};
+use crate::{shut_down, step_aside, within};
 
 /// A value that panics when it is dropped, unless it is defused.
 #[derive(Debug)]

@@ -495,8 +495,8 @@ struct Method<M: Send + 'static, T> {
 ///
 /// A delegated step panics in these cases: `init` was not delegated before, an earlier delegated step has returned
 /// [`Next::Done`](crate::Next::Done) or an error, the step runs outside the turn of its process, or the events and the
-/// output of the step belong to different processes. Delegate the first step before the process reads an event: events
-/// that the process has taken and not read do not move to the body of the entry point.
+/// output of the step belong to different processes. The events that the process has not read move to the body of the
+/// entry point.
 ///
 /// ```
 /// use procession::{Context, Exit, EntryPoints, Runtime};

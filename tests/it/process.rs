@@ -668,3 +668,74 @@ fn a_process_reads_its_events_again_after_its_delegated_body_has_ended() {
         assert_eq!(rt.block_on(outer).unwrap(), 111);
     }
 }
+
+/// 1.2a: a process may read some of its events and then delegate its steps. The body of the entry point receives the
+/// events that the process has not read, in order.
+#[test]
+fn a_delegated_body_receives_the_unread_events_of_its_process() {
+    struct Outer {
+        inner: EntryPoints<u64, Vec<String>>,
+        watched: Pid,
+        reads: usize,
+    }
+    impl Process for Outer {
+        type Message = u64;
+        type Output = Vec<String>;
+        fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
+            self.inner.init(start)
+        }
+        fn step(
+            &mut self,
+            mut events: Events<'_, u64>,
+            out: &mut StepOutput<'_, u64>,
+        ) -> Result<Next<Vec<String>>, Exit> {
+            while self.reads > 0 {
+                match events.next() {
+                    Some(Event::Message(0)) => drop(out.monitor(self.watched)),
+                    Some(_) => {}
+                    None => return Ok(Next::Wait),
+                }
+                self.reads -= 1;
+            }
+            self.inner.step(events, out)
+        }
+    }
+    async fn collect(mut ctx: Context<u64>, (): ()) -> Result<Vec<String>, Exit> {
+        let mut read = Vec::new();
+        while read.len() < 5 {
+            read.push(match ctx.event().await {
+                Event::Message(n) => n.to_string(),
+                Event::Down { .. } => "down".into(),
+                other => panic!("{other:?}"),
+            });
+        }
+        Ok(read)
+    }
+    for reads in 1..=3 {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let watched = rt.spawn(async |mut ctx: Context<()>| ctx.receive().await);
+        let inner = EntryPoints::new().entry("collect", collect);
+        let outer = Outer { inner, watched: watched.pid(), reads };
+        let outer = rt.process().entry("collect").input(()).spawn_process(outer).unwrap();
+        outer.send(0).unwrap();
+        if reads > 1 {
+            (0..10).for_each(|_| rt.block_on(step_aside()));
+        }
+        [1, 2].into_iter().for_each(|n| outer.send(n).unwrap());
+        if reads > 1 {
+            rt.kill(watched.pid()).unwrap();
+            let _ = rt.block_on(watched);
+        }
+        [3, 4, 5].into_iter().for_each(|n| outer.send(n).unwrap());
+        let expected: &[&str] = match reads {
+            1 => &["1", "2", "3", "4", "5"],
+            2 => &["2", "down", "3", "4", "5"],
+            _ => &["down", "3", "4", "5"],
+        };
+        if reads == 3 {
+            outer.send(6).unwrap();
+        }
+        let read = rt.block_on(outer).unwrap();
+        assert_eq!(read[..expected.len()], *expected, "{reads}");
+    }
+}

@@ -2,10 +2,12 @@
 //! inbox under one lock, and reads them without a lock.
 
 use std::collections::VecDeque;
+use std::mem;
 
 use crate::process::event::{Signal, Tag};
 use crate::process::mailbox::read_ahead::{Claim, KEEP};
-use crate::process::mailbox::signals::Drained;
+use crate::process::mailbox::signals::{Drained, Signals};
+use crate::process::mailbox::slot::Slot;
 
 /// Messages and signals that a hand-written process has taken out of the inbox and not read yet.
 #[derive(Debug)]
@@ -54,6 +56,14 @@ impl<M> Taken<M> {
         Some(message)
     }
 
+    /// Moves all unread messages and signals to the next receiver. Returns the messages, which the next receiver reads
+    /// first. The signals return to `signals`, and keep their positions among the messages.
+    pub(super) fn hand_over<N>(&mut self, signals: &mut Signals, slot: &Slot<N>) -> VecDeque<M> {
+        signals.place(slot);
+        signals.put_back(slot, &mut self.signals, self.given, self.messages.len());
+        mem::take(&mut self.messages)
+    }
+
     /// Frees the memory of a burst if the last message of the burst was read.
     #[inline]
     pub(super) fn shrink(&mut self) {
@@ -67,8 +77,6 @@ impl<M> Taken<M> {
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
     use super::*;
-    use crate::process::mailbox::signals::Signals;
-    use crate::process::mailbox::slot::Slot;
 
     /// An inbox whose messages are numbers and whose signals carry numbers.
     #[derive(Default)]
@@ -122,6 +130,40 @@ mod tests {
             inbox.drain(&slot);
             read.extend(std::iter::from_fn(|| inbox.next()));
             assert_eq!(read, (0..8).collect::<Vec<_>>(), "{which:b} {at_once} {reads}");
+        }
+    }
+
+    #[test]
+    fn signals_keep_their_positions_when_another_receiver_takes_over() {
+        // Eight items arrive. Bit n of `which` says whether item n is a signal. After `drained` items, the inbox is
+        // drained, and then `reads` items are read. After two more items, another receiver takes over.
+        let cases = (0..256_u64).flat_map(|which| (0..7).map(move |drained| (which, drained)));
+        for (which, drained, reads) in cases.flat_map(|(which, at)| (0..=at).map(move |reads| (which, at, reads))) {
+            let ((slot, _), mut inbox, mut read) = (Slot::new(), Inbox::default(), Vec::new());
+            let mut front = VecDeque::new();
+            for number in 0..8 {
+                if number == drained {
+                    inbox.drain(&slot);
+                    read.extend((0..reads).map_while(|_| inbox.next()));
+                }
+                if which & 1 << number == 0 {
+                    inbox.messages.push(number)
+                } else {
+                    inbox.signal(&slot, number)
+                }
+                if number == drained + 1 {
+                    front = inbox.taken.hand_over(&mut inbox.signals, &slot);
+                    assert_eq!(inbox.taken.len(), 0);
+                }
+            }
+            inbox.signals.place(&slot);
+            let mut messages = mem::take(&mut inbox.messages).into_iter();
+            read.extend(std::iter::from_fn(|| match inbox.signals.pop(&slot, front.len()) {
+                Some(Signal::Notice(tag)) => Some(tag.serial()),
+                Some(other) => panic!("{other:?}"),
+                None => front.pop_front().or_else(|| messages.next().inspect(|_| inbox.signals.took(1))),
+            }));
+            assert_eq!(read, (0..8).collect::<Vec<_>>(), "{which:b} {drained} {reads}");
         }
     }
 

@@ -179,6 +179,13 @@ impl<M> Locked<'_, M> {
         }
     }
 
+    /// Moves the unread messages and signals of a process to the next receiver. The messages are returned, and the
+    /// signals return to this inbox.
+    #[cold]
+    pub(super) fn take_over(&mut self, taken: &mut Taken<M>) -> VecDeque<M> {
+        taken.hand_over(&mut self.state.aside.get_or_insert_default().signals, self.slot)
+    }
+
     /// Appends a message to this inbox, or lets the message wait for room: see
     /// [`Inbox::push_or_wait`](crate::process::mailbox::Inbox::push_or_wait). The inbox is not closed, and the message
     /// is not forwarded.

@@ -209,9 +209,12 @@ impl<M> ReadAhead<M> {
         self.0.get_or_insert_with(|| Ahead::new(None)).get_mut()
     }
 
-    /// Creates the buffer of a new receiver. The new receiver replaces the receiver that has `claim`.
-    pub(super) fn replacing(claim: &Claim) -> Self {
-        Self(Some(Ahead::new(Some(claim.succeed(0)))))
+    /// Creates the buffer of a new receiver. The new receiver replaces the receiver that has `claim`, and reads the
+    /// messages in `queue` first.
+    pub(super) fn replacing(claim: &Claim, queue: VecDeque<M>) -> Self {
+        let mut ahead = Ahead::new(Some(claim.succeed(0)));
+        ahead.get_mut().queue = queue;
+        Self(Some(ahead))
     }
 
     /// Makes a new receiver the current receiver, and begins the trial of the new receiver. The unread messages of the

@@ -437,11 +437,13 @@ impl<M> Inbox<M> {
     }
 
     /// Makes a new receiver the current receiver. The new receiver replaces the process that owns `taken`, or the last
-    /// receiver that replaced this process. If the replaced receiver waits for a message, returns its waker.
+    /// receiver that replaced this process. The unread messages and signals in `taken` move to the new receiver. If the
+    /// replaced receiver waits for a message, returns its waker.
     pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> (ReadAhead<M>, Option<Waker>) {
         let mut state = self.lock();
         state.stop_waiting(turn);
-        let next = ReadAhead::replacing(taken.claim.get_or_insert_with(Claim::first));
+        let queue = if taken.len() == 0 { VecDeque::new() } else { state.take_over(taken) };
+        let next = ReadAhead::replacing(taken.claim.get_or_insert_with(Claim::first), queue);
         (next, state.take_other())
     }
 

@@ -168,6 +168,20 @@ impl Signals {
     }
 }
 
+impl Signals {
+    /// Puts the signals of `from` back before all other signals. The caller has [placed](Self::place) the signals. The
+    /// parameter `read` is the number of messages that the receiver of `from` has read. The parameter `unread` is the
+    /// number of messages that this receiver has taken and not read. The next receiver reads these messages first.
+    pub(super) fn put_back<M>(&mut self, slot: &Slot<M>, from: &mut Drained, read: u64, unread: usize) {
+        let base = self.taken_with(slot) - unread as i64;
+        while let Some((place, signal)) = from.waiting.pop_back() {
+            let others = (place.number() - from.taken).max(0);
+            let after = (from.ahead as i64 + others - read as i64).max(0);
+            self.waiting.push_front((SignalPosition::Number(base + after), signal));
+        }
+    }
+}
+
 /// Signals that a receiver took out of the mailbox. The receiver took out the messages before these signals in the same
 /// operation.
 #[derive(Debug, Default)]

@@ -44,7 +44,8 @@
 //! handler that is not a blocking handler, or the future of [`Runtime::block_on`](crate::Runtime::block_on) or
 //! [`Runtime::run`](crate::Runtime::run). On any other thread, pass a [`Host`](crate::Host) to the function that has
 //! the same name with the suffix `_in`. If the thread has no runtime and the call passes no host, creating a socket
-//! fails. A thread that waits for one of the 48 slots of guests and workers has no runtime yet.
+//! fails.This also applies to a thread in
+//! `block_on` or `run` that still waits for one of the 48 slots of guests and workers.
 //!
 //! A Rust value, for example a [`TcpStream`], owns the socket. A program can send this value in a message, and can use
 //! the value on any thread and in any executor. Dropping the value closes the socket. When a process is killed, its

@@ -20,7 +20,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::pin::{Pin, pin};
 use std::task::Waker;
 use std::time::Duration;
@@ -32,6 +32,7 @@ use crate::host::dispatch::Handler;
 use crate::host::job::blocking_pool::{Overflow, Pool};
 use crate::host::job::{Job, batch, blocking_pool as blocking};
 use crate::host::namespace::builder::{HostBuilder, host_methods};
+use crate::host::refs::ProcessRef;
 use crate::host::registry::{LocalId, PidTable};
 use crate::host::shutdown::SHUTDOWN_GRACE;
 use crate::host::shutdown::report::ShutdownReport;
@@ -251,11 +252,19 @@ impl Runtime {
             return self.block_on_in_step(&step, future);
         }
         if const { is_large::<F, ()>() } {
-            let future = Box::into_pin(Box::new(future));
-            self.tokio.within(|| self.threads.block_on(future))
+            self.block_on_pinned(Box::into_pin(Box::new(future)))
         } else {
-            self.tokio.within(|| self.threads.block_on(future))
+            self.block_on_pinned(pin!(future))
         }
+    }
+
+    fn block_on_pinned<F: Future>(&self, mut future: Pin<impl DerefMut<Target = F>>) -> F::Output {
+        // This thread may be in a step of a process of another runtime: see `StepGuard::poll`.
+        let poll = poll_fn(|cx| {
+            ProcessRef::refill_budget();
+            future.as_mut().poll(cx)
+        });
+        self.tokio.within(|| self.threads.block_on(poll))
     }
 
     /// The future is a trait object, so that a program does not contain the code of `Threads::block_on` twice for each

@@ -183,6 +183,8 @@ pub(crate) struct Scheduler<T: Task> {
     vacant: Mutex<Vec<(usize, Queues<T>)>>,
     /// Notified when a slot becomes vacant. Guest threads that have no slot wait for this event.
     vacancy: Event,
+    /// True if a worker could not be added because all slots were occupied.
+    lacks_slot: AtomicBool,
     /// The slots with this number and all higher numbers were never occupied. Therefore a search skips these slots.
     reached: AtomicUsize,
     /// Number of occupied slots.
@@ -299,6 +301,7 @@ impl<T: Task> Scheduler<T> {
             idle: Idle::new(SLOTS),
             vacant: Mutex::new(vacant),
             vacancy: Event::new(),
+            lacks_slot: AtomicBool::new(false),
             reached: AtomicUsize::new(0),
             present: AtomicUsize::new(0),
             orders: AtomicUsize::new(0),
@@ -330,11 +333,6 @@ impl<T: Task> Scheduler<T> {
         // Each vacant slot notifies another guest. A plain `notify(1)` would notify no guest if an earlier notification
         // was not received yet.
         self.vacancy.notify_additional(1);
-    }
-
-    /// Returns whether all slots are occupied.
-    fn is_full(&self) -> bool {
-        self.vacant.lock().is_empty()
     }
 
     fn present(&self) -> usize {

@@ -168,8 +168,9 @@ pub enum SupervisorMessage {
     /// the answer is [`Exit::Refused`].
     StartChild(Child, Reply<Result<Pid, Exit>>),
     /// Stops a child. The supervisor keeps the specification of the child, but does not restart the child. A
-    /// [temporary](RestartPolicy::Temporary) child is removed. When the child has exited, the supervisor answers true.
-    /// If there is no such child, the supervisor answers false.
+    /// [temporary](RestartPolicy::Temporary) child is removed. A child without a name that was added by
+    /// [`StartChild`](Self::StartChild) is also removed, because no later request could name it. When the child has
+    /// exited, the supervisor answers true. If there is no such child, the supervisor answers false.
     TerminateChild(ChildId, Reply<bool>),
     /// Restarts a child. If the child runs, the supervisor first stops the child. This request does not count towards
     /// the intensity, and resets the child's [back-off](Child::backoff). The answer is sent when the child has started.

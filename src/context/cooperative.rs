@@ -18,6 +18,7 @@ use crate::process::state::current::Current;
 /// A body that awaits only ready futures never ends its turn, and other processes on the same worker cannot run. This
 /// wrapper ends the turn when the budget is spent. The wrapper can yield before a poll of the future, but not during a
 /// poll. A pending future uses no budget. Outside a process, the wrapper has no effect.
+///
 /// A step that blocks its thread must use [`Runtime::block_on`](crate::Runtime::block_on). In the `block_on` of another
 /// crate, the budget of the turn is never refilled, so a wrapper whose budget is spent would wait forever.
 ///

@@ -153,8 +153,8 @@ enum Look {
     Taken,
     /// The step leaves its events in the inbox.
     Left,
-    /// A [`Mailbox`](crate::Mailbox) is the receiver of the process. When the process reads an event itself, the
-    /// process becomes the receiver again.
+    /// A [`Mailbox`](crate::Mailbox) is the receiver of the process. When the process reads an event itself, or a step
+    /// ends after the mailbox was dropped, the process becomes the receiver again.
     HandedOver,
 }
 
@@ -178,7 +178,8 @@ impl<M: Send + 'static> Mail<M> {
         if self.look == Look::HandedOver
             && let Some(taken) = self.taken.as_deref().filter(|taken| taken.is_only_receiver())
         {
-            // The body of the entry point has ended, so its mailbox no longer wakes the process.
+            // The mailbox of the body was dropped, usually because the body has ended. Therefore this mailbox no longer
+            // wakes the process.
             control.reclaim(turn, taken);
             self.look = Look::NotYet;
         }
@@ -213,7 +214,8 @@ const COLLECT_AT: usize = 32;
 /// returns `None`. After the nested step, the process can read the events.
 ///
 /// If the process has delegated an earlier step to [`EntryPoints`](crate::EntryPoints), a [`Mailbox`](crate::Mailbox)
-/// is the receiver of the process. When the process itself reads an event, the process becomes the receiver again.
+/// /// is the receiver of the process. When the process itself reads an event, or when a step ends after the mailbox
+/// was dropped, the process becomes the receiver again.
 pub struct Events<'a, M> {
     mail: &'a mut Mail<M>,
     control: &'a Control<M>,
@@ -547,7 +549,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// A time limit of zero passes immediately. A time limit beyond the clock's range of 584 years has no effect.
     pub fn set_timeout<C>(&mut self, tag: Tag<C>, time: Duration) {
         // If the process chose the tag, the timer must not end a later command with the same tag.
-        let Some(tag) = self.yields().present(tag.erase()) else { return };
+        let Some(tag) = self.yields().present(tag.erase().of_present()) else { return };
         answer_at(&self.me.any(), tag, self.me.host().now() + time, Err(Failure::TimedOut));
     }
 
@@ -580,7 +582,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     ///
     /// Returns true if the yield was in flight. Returns false if the yield was already answered or cancelled.
     pub fn cancel_yield<C>(&mut self, tag: Tag<C>) -> bool {
-        self.yields().cancel(tag.erase())
+        self.yields().cancel(tag.erase().of_present())
     }
 }
 

@@ -44,7 +44,8 @@ pub struct Sleep {
     /// of this sleep.
     timer: Option<Timer>,
     /// True if the timer is an alarm of the alarm thread, which the whole program shares. A sleep uses the alarm thread
-    /// after the runtime has shut down, because the timers of the runtime then no longer fire.
+    /// if possibly no thread fires the timers of the runtime: after the runtime has shut down, or if the runtime has no
+    /// workers.
     rings: bool,
     over: bool,
     /// True if the duration of the sleep is longer than zero and the sleep was not polled yet.
@@ -232,6 +233,10 @@ impl Sleep {
             self.timer = Some(Timer::new(key, self.deadline));
             self.rings = true;
             return Poll::Pending;
+        }
+        if self.rings {
+            // The timer is an alarm of an earlier poll, and no timer of the runtime.
+            self.cancel();
         }
         let timers = &self.sleeper.host().shared().timers;
         if !self.timer.is_some_and(|timer| timers.update(timer.key(), cx.waker())) {

@@ -565,7 +565,8 @@ impl dyn AnyControl {
             }
         };
         let measured = |command: &'static str, since| head.host().sample_command(command, since);
-        // The exit of a process takes the lock. Under the lock, the answer is recorded before the exit.
+        // In a trace, the answer must come before the exit of the process. The exit takes the lock, so an answer under
+        // the lock is recorded before the exit.
         let from = if head.is_observed() && from == Answerer::Completion { Answerer::Observed } else { from };
         match head.yields().complete(tag, answer, from, taken, &measured)? {
             Answered::Event(tag) => self.answer(tag, answer),

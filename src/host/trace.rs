@@ -102,14 +102,14 @@ impl Host {
     /// Records that the process of this turn yields a command.
     #[cold]
     pub(crate) fn trace_yield(&self, head: &Head, tag: Tag) {
-        self.record(Urgency::InTurn, || TraceEvent::Yielded { process: word(head), tag: tag.number });
+        self.record(Urgency::InTurn, || TraceEvent::Yielded { process: word(head), tag: tag.name() });
     }
 
     /// Records the answer to a command of an observed process.
     #[cold]
     pub(crate) fn trace_answer(&self, head: &Head, tag: Tag) {
         if self.is_outside_or_traced() {
-            self.record(Urgency::InTurn, || TraceEvent::Completed { process: word(head), tag: tag.number });
+            self.record(Urgency::InTurn, || TraceEvent::Completed { process: word(head), tag: tag.name() });
         }
     }
 

@@ -289,7 +289,8 @@ impl<C> Tag<C> {
     pub(crate) const CHOSEN: u64 = 1 << 63;
     /// Bit that is set in the number of every command that took the inline path.
     const INLINE: u64 = 1 << 62;
-    /// Number of the generations of a chosen tag. A command reuses a generation only after so many commands.
+    /// Number of the generations of a chosen tag. The generations of two commands are equal only if the process has
+    /// yielded this number of commands, or a multiple of it, between them.
     const GENERATIONS: u64 = (1 << 30) - 1;
     /// Bits of a tag whose slot is looked up by the number. Such a tag was created before its slot, so the tag does not
     /// contain the index of the slot.
@@ -297,6 +298,11 @@ impl<C> Tag<C> {
 
     pub(crate) fn issued(number: u64, key: u32) -> Self {
         Self { number, key, marker: PhantomData }
+    }
+
+    /// Creates the tag of the command in a slot of the table.
+    pub(crate) fn of_slot(number: u64, key: u32) -> Self {
+        Self::issued(number, if number & Self::LOOKED_UP == 0 { key } else { u32::MAX })
     }
 
     /// Creates the tag of a command on the inline path: see `state/inline_command.rs`.
@@ -325,6 +331,18 @@ impl<C> Tag<C> {
     #[inline]
     pub(crate) fn without_generation(number: u64) -> u64 {
         if number & Self::CHOSEN == 0 { number } else { number & (Self::CHOSEN | u64::from(u32::MAX)) }
+    }
+
+    /// Returns the number by which the user knows the command. Traces contain this number.
+    #[inline]
+    pub(crate) fn name(self) -> u64 {
+        Self::without_generation(self.number)
+    }
+
+    /// Returns the tag without its generation. The result refers to the present command with this tag.
+    #[inline]
+    pub(crate) fn of_present(self) -> Self {
+        Self { number: Self::without_generation(self.number), ..self }
     }
 
     /// Returns whether the tag refers to the command with this number. A chosen tag without a generation refers to each

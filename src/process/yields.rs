@@ -108,7 +108,8 @@ pub(crate) enum Pulled {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answerer {
     /// The completion that the handler of the command received, or the `Reply` of a call. The reply has the type of the
-    /// command's reply. If the command has an answer state, the command was dispatched before.
+    /// command's reply. If the command has an answer state, the command was dispatched before its completion was
+    /// created.
     Completion,
     /// The same as `Completion`, but the answer must be accepted under the lock.
     Observed,
@@ -482,7 +483,7 @@ impl Yields {
             check_type(answer, slot.types)?;
         }
         // The tag of the application may have no generation.
-        let tag = Tag::issued(slot.number, key);
+        let tag = Tag::of_slot(slot.number, key);
         let (types, watchers) = (slot.types, mem::take(&mut slot.watchers));
         let sender = match &mut slot.buffer {
             None => None,
@@ -613,9 +614,9 @@ impl Yields {
             return false;
         };
         let slot = table.remove(key);
-        // A command that was not dispatched yet will not be dispatched, because its tag is no longer in the table. But
-        // before the dispatch, a new command may take a chosen tag again. Therefore, a command with a chosen tag is
-        // also removed from the pending commands.
+        // A command that was not dispatched yet will not be dispatched, because its tag is no longer in the table. A
+        // command with a chosen tag is also removed from the pending commands, because a process may cancel very many
+        // commands with the same tag before their dispatch.
         let position = match tag.is_chosen() {
             true => table.pending.iter().position(|pending| pending.tag == tag),
             false => None,
@@ -629,7 +630,7 @@ impl Yields {
             self.ended(tag);
         }
         if let Phase::Queued = slot.phase {
-            self.recall(table, Tag::issued(slot.number, key));
+            self.recall(table, Tag::of_slot(slot.number, key));
         }
         drop(guard);
         let _ = panic::drop_caught(undispatched);
@@ -650,7 +651,7 @@ impl Yields {
     pub(crate) fn present(&self, tag: Tag) -> Option<Tag> {
         let mut table = self.table()?;
         let (key, slot) = table.find(tag)?;
-        Some(Tag::issued(slot.number, key))
+        Some(Tag::of_slot(slot.number, key))
     }
 
     /// Returns whether a command with this tag still waits for its answer.

@@ -331,8 +331,8 @@ impl Simulation {
         self.host.begin_shutdown(deadline);
         self.inside(|this| {
             while !(this.host.all_ended() && this.host.alive().is_empty()) {
-                // If a process is always runnable, the virtual time passes with the turns. A duration of zero still
-                // runs the processes that are runnable now.
+                // If a process is always runnable, the virtual time passes with the turns. The comparison is not `>=`,
+                // because a shutdown within zero time still runs the processes that are runnable now.
                 if this.now() > deadline {
                     break;
                 }

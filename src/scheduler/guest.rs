@@ -268,12 +268,8 @@ impl<T: Task> GuestSlot<T> {
     fn leave(&mut self) {
         self.wake_up();
         if let Some(local) = self.local.take() {
-            let was_full = self.scheduler.is_full();
             local.leave();
-            // While all slots were occupied, possibly a worker could not be added. Nothing else adds this worker later.
-            if was_full {
-                self.scheduler.hire();
-            }
+            self.scheduler.hire_after_vacancy();
         }
     }
 

@@ -237,9 +237,18 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
+    /// Adds the workers that could not be added while all slots were occupied. A guest calls this function after it has
+    /// left its slot.
+    pub(super) fn hire_after_vacancy(self: &Arc<Self>) {
+        if self.lacks_slot.load(Ordering::SeqCst) {
+            self.lacks_slot.store(false, Ordering::SeqCst);
+            while self.hire() {}
+        }
+    }
+
     /// Adds one active worker if there are too few active workers. Returns false if there are enough active workers, or
     /// if no worker can be added.
-    pub(super) fn hire(self: &Arc<Self>) -> bool {
+    fn hire(self: &Arc<Self>) -> bool {
         let lacks = |crew: &WorkerThreads<T>| {
             // The bound `substitutes` limits the number of replacement threads. Otherwise a thousand blocking steps
             // would start a thousand threads. The bound may be `usize::MAX`.
@@ -250,7 +259,13 @@ impl<T: Task> Scheduler<T> {
         if !lacks(&self.crew.lock()) {
             return false;
         }
-        let Some(local) = self.occupy(false) else { return false };
+        let vacant = self.occupy(false).or_else(|| {
+            // A guest that makes a slot vacant reads this flag later. Therefore, either the second search finds its
+            // slot, or the guest sees the flag.
+            self.lacks_slot.store(true, Ordering::SeqCst);
+            self.occupy(false)
+        });
+        let Some(local) = vacant else { return false };
         let crew = self.crew.lock();
         let spare = if lacks(&crew) {
             match self.employ(crew, local) {

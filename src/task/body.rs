@@ -436,7 +436,6 @@ where
             let future = body.open(Context::new(own.take().unwrap_or_else(|| me.control().clone())));
             self.set(Self::Running { future });
         }
-        let mut is_asked = false;
         loop {
             let polled = match self.as_mut().project() {
                 BodyProjection::Running { future } => future.poll(cx).map(ProcessOutput::into_result),
@@ -445,17 +444,10 @@ where
             };
             if current.upgrade.is_pending() {
                 match settle(current, &polled, |future| self.set(Self::Upgraded { future })) {
-                    Settled::Asked => {
-                        is_asked = true;
-                        continue;
-                    }
+                    Settled::Asked => continue,
                     Settled::Replaced => return Ok(Next::Again),
                     Settled::Ended => {}
                 }
-            }
-            if is_asked {
-                // The body may have dropped the future of the upgrade, and then does not read the reply.
-                Current::with(|current| current.upgrade.forget());
             }
             return match polled {
                 Poll::Pending => Ok(Next::Wait),
@@ -599,22 +591,14 @@ impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
             events.leave();
         }
         let future = self.future.as_mut().expect("init chose an entry").get_mut();
-        let mut is_asked = false;
         loop {
             let polled = future.as_mut().poll(&mut std::task::Context::from_waker(out.waker()));
             if Current::with(|current| current.upgrade.is_pending()) {
                 match Current::with(|current| settle(current, &polled, |next| *future = next)) {
-                    Settled::Asked => {
-                        is_asked = true;
-                        continue;
-                    }
+                    Settled::Asked => continue,
                     Settled::Replaced => return Ok(Next::Again),
                     Settled::Ended => {}
                 }
-            }
-            if is_asked {
-                // The body may have dropped the future of the upgrade, and then does not read the reply.
-                Current::with(|current| current.upgrade.forget());
             }
             return match polled {
                 Poll::Pending => Ok(Next::Wait),

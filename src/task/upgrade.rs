@@ -106,7 +106,7 @@ impl<M: Send + 'static> Context<M> {
         let control = self.control().address();
         poll_fn(|cx| {
             let (fit, is_own_waker) = Current::with(|current| {
-                let fit = current.steps(control).then(|| current.upgrade.ask::<T>());
+                let fit = current.steps(control).then(|| current.upgrade.ask::<T>(control));
                 (fit, current.is_own_waker(cx.waker()))
             });
             let Some(fit) = fit else { return Poll::Ready(Err(Exit::failed(ELSEWHERE))) };

@@ -1035,9 +1035,10 @@ fn a_replacement_thread_enters_the_context_of_tokio() {
 #[test]
 fn a_future_inside_a_step_receives_more_messages_than_a_budget() {
     within(60, || {
-        for workers in [0, 1] {
+        let other = Arc::new(Runtime::builder().workers(0).build().unwrap());
+        for (workers, is_own) in [(0, true), (1, true), (1, false)] {
             let rt = Arc::new(Runtime::builder().workers(workers).build().unwrap());
-            let own = Arc::downgrade(&rt);
+            let own = Arc::downgrade(if is_own { &rt } else { &other });
             let sum = rt.spawn(async move |mut ctx: Context<u64>| {
                 let rt = own.upgrade().expect("the test holds the runtime");
                 let mut sum = 0;

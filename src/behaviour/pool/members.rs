@@ -151,11 +151,7 @@ impl<M: Send + 'static> Members<M> {
     pub(crate) fn hand_on(&self, queue: &mut Mailbox<M>, cx: &mut Context<'_>) -> Result<Option<bool>, Exit> {
         let mut left = AT_ONCE;
         let mut blocked = BTreeSet::new();
-        // With several members, a message that one member refuses does not block the messages for the other members.
-        // With one member, the first refused message blocks all later messages, so the later messages are not taken
-        // out.
-        let all = self.by_key() && self.most > 1;
-        let some_left = queue.offer(cx, all, |message| {
+        let some_left = queue.offer(cx, self.by_key(), |message| {
             if left == 0 {
                 return Err(message);
             }

@@ -227,9 +227,10 @@ impl Child {
     /// pid also ends the running instance. In this case, the unread messages of the kept mailbox become dead letters,
     /// and the next instance gets a new kept mailbox with another pid.
     ///
-    /// The [`MailboxCapacity`] limits the messages in the mailbox of the instance. If this mailbox is full, a plain
-    /// send is refused, also with `DropOldest` and `DropNewest`. But [`send_wait`](crate::Address::send_wait) does not
-    /// wait: its message waits in the kept mailbox, which has no limit.
+    /// The [`MailboxCapacity`] limits the messages in the mailbox of the instance. If this mailbox is full, and no
+    /// message waits in the kept mailbox, a plain send is refused, also with `DropOldest` and `DropNewest`. But
+    /// [`send_wait`](crate::Address::send_wait) does not wait: its message waits in the kept mailbox, which has no
+    /// limit. While messages wait there, later messages also wait there.
     pub fn keep_mailbox(mut self) -> Self {
         self.spec.kept = true;
         self
@@ -488,7 +489,12 @@ impl<N: Send + 'static> PersistentMailbox<N> {
         self.address.head.pid()
     }
 
+    /// Returns whether the next instance needs a new kept mailbox. A mailbox that was cancelled while no instance ran
+    /// is closed here.
     fn is_gone(&self) -> bool {
+        if let Some((reason, _)) = self.address.head.cancel() {
+            self.address.close_outside(&Exit::Cancelled(reason));
+        }
         self.address.head.has_ended()
     }
 

@@ -478,8 +478,7 @@ impl Head {
         self.waiting() as usize + self.yields_if_any().map_or(0, Yields::outstanding)
     }
 
-    /// Returns whether the process waits for an answer. The process may have yielded a command without a lock. Such a
-    /// command counts as waiting even if the answer is already in the mailbox.
+    /// Returns whether the process waits for an answer.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting() != 0 || self.yields_if_any().is_some_and(Yields::is_waiting)

@@ -52,7 +52,8 @@ struct State {
     collector: Option<Collector>,
     has_thread: bool,
     stop: bool,
-    /// Number of the thread that calls the writer.
+    /// Number of the thread that uses the collector. Only this thread calls the writer. `None` if no thread uses the
+    /// collector.
     writes: Option<usize>,
     /// The result of the trace, after its end.
     result: Option<io::Result<TraceSummary>>,
@@ -146,7 +147,9 @@ impl Trace {
     /// events.
     ///
     /// # Errors
-    /// Returns the first error of the writer. After this error, the trace contains no further events.
+    /// Returns the first error of the writer. After this error, the trace contains no further events. If the writer of
+    /// the trace calls this method itself, the method does not block, and returns an error of the kind `WouldBlock`.
+    /// The trace then ends after the writer has returned.
     pub fn finish(self) -> io::Result<TraceSummary> {
         self.shared.end()
     }

@@ -305,8 +305,9 @@ impl Current {
         self.upgrade.restore(outer.upgrade);
         self.ends.set(outer.ends);
         self.unread.set(outer.unread);
-        // The inner turn has taken its own replies.
-        self.replies.replace(outer.replies);
+        let left = self.replies.replace(outer.replies);
+        // Usually the inner turn has taken its own replies.
+        left.into_iter().for_each(|tell| tell(None));
     }
 
     /// Refills the budget of the turn. A step that waits in `Runtime::block_on` calls this function before each poll of

@@ -14,8 +14,8 @@ use crate::process::exit::Exit;
 pub(crate) type Future<T> = BoxFuture<'static, Result<T, Exit>>;
 
 enum Request {
-    /// The body asks whether the result of the task has this type.
-    Fits(TypeId),
+    /// The body asks whether the result of the task has the type of the question.
+    Fits(Question),
     /// The body asks the task to replace the body by this [`Future`]. The result type of the future is the result type
     /// of the task.
     Replace(Box<dyn Any + Send>),
@@ -24,8 +24,11 @@ enum Request {
 /// The reply to [`UpgradeRequest::ask`]. An error contains the name of the task's result type.
 pub(crate) type Fit = Result<(), &'static str>;
 
-/// The open request, and the reply to the last request.
-type Exchange = (Option<Request>, Option<Fit>);
+/// Question of a body: the address of its control block, and the type of its result.
+type Question = (usize, TypeId);
+
+/// The open request, and the last question that was answered together with its reply.
+type Exchange = (Option<Request>, Option<(Question, Fit)>);
 
 /// The request of the body that this thread polls.
 pub(crate) struct UpgradeRequest {
@@ -47,14 +50,18 @@ impl UpgradeRequest {
         drop(former);
     }
 
-    /// Asks whether the result of the task is a `T`. The first call returns `None`. When the task has replied, the next
-    /// call returns the reply.
-    pub(crate) fn ask<T: 'static>(&self) -> Option<Fit> {
-        let reply = self.exchange.borrow_mut().1.take();
-        if reply.is_none() {
-            self.request(Request::Fits(TypeId::of::<T>()));
+    /// Asks whether the result of the task is a `T`. `process` is the address of the control block of the process. The
+    /// first call returns `None`. When the task has replied, the next call returns the reply.
+    ///
+    /// A reply stays on the thread if its body has dropped the upgrade. Such a reply answers no other question.
+    pub(crate) fn ask<T: 'static>(&self, process: usize) -> Option<Fit> {
+        let question = (process, TypeId::of::<T>());
+        match self.exchange.borrow_mut().1.take() {
+            Some((answered, fit)) if answered == question => return Some(fit),
+            _ => {}
         }
-        reply
+        self.request(Request::Fits(question));
+        None
     }
 
     /// Requests that the task replaces the body by `next` after the current poll of the body.
@@ -76,9 +83,9 @@ impl UpgradeRequest {
         self.is_pending.set(false);
         let request = self.exchange.borrow_mut().0.take()?;
         match request {
-            Request::Fits(id) => {
-                let fit = if id == TypeId::of::<T>() { Ok(()) } else { Err(std::any::type_name::<T>()) };
-                self.exchange.borrow_mut().1 = Some(fit);
+            Request::Fits(question) => {
+                let fit = if question.1 == TypeId::of::<T>() { Ok(()) } else { Err(std::any::type_name::<T>()) };
+                self.exchange.borrow_mut().1 = Some((question, fit));
                 None
             }
             Request::Replace(next) => next.downcast().ok().map(|next| *next),

@@ -34,7 +34,7 @@ impl Yields {
         let table = self.table()?;
         let to = (from + PIECE).min(table.slots.key_limit());
         let slots = (from..to).filter_map(|key| Some((key, table.slots.get(key)?)));
-        let is_answered = |key, slot: &Slot| table.states.is_answered(Tag::issued(slot.number, key as u32));
+        let is_answered = |key, slot: &Slot| table.states.is_answered(Tag::of_slot(slot.number, key as u32));
         let in_flight = slots.filter(|&(key, slot)| slot.is_in_flight() && !is_answered(key, slot));
         for (_, slot) in in_flight {
             let outstanding = counts.entry((slot.types)().command_name).or_default();

@@ -208,7 +208,7 @@ pub(super) struct Table {
     pub(super) keys: BTreeMap<u64, u32>,
     /// Answers that the process no longer wants and has not received yet. An unwanted answer is in the mailbox, or the
     /// command of the answer is on the inline path of a turn. The key is the number of a tag, and the value is the
-    /// number of unwanted answers with this tag. A chosen tag may have several unwanted answers.
+    ///     /// number of unwanted answers with this tag.
     pub(super) recalled: BTreeMap<u64, u32>,
 }
 
@@ -326,7 +326,7 @@ mod tests {
         assert!(table.timed.is_some());
         keys.into_iter().for_each(|key| drop(table.remove(key)));
         assert!(table.timed.is_none());
-        // A later yield may have the same number, if the process chose its tag.
+        // The removal of the yield has ended its measurement.
         assert_eq!(table.take_since(2), None);
     }
 }

@@ -504,8 +504,10 @@ pub(crate) fn turn<X: Machine>(
         let guard = current.enter(me.control().address(), this.head().pid(), X::name, cx.waker());
         match this.run(fresh, cx, end) {
             Poll::Ready(()) => {
-                // A destructor or a waker may have yielded an inline command after the last dispatch.
-                let _ = drop_caught(current.inline.take());
+                if current.inline.is_busy() {
+                    // A destructor or a waker has yielded an inline command after the last dispatch.
+                    let _ = drop_caught(current.inline.take());
+                }
                 TurnOutcome::Over(this.left)
             }
             Poll::Pending => {

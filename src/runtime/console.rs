@@ -70,9 +70,9 @@ impl Builder {
     /// The drop of the runtime removes the file. Use a folder in which no other user can create files, for example
     /// `$XDG_RUNTIME_DIR`.
     ///
-    /// The server has one thread, which waits for requests and needs no worker. Up to 8 consoles can attach at the same
-    /// time. The server does not keep the runtime alive, and ends at the drop of the runtime. The guide page
-    /// [`console`](crate::guide::console) describes the protocol and all limits.
+    /// The server has one thread, which waits for requests and needs no worker. Up to 8 consoles can attach to each
+    /// socket at the same time. The server does not keep the runtime alive, and ends at the drop of the runtime. The
+    /// guide page [`console`](crate::guide::console) describes the protocol and all limits.
     ///
     /// In the value of `PROCESSION_CONSOLE`, `%p` stands for the process id of the program, and `%n` for the
     /// [node number](Self::node) of the runtime. If this socket cannot be opened, the runtime prints the error to
@@ -108,8 +108,8 @@ impl Builder {
         self
     }
 
-    /// Sets whether consoles may change the program: cancel and kill processes, change priorities, change the number of
-    /// workers, restart children of supervisors, and write flight records to the folder of
+    /// Sets whether consoles may change the program: cancel, kill, suspend and resume processes, change priorities,
+    /// change the number of workers, restart children of supervisors, and write flight records to the folder of
     /// [`FlightRecorder::folder`](crate::observe::FlightRecorder::folder). Default: off. If this option is off, the
     /// server refuses these requests, and consoles can only inspect. This method needs the feature `console`.
     pub fn console_actions(mut self, on: bool) -> Self {

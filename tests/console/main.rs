@@ -538,6 +538,40 @@ fn the_supervision_tree_is_listed_from_the_top() {
     });
 }
 
+/// 9.6c: if the text of a child's exit panics, only this request fails. The server continues.
+#[test]
+fn an_exit_whose_text_panics_does_not_end_the_server() {
+    #[derive(Debug)]
+    struct Broken;
+    impl std::fmt::Display for Broken {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("on purpose");
+        }
+    }
+    impl std::error::Error for Broken {}
+    within(60, || {
+        let folder = Folder::new();
+        let rt = Runtime::builder().workers(1).console(folder.socket()).build().unwrap();
+        let (tell, told) = mpsc::channel();
+        let child = Child::new("broken", move |mut ctx: Context<()>| {
+            let tell = tell.clone();
+            async move {
+                tell.send(ctx.pid()).unwrap();
+                let _ = ctx.receive().await;
+                Err::<(), _>(Exit::failed(Broken))
+            }
+        });
+        let top = rt.spawn_process(Supervisor::one_for_one().add(child));
+        rt.block_on(top.started()).unwrap();
+        rt.send::<()>(told.recv().unwrap(), ()).unwrap();
+        told.recv().unwrap();
+        let mut client = Client::attach(&folder.socket());
+        assert_eq!(client.fails(json!({ "request": "supervision_tree" })), "no_answer");
+        client.ask(json!({ "request": "overview" }));
+        Client::attach(&folder.socket()).ask(json!({ "request": "overview" }));
+    });
+}
+
 /// Without a free worker, the request for the supervision tree fails. Meanwhile, other clients get their replies.
 #[test]
 fn supervisors_that_do_not_answer_delay_no_other_client() {

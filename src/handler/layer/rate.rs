@@ -223,9 +223,14 @@ impl Leave for SharedState {
 
 impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
     fn handle(&self, command: C, completion: Completion<C::Reply>) {
+        if self.rate.per.is_zero() {
+            return self.inner.handle(command, completion);
+        }
         let host = completion.host().clone();
-        let now = host.now();
         let mut state = self.tap.state.lock();
+        // The clock is read under the lock. A time from before the lock could be earlier than the time at which another
+        // thread has passed the last command, and the schedule would then delay this command.
+        let now = host.now();
         // A command must not overtake the commands of the queue. If the queue is empty and `attended` is true, the
         // attending task may still have the last command of the queue, and may not have passed this command to the
         // handler yet.

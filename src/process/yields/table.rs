@@ -208,7 +208,7 @@ pub(super) struct Table {
     pub(super) keys: BTreeMap<u64, u32>,
     /// Answers that the process no longer wants and has not received yet. An unwanted answer is in the mailbox, or the
     /// command of the answer is on the inline path of a turn. The key is the number of a tag, and the value is the
-    ///     /// number of unwanted answers with this tag.
+    /// number of unwanted answers with this tag.
     pub(super) recalled: BTreeMap<u64, u32>,
 }
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::host::Host;
 use crate::platform::clock::Instant;
+use crate::process::catch::catch;
 use crate::runtime::console::encoding::{Reply, encode, refusal_of};
 use crate::runtime::console::request::FaultKind;
 
@@ -48,8 +49,11 @@ impl Later {
     /// Returns the line of the reply, or of an error after the deadline. Returns `None` if the reply must still be
     /// waited for.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<Vec<u8>> {
-        if let Poll::Ready(reply) = Pin::new(&mut self.reply).poll(cx) {
-            return Some(encode(self.id.take(), reply));
+        // The text of an exit comes from the error of the user, and may panic.
+        match catch(|| Pin::new(&mut self.reply).poll(cx)) {
+            Ok(Poll::Ready(reply)) => return Some(encode(self.id.take(), reply)),
+            Ok(Poll::Pending) => {}
+            Err(_) => return Some(refusal_of(self.id.take(), FaultKind::NoAnswer, "the text of an exit panicked")),
         }
         (now >= self.deadline).then(|| refusal_of(self.id.take(), FaultKind::NoAnswer, self.overdue))
     }

@@ -110,11 +110,11 @@ async fn user(mut ctx: Context<String>, name: String, socket: Address<String>) -
 
 // ---- The processes of a connection
 
-/// Reads a line. Returns `None` at the end of the stream or after an error.
+/// Reads a line. Returns `None` at the end of the stream or after an error. A long line may be split inside a character.
 async fn read_line(from: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
-    let mut line = String::new();
-    let length = from.take(LINE).read_line(&mut line).await.ok()?;
-    (length > 0).then(|| line.trim_end().to_owned())
+    let mut line = Vec::new();
+    let length = from.take(LINE).read_until(b'\n', &mut line).await.ok()?;
+    (length > 0).then(|| String::from_utf8_lossy(&line).trim_end().to_owned())
 }
 
 /// Passes the lines of the client to the process of its user. When the client has disconnected, this function cancels

@@ -31,7 +31,8 @@ async fn server(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
     loop {
         match ctx.run_until_cancelled(listener.accept()).await? {
             Ok((stream, _)) => {
-                stream.set_nodelay(true)?;
+                // An error means that the client has already disconnected.
+                let _ = stream.set_nodelay(true);
                 ctx.spawn(move |ctx: Context| connection(ctx, stream));
             }
             Err(error) => {

@@ -44,13 +44,13 @@
 //! handler that is not a blocking handler, or the future of [`Runtime::block_on`](crate::Runtime::block_on) or
 //! [`Runtime::run`](crate::Runtime::run). On any other thread, pass a [`Host`](crate::Host) to the function that has
 //! the same name with the suffix `_in`. If the thread has no runtime and the call passes no host, creating a socket
-//! fails.This also applies to a thread in
-//! `block_on` or `run` that still waits for one of the 48 slots of guests and workers.
+//! fails. It also fails on a thread in `block_on` or `run` that still waits for one of the 48 slots of guests and
+//! workers. An async function, such as `connect`, uses the runtime of the thread that first polls its future.
 //!
 //! A Rust value, for example a [`TcpStream`], owns the socket. A program can send this value in a message, and can use
 //! the value on any thread and in any executor. Dropping the value closes the socket. When a process is killed, its
 //! variables are dropped. This drop closes the sockets that the process owns. When the runtime ends, all pending and
-//! later operations of its sockets fail with [`std::io::ErrorKind::NotConnected`].
+//! later operations of its sockets that can wait fail with [`std::io::ErrorKind::NotConnected`].
 //!
 //! In a [`Simulation`](crate::Simulation), creating a socket fails with [`std::io::ErrorKind::Unsupported`], because a
 //! simulation has no network.

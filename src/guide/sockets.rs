@@ -46,7 +46,8 @@
 //!     loop {
 //!         match ctx.run_until_cancelled(listener.accept()).await? {
 //!             Ok((stream, _)) => {
-//!                 stream.set_nodelay(true)?;
+//!                 // An error means that the client has already disconnected.
+//!                 let _ = stream.set_nodelay(true);
 //!                 ctx.spawn(move |ctx: Context| echo(ctx, stream));
 //!             }
 //!             // For example, no descriptor is free. Without this pause, the loop would use a whole core.

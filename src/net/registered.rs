@@ -157,7 +157,11 @@ impl<S: System> Registered<S> {
     /// Returns the error of `op`. If this error is `WouldBlock`, later operations wait for an event before they call
     /// the system.
     pub(crate) fn try_op<R>(&self, direction: Direction, op: impl FnOnce(&S) -> io::Result<R>) -> io::Result<R> {
-        let Poll::Ready(seen) = self.source.check(direction) else { return Err(io::ErrorKind::WouldBlock.into()) };
+        let Poll::Ready(seen) = self.source.check(direction) else {
+            // The caller may call this function again and again. Without a thread in the poller, no event would arrive.
+            self.backend.will_wait()?;
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
         let seen = seen?;
         op(self.io()).inspect_err(|error| {
             if error.kind() == io::ErrorKind::WouldBlock {

@@ -638,6 +638,30 @@ fn clones_of_a_layer_share_its_limit() {
     assert_eq!((rt.block_on(first).unwrap(), rt.block_on(second).unwrap()), (1, 2));
 }
 
+/// 3.2e: a period of zero is no limit. No command is refused, although several workers pass commands at the same
+/// time, and the queue has no place.
+#[test]
+fn a_rate_limit_without_a_period_refuses_no_command() {
+    within(60, || {
+        let handler = RateLimit::new(handler::inline(|ask: Ask| ask.0), 1, Duration::ZERO).queue_capacity(0);
+        let rt = Runtime::builder().workers(2).handler(handler).build().unwrap();
+        let asks = (0..4).map(|_| {
+            rt.spawn(async |ctx: Context| {
+                for n in 0..20_000 {
+                    assert_eq!(ctx.perform(Ask(n)).await?, n);
+                    if n % 50 == 0 {
+                        ctx.yield_now().await;
+                    }
+                }
+                Ok::<_, Exit>(())
+            })
+        });
+        for asked in rt.block_on(join_all(asks.collect::<Vec<_>>())) {
+            asked.unwrap();
+        }
+    });
+}
+
 /// 3.2e: the commands of a burst pass immediately. The other commands pass at the configured rate and in order, never
 /// too early.
 #[test]

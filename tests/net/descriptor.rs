@@ -223,3 +223,18 @@ fn an_operation_that_never_succeeds_does_not_block_its_thread() {
         Ok(())
     });
 }
+
+/// 12.2b: after a write that has timed out, a flush and a close of a descriptor do not wait for space.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_flush_after_a_full_write_does_not_wait() {
+    on_two(async |_| {
+        let (reader, writer) = pipe();
+        let mut writer = Async::new(writer)?;
+        assert!(crate::poll_once(writer.write_all(&[0; 1 << 20])).is_none());
+        writer.flush().await?;
+        writer.close().await?;
+        drop(reader);
+        Ok(())
+    });
+}

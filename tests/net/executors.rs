@@ -236,3 +236,24 @@ fn several_guest_threads_use_sockets() {
         guests.into_iter().for_each(|guest| guest.join().unwrap());
     });
 }
+
+/// 12.4b: a thread outside the runtime repeats `try_read` until the data arrives. The runtime has no workers.
+#[test]
+fn repeated_attempts_outside_a_runtime_see_the_data() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = TcpStream::from_std_in(rt.host(), listener.accept().unwrap().0).unwrap();
+        let mut buf = [0; 8];
+        assert_eq!(stream.try_read(&mut buf).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        std::io::Write::write_all(&mut client, b"abc").unwrap();
+        let count = loop {
+            match stream.try_read(&mut buf) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => thread::yield_now(),
+                read => break read.unwrap(),
+            }
+        };
+        assert_eq!(&buf[..count], b"abc");
+    });
+}

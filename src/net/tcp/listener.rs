@@ -132,7 +132,7 @@ impl TcpListener {
         self.io.io().local_addr()
     }
 
-    /// Returns the time to live of outgoing packets.
+    /// Returns the time to live of outgoing IPv4 packets.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -140,7 +140,7 @@ impl TcpListener {
         self.io.io().ttl()
     }
 
-    /// Sets the time to live of outgoing packets. Accepted connections inherit this value.
+    /// Sets the time to live of outgoing IPv4 packets. Accepted connections inherit this value.
     ///
     /// # Errors
     /// Returns the error of the system.

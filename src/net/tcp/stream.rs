@@ -228,7 +228,7 @@ impl TcpStream {
         self.io.io().set_nodelay(on)
     }
 
-    /// Returns the time to live of outgoing packets.
+    /// Returns the time to live of outgoing IPv4 packets.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -236,7 +236,7 @@ impl TcpStream {
         self.io.io().ttl()
     }
 
-    /// Sets the time to live of outgoing packets.
+    /// Sets the time to live of outgoing IPv4 packets.
     ///
     /// # Errors
     /// Returns the error of the system.

@@ -132,6 +132,35 @@ fn a_snapshot_goes_to_the_recorder_of_the_metrics_facade() {
     }
 }
 
+/// 9.4b: a figure that has no value at the first call of the publisher is described when it gets its first value.
+#[test]
+fn a_figure_is_described_when_it_gets_its_first_value() {
+    struct Late;
+    impl Command for Late {
+        type Reply = ();
+    }
+    struct Asks(bool);
+    impl Process for Asks {
+        type Message = ();
+        type Output = ();
+        fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+            if !std::mem::replace(&mut self.0, true) {
+                out.perform(Late);
+            }
+            if events.count() == 0 { Ok(Next::Wait) } else { Ok(Next::Done(())) }
+        }
+    }
+    let rt = Runtime::builder().workers(0).sample_every_step(true).handle(|_: Late| ()).build().unwrap();
+    let (notes, mut publisher) = (Notes::default(), MetricsPublisher::new());
+    for is_described in [false, true, true] {
+        let snapshot = rt.metrics();
+        metrics::with_local_recorder(&notes, || publisher.publish(&snapshot));
+        let described = notes.0.lock().unwrap().described.contains_key("procession_command_time_seconds");
+        assert_eq!(described, is_described);
+        rt.block_on(rt.spawn_process(Asks(false))).unwrap();
+    }
+}
+
 /// 9.4b: the crate installs no recorder. Without a recorder, the publisher has no effect.
 #[test]
 fn the_publisher_installs_no_recorder() {

@@ -1,6 +1,6 @@
 //! Passes snapshots to the facade of the crate `metrics`. The program attaches an exporter of its choice to the facade.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, Unit};
@@ -32,7 +32,8 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
 pub struct MetricsPublisher {
     /// The last published value of each distribution, by name and label.
     published: BTreeMap<(String, String), Histogram>,
-    is_described: bool,
+    /// Names of the families that were described.
+    described: BTreeSet<String>,
 }
 
 impl fmt::Debug for MetricsPublisher {
@@ -54,8 +55,11 @@ impl MetricsPublisher {
     pub fn publish(&mut self, snapshot: &RuntimeMetrics) {
         let families = snapshot.families();
         metrics::with_recorder(|recorder| {
-            if !std::mem::replace(&mut self.is_described, true) {
-                families.iter().for_each(|family| describe(recorder, family));
+            for family in &families {
+                // A family without a value is described later, because its kind is not known yet.
+                if !family.samples.is_empty() && self.described.insert(family.name.clone()) {
+                    describe(recorder, family);
+                }
             }
             families.iter().for_each(|family| self.publish_family(recorder, family));
         });

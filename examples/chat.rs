@@ -110,7 +110,8 @@ async fn user(mut ctx: Context<String>, name: String, socket: Address<String>) -
 
 // ---- The processes of a connection
 
-/// Reads a line. Returns `None` at the end of the stream or after an error. A long line may be split inside a character.
+/// Reads a line. Returns `None` at the end of the stream or after an error. A long line may be split inside a
+/// character.
 async fn read_line(from: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
     let mut line = Vec::new();
     let length = from.take(LINE).read_until(b'\n', &mut line).await.ok()?;

@@ -19,7 +19,6 @@ use crate::host::Host;
 use crate::host::cancel::Cancelled;
 use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
-use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Mutex, planted};
 use crate::process::error::{SpawnError, SpawnErrorKind};
 use crate::process::exit::{Exit, Reason};
@@ -173,13 +172,6 @@ pin_project! {
     }
 }
 
-/// Cancels a child of a scope that has failed. At the deadline, the child is killed, even if another cancellation of
-/// the child has a later deadline.
-fn cancel_by(host: &Host, child: &Ref<dyn AnyControl>, deadline: Instant) {
-    child.cancel(Reason::PARENT, deadline);
-    host.kill_at(child, deadline);
-}
-
 impl<T, Fut> Run<T, Fut> {
     /// Records the first error, drops the body, and cancels the other children.
     fn fail(mut self: Pin<&mut Self>, exit: Exit) {
@@ -192,7 +184,7 @@ impl<T, Fut> Run<T, Fut> {
         let host = &this.shared.host;
         let deadline = host.now() + this.shared.state.lock().grace;
         for child in &*this.children {
-            cancel_by(host, &child.control, deadline);
+            host.cancel_by(&child.control, Reason::PARENT, deadline);
         }
     }
 
@@ -215,7 +207,7 @@ impl<T, Fut> Run<T, Fut> {
         for control in fresh {
             if matches!(this.outcome, Some(Err(_))) {
                 let host = &this.shared.host;
-                cancel_by(host, &control, host.now() + grace);
+                host.cancel_by(&control, Reason::PARENT, host.now() + grace);
             } else if let (None, Some((reason, deadline))) = (&this.cancelled, this.own.head().cancel()) {
                 this.shared.host.cancel_until(&control, reason, deadline);
             }

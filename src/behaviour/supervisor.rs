@@ -389,12 +389,7 @@ impl Supervisor {
             Some(within) => (me.now() + within).min(latest),
             None => latest,
         };
-        member.control.cancel(reason, deadline);
-        // The deadline of the supervisor also applies if another process has already cancelled the child with a later
-        // deadline.
-        if deadline < Instant::FAR {
-            me.host().kill_at(&member.control, deadline);
-        }
+        me.host().cancel_by(&member.control, reason, deadline);
     }
 
     /// Handles the report that an instance of a child has started, and answers the callers that wait for the start. If

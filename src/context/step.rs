@@ -214,7 +214,7 @@ const COLLECT_AT: usize = 32;
 /// returns `None`. After the nested step, the process can read the events.
 ///
 /// If the process has delegated an earlier step to [`EntryPoints`](crate::EntryPoints), a [`Mailbox`](crate::Mailbox)
-/// /// is the receiver of the process. When the process itself reads an event, or when a step ends after the mailbox
+/// is the receiver of the process. When the process itself reads an event, or when a step ends after the mailbox
 /// was dropped, the process becomes the receiver again.
 pub struct Events<'a, M> {
     mail: &'a mut Mail<M>,
@@ -548,7 +548,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     ///
     /// A time limit of zero passes immediately. A time limit beyond the clock's range of 584 years has no effect.
     pub fn set_timeout<C>(&mut self, tag: Tag<C>, time: Duration) {
-        // If the process chose the tag, the timer must not end a later command with the same tag.
+        // If the process chose the tag, the timer must not end a later command with the same number.
         let Some(tag) = self.yields().present(tag.erase().of_present()) else { return };
         answer_at(&self.me.any(), tag, self.me.host().now() + time, Err(Failure::TimedOut));
     }

@@ -253,9 +253,7 @@ impl Sleep {
         self.own = own;
         Poll::Pending
     }
-}
 
-impl Sleep {
     /// Returns whether possibly no thread fires the timers of the runtime: the runtime has no worker, and this thread
     /// is no guest of the runtime.
     fn has_no_timekeeper(&self) -> bool {
@@ -350,7 +348,8 @@ impl Host {
     ///
     /// The workers and the guests of the runtime fire its timers. If the runtime has no workers, a thread that is not
     /// its guest gets its own alarm. But if the number of workers is later [set](crate::Runtime::set_workers) to 0, a
-    /// sleep that already waits resolves only when the runtime has a worker or a guest again, or when it is dropped.
+    /// sleep that already waits resolves only when the runtime has a worker or a guest again, or when the runtime is
+    /// dropped.
     pub fn sleep(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Outside(self.clone()), self.now(), time)
     }

@@ -102,14 +102,17 @@ impl Host {
     /// Records that the process of this turn yields a command.
     #[cold]
     pub(crate) fn trace_yield(&self, head: &Head, tag: Tag) {
-        self.record(Urgency::InTurn, || TraceEvent::Yielded { process: word(head), tag: tag.name() });
+        self.record(Urgency::InTurn, || TraceEvent::Yielded { process: word(head), tag: tag.of_present().number });
     }
 
     /// Records the answer to a command of an observed process.
     #[cold]
     pub(crate) fn trace_answer(&self, head: &Head, tag: Tag) {
         if self.is_outside_or_traced() {
-            self.record(Urgency::InTurn, || TraceEvent::Completed { process: word(head), tag: tag.name() });
+            self.record(Urgency::InTurn, || TraceEvent::Completed {
+                process: word(head),
+                tag: tag.of_present().number,
+            });
         }
     }
 

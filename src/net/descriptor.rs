@@ -209,7 +209,8 @@ where
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Many types have nothing to flush. Their flush must not wait for space, for example after a write that timed out.
+        // Many types have nothing to flush. Their flush must not wait for space, for example after a write that timed
+        // out.
         loop {
             match (&self.io.io().0).flush() {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -333,12 +333,6 @@ impl<C> Tag<C> {
         if number & Self::CHOSEN == 0 { number } else { number & (Self::CHOSEN | u64::from(u32::MAX)) }
     }
 
-    /// Returns the number by which the user knows the command. Traces contain this number.
-    #[inline]
-    pub(crate) fn name(self) -> u64 {
-        Self::without_generation(self.number)
-    }
-
     /// Returns the tag without its generation. The result refers to the present command with this tag.
     #[inline]
     pub(crate) fn of_present(self) -> Self {

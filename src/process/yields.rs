@@ -646,9 +646,12 @@ impl Yields {
         }
     }
 
-    /// Returns the tag of the present command with this tag, if there is one. The result has a generation if the
-    /// process chose the tag.
+    /// Returns the tag of one command. If the process chose the tag, the result has the generation of the present
+    /// command with this number, or is `None` if there is no such command.
     pub(crate) fn present(&self, tag: Tag) -> Option<Tag> {
+        if !tag.is_chosen() {
+            return Some(tag);
+        }
         let mut table = self.table()?;
         let (key, slot) = table.find(tag)?;
         Some(Tag::of_slot(slot.number, key))

@@ -95,6 +95,9 @@ impl<'a> Driver<'a> {
     }
 
     fn register(&self, waker: &Waker) {
+        if self.queue.state.lock().drivers[self.key].as_ref().is_some_and(|known| known.will_wake(waker)) {
+            return;
+        }
         // The lock is not held while the waker is cloned or dropped, because both run user code.
         let fresh = waker.clone();
         let former = self.queue.state.lock().drivers[self.key].replace(fresh);

@@ -37,6 +37,13 @@ impl Host {
         }
     }
 
+    /// Requests that a process exits, and kills the process at `deadline`. The kill also applies if another
+    /// cancellation of the process has a later deadline.
+    pub(crate) fn cancel_by(&self, control: &Ref<dyn AnyControl>, reason: Reason, deadline: Instant) {
+        control.cancel(reason, deadline);
+        self.kill_at(control, deadline);
+    }
+
     /// Kills a process. A killed process exits at its next scheduling point, and its outstanding yields are cancelled.
     /// A process cannot refuse a kill.
     ///
@@ -87,7 +94,7 @@ impl Host {
 
     /// Sets a timer that kills a process at `deadline`. The timer belongs to the process. Therefore, if the process
     /// exits before the deadline, the exit cancels the timer.
-    pub(crate) fn kill_at(&self, control: &Ref<dyn AnyControl>, deadline: Instant) {
+    fn kill_at(&self, control: &Ref<dyn AnyControl>, deadline: Instant) {
         if deadline == Instant::FAR {
             return;
         }

@@ -40,8 +40,8 @@ type Run = fn(&Round) -> Sample;
 
 /// Builds the list `runs` from up to three implementations of the work. The first implementation is for procession. A
 /// second implementation may use [`Tasks`](crate::tasks::Tasks), and a third implementation may use
-/// [`Actors`](crate::actors::Actors). With `built:`, the function for procession receives the round, and
-/// configures the builder of the runtime.
+/// [`Actors`](crate::actors::Actors). With `built:`, the function for procession receives the round, and configures
+/// the builder of the runtime.
 macro_rules! runs {
     (built: $built:expr $(, by_hand: $by_hand:expr)? $(, tasks: $tasks:expr)? $(, actors: $actors:expr)?) => {
         &[

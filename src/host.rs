@@ -24,6 +24,7 @@ pub(crate) mod trace;
 use std::fmt;
 
 use crate::host::cancel::inherited::InheritedContext;
+use crate::host::control::waits::WaitRecord;
 use crate::host::control::{AnyControl, Control, Head, SpawnSettings, flag};
 use crate::host::namespace::Namespace;
 pub use crate::host::registry::receiver::{Deliver, Envelope};
@@ -244,7 +245,8 @@ impl ControlParts {
         // If the head were built before this branch, the compiler would build the head on the stack, and then copy the
         // head.
         let inbox = Inbox::new(bound, most);
-        Control { life, head: Head::new(run, place, host, flags, parent, given), inbox }
+        let head = Head::new(run, place, host, flags, parent, given);
+        Control { life, head, inbox, first_wait: WaitRecord::none() }
     }
 }
 
@@ -341,7 +343,12 @@ impl Host {
     /// already published. The handle of a refused spawn points to such a control block.
     pub(crate) fn refused_control<N: Send + 'static>(&self, exit: Exit) -> Ref<Control<N>> {
         let head = Head::new(RunState::over(), LocalId::NOWHERE, self.clone(), 0, None, SpawnSettings::default());
-        let control = Ref::new(|life| Control { life, head, inbox: Inbox::new(MailboxCapacity::Unbounded, None) });
+        let control = Ref::new(|life| Control {
+            life,
+            head,
+            inbox: Inbox::new(MailboxCapacity::Unbounded, None),
+            first_wait: WaitRecord::none(),
+        });
         drop(control.inbox.close());
         control.head.publish_exit(&exit, None);
         control

@@ -37,7 +37,9 @@ use crate::observe::{Counter, Metrics, WorkerMetrics, WorkerState};
 use crate::platform::poller::Poller;
 use crate::platform::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::platform::sync::thread::LocalKey;
-use crate::platform::sync::{Arc, CachePadded, Condvar, Event, Mutex, OnceLock, TallyLock, planted, thread};
+use crate::platform::sync::{Arc, CachePadded, Condvar, Mutex, OnceLock, TallyLock, planted, thread};
+use crate::platform::unwind::contain;
+use crate::scheduler::guest::WaitingGuests;
 pub(crate) use crate::scheduler::guest::{Budget, OwnWaker};
 pub(crate) use crate::scheduler::hooks::{Hook, Hooks};
 use crate::scheduler::idle::Idle;
@@ -181,8 +183,8 @@ pub(crate) struct Scheduler<T: Task> {
     idle: Idle,
     /// Vacant slots. Each entry contains the part of the slot's queues that the owner of the slot uses.
     vacant: Mutex<Vec<(usize, Queues<T>)>>,
-    /// Notified when a slot becomes vacant. Guest threads that have no slot wait for this event.
-    vacancy: Event,
+    /// Guest threads that have no slot, and wait until a slot becomes vacant.
+    waiting_guests: Mutex<WaitingGuests>,
     /// True if a worker could not be added because all slots were occupied.
     lacks_slot: AtomicBool,
     /// The slots with this number and all higher numbers were never occupied. Therefore a search skips these slots.
@@ -300,7 +302,7 @@ impl<T: Task> Scheduler<T> {
             posts: (0..SLOTS).map(|_| Arc::new(CachePadded(WorkerSlot::new()))).collect(),
             idle: Idle::new(SLOTS),
             vacant: Mutex::new(vacant),
-            vacancy: Event::new(),
+            waiting_guests: Mutex::new(WaitingGuests::default()),
             lacks_slot: AtomicBool::new(false),
             reached: AtomicUsize::new(0),
             present: AtomicUsize::new(0),
@@ -326,13 +328,13 @@ impl<T: Task> Scheduler<T> {
         Some(Local::new(Arc::clone(self), slot, queues))
     }
 
-    /// Makes a slot vacant. Notifies one guest thread that waits for a slot.
+    /// Makes a slot vacant. Wakes the guest threads that wait for a slot.
     fn vacate(&self, slot: usize, queues: Queues<T>) {
         self.present.fetch_sub(1, Ordering::SeqCst);
         self.vacant.lock().push((slot, queues));
-        // Each vacant slot notifies another guest. A plain `notify(1)` would notify no guest if an earlier notification
-        // was not received yet.
-        self.vacancy.notify_additional(1);
+        // All guests are woken, because a woken guest may never be polled again. The wakers are called without the lock.
+        let guests = self.waiting_guests.lock().take_wakers();
+        guests.for_each(|guest| contain(|| guest.wake()));
     }
 
     fn present(&self) -> usize {

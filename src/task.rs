@@ -436,7 +436,7 @@ impl ExitOwner for Exiting<'_, '_> {
     #[inline]
     fn close(&mut self, exit: &mut Exit) {
         if let Err(text) = catch(|| self.machine.close()) {
-            *exit = self.around.panicked(text);
+            let _ = drop_caught(std::mem::replace(exit, self.around.panicked(text)));
         }
     }
 
@@ -451,7 +451,7 @@ impl ExitOwner for Exiting<'_, '_> {
             current.begin_keeping();
         }
         if let Err(text) = catch(|| self.machine.clear()) {
-            *exit = around.panicked(text);
+            let _ = drop_caught(std::mem::replace(exit, around.panicked(text)));
         }
         if in_turn {
             if current.inline.is_busy() {
@@ -517,7 +517,8 @@ pub(crate) fn turn<X: Machine>(
                 if current.inline.is_busy() {
                     this.around.keep_answer();
                 }
-                if current.take_woken() {
+                // An observer may have answered a command of the process after the last step.
+                if current.take_again() {
                     TurnOutcome::Again
                 } else if current.waits_for_message() {
                     TurnOutcome::WaitsOpen

@@ -16,7 +16,7 @@ use futures::future::FusedFuture;
 use crate::context::call::{Call, Reply};
 use crate::host::Host;
 use crate::host::control::waits::{Wait, WaitKind};
-use crate::host::control::{AnyControl, Change, Control, Listening};
+use crate::host::control::{AnyControl, Control, Listening};
 use crate::host::refs::RecordedWait;
 use crate::host::registry::target::{Route, Target, Way};
 use crate::observe::Counter;
@@ -239,7 +239,7 @@ pub struct Exited {
 impl Exited {
     pub(crate) fn new(control: Option<Ref<dyn AnyControl>>) -> Self {
         if let Some(control) = &control {
-            control.head().await_end(Change::More);
+            control.head().begin_await();
         }
         Self { control, listening: Listening::default(), over: false, recorded: RecordedWait::default() }
     }
@@ -249,7 +249,9 @@ impl Exited {
         if let Some(control) = self.control.take() {
             let head = control.head();
             self.recorded.end(head.host(), || Wait::on(WaitKind::Exit, head.pid(), None));
-            head.await_end(Change::Less);
+            if head.end_await() {
+                head.host().report_unobserved(head);
+            }
         }
     }
 }

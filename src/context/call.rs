@@ -78,7 +78,8 @@ enum RequestStage {
     Refused(CallError),
 }
 
-type Answer<T> = Result<T, CallError>;
+/// The error is boxed, because most answers are small and no error.
+type Answer<T> = Result<T, Box<CallError>>;
 
 /// The callee's half of the shared cell.
 type Replier<T> = ReplySender<Caller, CallRecord, Answer<T>>;
@@ -99,8 +100,8 @@ enum Caller {
     Callee(Ref<dyn AnyControl>),
     Host(Host),
     /// The yield of a hand-written process that the reply answers. In this variant, there is no `Call` future, and only
-    /// the `Reply` refers to the cell.
-    Yield(UntypedCompletion),
+    /// the `Reply` refers to the cell. The completion is boxed, so that the other variants stay small.
+    Yield(Box<UntypedCompletion>),
 }
 
 impl Caller {
@@ -188,7 +189,7 @@ const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {
     pub(crate) fn to_yield(slip: UntypedCompletion) -> Self {
-        Self { to: Some(ReplySender::alone(Caller::Yield(slip), || CallRecord::sent_elsewhere(0))) }
+        Self { to: Some(ReplySender::alone(Caller::Yield(Box::new(slip)), || CallRecord::sent_elsewhere(0))) }
     }
 
     /// Answers the call. If the caller no longer waits for the answer, the value is dropped and counted as a late
@@ -243,7 +244,7 @@ impl<T: Send + 'static> Drop for Reply<T> {
             let error = exit.map_or(CallError::Dropped, |exit| CallError::Died(exit.clone()));
             match *to {
                 Caller::Yield(_) => into_yield(to).finish(Err(Failure::new(error))),
-                _ => drop(to.answer(Err(error))),
+                _ => drop(to.answer(Err(Box::new(error)))),
             }
         };
         if let Err(to) = Current::with(|current| current.keep_dropped_reply(to, tell)) {
@@ -375,12 +376,12 @@ impl<T> Call<T> {
     /// have kept the `Reply`, and may answer before the request is sent. Such an early answer stays in the cell until
     /// the request is sent.
     #[inline(always)]
-    fn take(&mut self) -> Option<Answer<T>> {
+    fn take(&mut self) -> Option<Result<T, CallError>> {
         let asking = self.asking.as_mut()?;
         let RequestStage::Sent { .. } = asking.parts().1.stage else { return None };
         let answer = asking.take()?;
         self.end(true);
-        Some(answer)
+        Some(answer.map_err(|error| *error))
     }
 
     /// Sets a time limit. The time limit starts when this method is called. If the reply does not arrive in time, the

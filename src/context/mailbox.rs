@@ -258,6 +258,9 @@ impl<M: Send + 'static> Mailbox<M> {
         pick: &mut impl FnMut(M) -> Result<T, M>,
         looked_at: &mut LookedAt,
     ) -> Poll<Result<T, Exit>> {
+        if self.is_spent(cx) {
+            return Poll::Pending;
+        }
         loop {
             if let Some((reason, _)) = self.me.control().head.cancel() {
                 return Poll::Ready(Err(Exit::Cancelled(reason)));

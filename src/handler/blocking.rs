@@ -90,7 +90,7 @@ impl Host {
                 !self.1.is_closed()
             }
         }
-        let cell = Arc::new(ReplySlot::new(None));
+        let cell = Arc::new(ReplySlot::new(false));
         self.run_blocking(Box::new(Once(f, Arc::clone(&cell))));
         Blocking { cell, over: false }
     }

@@ -15,6 +15,7 @@ use std::fmt;
 use std::task::Waker;
 
 pub(crate) use crate::host::control::head::{Change, Head, Listening, SpawnSettings, flag, poll_news};
+use crate::host::control::waits::{Place, Wait, WaitRecord, Waits};
 use crate::host::link::{Linkable, Links};
 use crate::host::registry::PidEntry;
 use crate::observe::{Counter, skips_message};
@@ -43,6 +44,8 @@ pub(crate) struct Control<M> {
     pub(crate) life: Header,
     pub(crate) head: Head,
     pub(crate) inbox: Inbox<M>,
+    /// Record of the first operation that the process waits for: see [`waits`].
+    pub(crate) first_wait: WaitRecord,
 }
 
 impl<M: Send + 'static> Control<M> {
@@ -356,6 +359,12 @@ impl<M: Send + 'static> Control<M> {
 pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn as_any(&self) -> &dyn Any;
     fn head(&self) -> &Head;
+    /// Returns the place of the first record of an operation that the process waits for. Returns `None` if the control
+    /// block belongs to no process.
+    fn first_wait(&self) -> Option<&WaitRecord> {
+        None
+    }
+
     /// Delivers a message of any type.
     fn deliver(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)>;
     /// Delivers an urgent message of any type. A receiver without a queue for urgent messages gets the message as a
@@ -390,6 +399,8 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn put_answer(&self, tag: Tag, answer: &mut Option<Answer>) -> Result<Wakes, ()>;
     /// Puts the `Down` event of a monitor into the mailbox. Returns `None` if the mailbox is closed.
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
+    /// Removes the unread `Down` event of a monitor from the mailbox.
+    fn discard_down(&self, _: u64) {}
     /// Wakes the process. Also wakes a receiver that was split off from the process and waits on the mailbox.
     fn rouse(&self);
     /// Wakes the process, but no receiver that was split off from the process.
@@ -429,6 +440,10 @@ impl<M: Send + 'static> AnyControl for Control<M> {
 
     fn head(&self) -> &Head {
         &self.head
+    }
+
+    fn first_wait(&self) -> Option<&WaitRecord> {
+        Some(&self.first_wait)
     }
 
     fn deliver(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {
@@ -473,6 +488,10 @@ impl<M: Send + 'static> AnyControl for Control<M> {
 
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes> {
         self.put_by(|wake_own| self.inbox.down(self, number, pid, reason, wake_own).ok_or(())).ok()
+    }
+
+    fn discard_down(&self, number: u64) {
+        self.inbox.discard_down(number);
     }
 
     fn rouse(&self) {
@@ -523,6 +542,10 @@ impl Linkable for dyn AnyControl {
 
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes> {
         AnyControl::put_down(self, number, pid, reason)
+    }
+
+    fn discard_down(&self, number: u64) {
+        AnyControl::discard_down(self, number);
     }
 
     fn condemn(&self) -> bool {
@@ -592,6 +615,33 @@ impl dyn AnyControl {
         for _ in 0..count {
             self.signal(Signal::Notice(tag));
         }
+    }
+
+    /// Records an operation that the process waits for. The caller sets `here` to true if this thread steps the process.
+    /// This function does not change the [count](Head::wait_for) of waits. The returned place makes
+    /// [`end_wait`](Self::end_wait) cheaper.
+    #[inline]
+    pub(crate) fn begin_wait(&self, wait: &Wait, here: bool) -> Place {
+        let first = if here { self.first_wait() } else { None };
+        first.and_then(|first| first.begin(wait)).unwrap_or_else(|| {
+            self.head().begin_more_waits(wait, first);
+            Place::default()
+        })
+    }
+
+    /// Removes the record of an operation. The parameter `place` is the result of [`begin_wait`](Self::begin_wait), or
+    /// the default value of `Place`.
+    #[inline]
+    pub(crate) fn end_wait(&self, place: Place, wait: impl FnOnce() -> Wait, here: bool) {
+        let first = if here { self.first_wait() } else { None };
+        if !first.is_some_and(|first| first.end(place)) {
+            self.head().end_more_waits(&wait(), first);
+        }
+    }
+
+    /// Returns the records of the operations that the process waits for.
+    pub(crate) fn waits(&self) -> Waits {
+        self.first_wait().map_or_else(Waits::default, |first| self.head().waits(first))
     }
 
     /// Wakes the task of this process after an answer. In a turn of this process, this function only records the

@@ -72,7 +72,7 @@ use crate::observe::{Counter, ProcessState};
 use crate::platform::sync::atomic::{Ordering, fence};
 use crate::platform::sync::planted;
 use crate::process::catch as panic;
-use crate::process::catch::catch;
+use crate::process::catch::{catch, notify};
 use crate::process::exit::Exit;
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
@@ -242,7 +242,7 @@ impl Host {
             // notifies the shutdown. Without the fences, each thread could miss the exit that the other thread counts.
             fence(Ordering::SeqCst);
             if self.all_ended() {
-                self.shared().emptied.notify(usize::MAX);
+                notify(&self.shared().emptied, usize::MAX);
             }
         }
     }

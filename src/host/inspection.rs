@@ -260,7 +260,7 @@ impl Snapshot {
             memory: control.bytes() + head.boxed_bytes() + figures.bytes,
             info,
         };
-        Ok(Some(Self { details, is_awaited: figures.is_awaited, waits: head.waits().waits }))
+        Ok(Some(Self { details, is_awaited: figures.is_awaited, waits: control.waits().waits }))
     }
 }
 

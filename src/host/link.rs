@@ -74,6 +74,9 @@ pub(crate) trait Linkable {
     /// Puts the `Down` event of a monitor into the mailbox. Returns `None` if the mailbox is closed.
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
 
+    /// Removes the unread `Down` event of a monitor from the mailbox, if the receiver has not taken the event yet.
+    fn discard_down(&self, number: u64);
+
     /// Marks the process as killed. Returns false if the process was marked before. In this case the process exits with
     /// the earlier reason.
     fn condemn(&self) -> bool;
@@ -269,7 +272,9 @@ impl<E: Linkable + ?Sized> Links<E> {
         };
         one.into_iter().for_each(&mut tell);
         let Some(more) = more else { return received };
-        let More { ties, watched, .. } = *more;
+        let More { ties, watched, fate, .. } = *more;
+        // The error of another process may have its last reference here, and its destructor is user code.
+        let _ = drop_caught(fate);
         ties.into_iter().for_each(tell);
         for (number, watched) in watched.into_watched() {
             let cut = watched.links().0.lock().cut(LinkEntry::monitor(pid, number));
@@ -496,8 +501,10 @@ pub(crate) fn demonitor<E: Linkable + ?Sized>(caller: &E, monitor: MonitorRef, f
     let mut own = caller.links().0.lock();
     let Some(more) = &mut own.more else { return false };
     let Some(watched) = more.watched.remove(monitor.number()) else {
-        if flush {
-            more.watched.collect(monitor.number());
+        let is_unread = flush && more.watched.collect(monitor.number());
+        drop(own);
+        if is_unread {
+            caller.discard_down(monitor.number());
         }
         return false;
     };
@@ -568,4 +575,37 @@ pub(crate) fn adopt<E: Linkable + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties:
 pub(crate) fn deliver_exit<E: Linkable + ?Sized>(parent: &Ref<E>, pid: Pid, exit: &Exit) {
     let fate = fate_of_peers(pid, exit);
     tell_peer(parent, pid, exit, &fate, |table| table.verdict(exit));
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use std::error::Error;
+    use std::fmt;
+
+    use super::*;
+    use crate::{Context, Runtime};
+
+    /// An exit that a link has propagated may own an error whose destructor panics.
+    #[test]
+    fn a_panic_of_the_stored_fate_does_not_interrupt_the_exit() {
+        #[derive(Debug)]
+        struct Bomb;
+        impl fmt::Display for Bomb {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bomb")
+            }
+        }
+        impl Error for Bomb {}
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("on purpose");
+            }
+        }
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let process = rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop)).address();
+        let links = process.control().head.links();
+        links.0.lock().more().fate = Some(Exit::failed(Bomb));
+        assert!(!links.dissolve(process.pid(), &Exit::Normal));
+        rt.kill(process.pid()).unwrap();
+    }
 }

@@ -69,17 +69,17 @@ impl ProcessRef {
     /// [`end_wait`](Self::end_wait) cheaper.
     #[inline]
     pub(crate) fn begin_wait(&self, wait: &Wait) -> Place {
-        let (head, here) = (self.head(), self.is_here());
-        head.wait_for(Change::More, here);
-        head.begin_wait(wait, here)
+        let here = self.is_here();
+        self.head().wait_for(Change::More, here);
+        self.0.begin_wait(wait, here)
     }
 
     /// Removes an external event from the count and from the records.
     #[inline]
     pub(crate) fn end_wait(&self, place: Place, wait: impl FnOnce() -> Wait) {
-        let (head, here) = (self.head(), self.is_here());
-        head.wait_for(Change::Less, here);
-        head.end_wait(place, wait, here);
+        let here = self.is_here();
+        self.head().wait_for(Change::Less, here);
+        self.0.end_wait(place, wait, here);
     }
 }
 
@@ -114,7 +114,7 @@ impl RecordedWait {
         self.end(host, || *wait);
         if let Some(pid) = pid {
             let begin = |control: &Ref<dyn AnyControl>| {
-                control.head().begin_wait(wait, Current::with(|current| current.steps(control.identity())));
+                control.begin_wait(wait, Current::with(|current| current.steps(control.identity())));
                 Ok(())
             };
             self.by = table.with(pid, begin).and(by);
@@ -134,7 +134,7 @@ impl RecordedWait {
         let table = &host.shared().pid_table;
         table.with(table.pid(LocalId::from(word.get())), |control| {
             let here = Current::with(|current| current.steps(control.identity()));
-            control.head().end_wait(Place::default(), || *wait, here);
+            control.end_wait(Place::default(), || *wait, here);
             Ok(())
         });
     }

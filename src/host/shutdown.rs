@@ -21,6 +21,7 @@ use crate::host::{Host, Phase};
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::Ordering;
+use crate::process::catch::notify;
 use crate::process::exit::Reason;
 use crate::process::state::Ref;
 
@@ -233,7 +234,7 @@ impl Shared {
         drop(report);
         // The lock of the report is released before the kill, because a kill runs user code such as wakers.
         self.condemn();
-        self.emptied.notify(usize::MAX);
+        notify(&self.emptied, usize::MAX);
         made
     }
 }

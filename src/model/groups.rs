@@ -57,6 +57,10 @@ impl Linkable for RefCounted<Guest> {
         self.inbox.down(Waker::noop(), number, pid, reason, true)
     }
 
+    fn discard_down(&self, number: u64) {
+        self.inbox.discard_down(number);
+    }
+
     fn condemn(&self) -> bool {
         false
     }

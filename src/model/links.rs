@@ -99,6 +99,10 @@ impl Linkable for RefCounted<Peer> {
         self.inbox.down(Waker::noop(), number, pid, reason, true)
     }
 
+    fn discard_down(&self, number: u64) {
+        self.inbox.discard_down(number);
+    }
+
     fn condemn(&self) -> bool {
         self.flags.fetch_or(KILLED, Ordering::SeqCst) & KILLED == 0
     }

@@ -13,10 +13,12 @@ use std::ptr::{NonNull, drop_in_place};
 use crate::platform::alloc as memory;
 use crate::platform::sync::atomic::{AtomicU32, Ordering};
 
+/// The counter and the begin of the value are in the first cache line of the memory block.
+#[repr(C)]
 struct CellContents<T, O> {
     halves: AtomicU32,
-    own: UnsafeCell<O>,
     value: T,
+    own: UnsafeCell<O>,
 }
 
 /// An owner of the cell. A `Half` has access to the value.

@@ -8,7 +8,7 @@ use std::io::{Write, stderr};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
 use std::task::{Context, Wake, Waker};
 
-use crate::platform::sync::{Arc, OnceLock, thread, thread_local};
+use crate::platform::sync::{Arc, Event, OnceLock, thread, thread_local};
 use crate::platform::unwind::drop_payload;
 use crate::process::exit::Reason;
 use crate::process::pid::Pid;
@@ -160,9 +160,21 @@ pub(crate) fn wake(waker: Waker) {
     let _ = catch(|| waker.wake());
 }
 
+/// Notifies the listeners of `event`: see [`Event::notify`]. The crate event-listener calls the wakers under a lock of
+/// the event, and the drop of a listener takes the same lock. A waker of unknown origin may drop a listener, for example
+/// if the waker polls its task directly. Therefore, this function collects the [`PanicSafeWaker`]s during the
+/// notification, and calls the collected wakers afterwards.
+pub(crate) fn notify(event: &Event, count: usize) {
+    let begins = Current::with(Current::begin_collecting_wakers);
+    event.notify(count);
+    if begins {
+        Current::with(Current::end_collecting_wakers).into_iter().for_each(Waker::wake);
+    }
+}
+
 /// Wrapper for a waker of unknown origin. The wrapper catches a panic of the waker's `wake`. Without the wrapper, a
 /// panic inside async-task would abort the program. In a list of listeners, a panic of one waker would prevent the
-/// notification of the remaining listeners.
+/// notification of the remaining listeners. During [`notify`], the wrapper delays the call of the waker.
 #[derive(Debug)]
 struct PanicSafeWaker(Held<Waker>);
 
@@ -172,7 +184,10 @@ impl Wake for PanicSafeWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let _ = catch(|| self.0.get().wake_by_ref());
+        let collect = |current: &Current| current.collect_waker(|| Waker::from(Arc::clone(self)));
+        if !Current::try_with(collect).unwrap_or(false) {
+            let _ = catch(|| self.0.get().wake_by_ref());
+        }
     }
 }
 

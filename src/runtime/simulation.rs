@@ -25,12 +25,13 @@ use crate::host::{Environment, Host, PanicPolicy, Phase, Shared};
 use crate::observe::exits::ExitHistory;
 use crate::observe::snapshot::SchedulerGauges;
 use crate::observe::trace::timeline::Gauges;
-use crate::observe::{Counter, CrashReport, FlightRecorder, Metrics, Observer, restart_sampling};
+use crate::observe::{Counter, FlightRecorder, Metrics, Observer, restart_sampling};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::random::Rng;
 use crate::platform::sync::tally::{AtomicU32, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::error::BuildError;
+use crate::process::pid::Pid;
 use crate::process::pid::text::Simulated;
 use crate::process::state::current::Current;
 use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
@@ -129,7 +130,9 @@ pub struct Simulation {
     host: Host,
     queue: Arc<ReadyQueue>,
     trace: Arc<Trace>,
-    unobserved: Arc<Mutex<Vec<CrashReport>>>,
+    /// The unobserved failures: the process that failed first, and a text with the exit. The list does not contain the
+    /// exits themselves. The error in an exit may contain a reference to the simulation, and its destructor is user code.
+    unobserved: Arc<Mutex<Vec<(Pid, String)>>>,
     idle: Idle,
     /// Number of turns since the clock last moved.
     turns: u32,
@@ -224,7 +227,10 @@ impl Simulation {
             metrics: Arc::new(Metrics::new(1).in_order()),
             observer: Some(Arc::clone(&trace) as Arc<dyn Observer>),
             on_panic: PanicPolicy::Observe,
-            on_crash: Box::new(move |report| reported.lock().push(report.clone())),
+            on_crash: Box::new(move |report| {
+                let failure = (report.origin(), report.summary());
+                reported.lock().push(failure);
+            }),
             exits: ExitHistory::default(),
             schedule: to_queue,
             schedule_all: all_to_queue,

@@ -27,7 +27,7 @@ impl StepGuard {
     #[cold]
     fn of_process(process: ProcessRef) -> Self {
         let head = process.head();
-        let step = BlockedStep::new(head.pid(), head.waits().waits);
+        let step = BlockedStep::new(head.pid(), process.waits().waits);
         head.host().shared().blocked_steps.add(&step);
         Self { process, step }
     }

@@ -4,6 +4,7 @@
 //! A guest occupies a worker slot and uses the worker code of `worker.rs`. Each guest has its *own future*, namely the
 //! argument of `block_on` or `run`. This file decides how a guest divides its time between its own future and tasks.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::{Pin, pin};
@@ -14,7 +15,7 @@ use pin_project_lite::pin_project;
 
 use crate::platform::poller::Poller;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
-use crate::platform::sync::{Arc, EventListener, Mutex, OnceLock, planted, this_thread, thread};
+use crate::platform::sync::{Arc, Mutex, OnceLock, planted, this_thread, thread};
 use crate::platform::unwind::contain;
 use crate::scheduler::worker::WorkerGuard;
 use crate::scheduler::{Local, Scheduler, Task};
@@ -223,34 +224,69 @@ struct GuestSlot<T: Task> {
     local: Option<Local<T>>,
     /// Whether the guest has announced that it sleeps, and has not retracted the announcement.
     asleep: bool,
-    vacancy: Option<EventListener>,
+    /// Number of the guest in the list of waiting guests, if the guest waits for a vacant slot.
+    waits: Option<u64>,
     alarm: Option<Mutex<Box<dyn Send>>>,
+}
+
+/// The guests that wait for a vacant slot, oldest first.
+#[derive(Default)]
+pub(super) struct WaitingGuests {
+    /// Number of the next guest.
+    next: u64,
+    wakers: BTreeMap<u64, Waker>,
+}
+
+impl WaitingGuests {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Removes all guests from the list, and returns their wakers.
+    pub(super) fn take_wakers(&mut self) -> impl Iterator<Item = Waker> + use<> {
+        std::mem::take(&mut self.wakers).into_values()
+    }
 }
 
 impl<T: Task> GuestSlot<T> {
     fn new(scheduler: Arc<Scheduler<T>>) -> Self {
-        Self { scheduler, local: None, asleep: false, vacancy: None, alarm: None }
+        Self { scheduler, local: None, asleep: false, waits: None, alarm: None }
     }
 
     /// Occupies a slot, if the guest has none and a slot is vacant. If no slot is vacant, the waker of `cx` is woken
     /// when a slot becomes vacant.
     fn arrive(&mut self, cx: &mut Context<'_>) {
-        while self.local.is_none() {
+        if self.local.is_some() {
+            return;
+        }
+        // The second attempt finds a slot that became vacant before the registration.
+        for registers in [true, false] {
             // This thread may be a worker whose task calls `block_on`. The task may wait for another task in the local
             // queues of this worker. Therefore another worker is woken, which can steal this other task.
             Local::<T>::share_here();
             self.local = self.scheduler.occupy(true);
             if self.local.is_some() {
-                self.vacancy = None;
-                return;
+                return self.stop_waiting();
             }
-            match &mut self.vacancy {
-                None => self.vacancy = Some(self.scheduler.vacancy.listen()),
-                Some(listener) => match Pin::new(listener).poll(cx) {
-                    Poll::Ready(()) => self.vacancy = None,
-                    Poll::Pending => return,
-                },
+            if registers {
+                self.wait_for_slot(cx.waker().clone());
             }
+        }
+    }
+
+    fn wait_for_slot(&mut self, waker: Waker) {
+        let mut guests = self.scheduler.waiting_guests.lock();
+        let number = *self.waits.get_or_insert_with(|| guests.number());
+        let former = guests.wakers.insert(number, waker);
+        drop(guests);
+        drop(former);
+    }
+
+    fn stop_waiting(&mut self) {
+        if let Some(number) = self.waits.take() {
+            let waker = self.scheduler.waiting_guests.lock().wakers.remove(&number);
+            drop(waker);
         }
     }
 
@@ -266,6 +302,7 @@ impl<T: Task> GuestSlot<T> {
     /// Makes the slot vacant. A push may have chosen this slot just before. In this case `wake_up` detects the choice,
     /// and `Local::leave` wakes another worker.
     fn leave(&mut self) {
+        self.stop_waiting();
         self.wake_up();
         if let Some(local) = self.local.take() {
             local.leave();

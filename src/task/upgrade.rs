@@ -103,10 +103,10 @@ impl<M: Send + 'static> Context<M> {
     }
 
     async fn fit<T: 'static>(&self) -> Result<(), Exit> {
-        let control = self.control().address();
+        let (control, pid) = (self.control().address(), self.pid());
         poll_fn(|cx| {
             let (fit, is_own_waker) = Current::with(|current| {
-                let fit = current.steps(control).then(|| current.upgrade.ask::<T>(control));
+                let fit = current.steps(control).then(|| current.upgrade.ask::<T>(pid));
                 (fit, current.is_own_waker(cx.waker()))
             });
             let Some(fit) = fit else { return Poll::Ready(Err(Exit::failed(ELSEWHERE))) };

@@ -1122,3 +1122,36 @@ fn a_handler_that_always_wakes_itself_does_not_delay_the_drop_of_the_runtime() {
         let _ = futures::executor::block_on(owner);
     });
 }
+
+/// 8.1b: a guest that leaves wakes all guests that wait for a slot. A panic of a waker does not affect the guest that
+/// leaves, and a guest that is never polled again does not receive the only wake-up.
+#[test]
+fn a_vacant_slot_wakes_every_waiting_guest() {
+    struct Counts(AtomicUsize);
+    impl Wake for Counts {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("on purpose");
+        }
+    }
+    let rt = none();
+    let guest = || Box::pin(rt.run(pending::<()>()));
+    fn poll(guest: &mut Pin<Box<impl Future>>, waker: &Waker) {
+        assert!(guest.as_mut().poll(&mut Cx::from_waker(waker)).is_pending());
+    }
+    let mut seated: Vec<_> = (0..48).map(|_| guest()).collect();
+    seated.iter_mut().for_each(|guest| poll(guest, Waker::noop()));
+    let (mut bad, mut forgotten, mut late) = (guest(), guest(), guest());
+    let counts = Arc::new(Counts(AtomicUsize::new(0)));
+    poll(&mut bad, &Waker::from(Arc::new(Panics)));
+    poll(&mut forgotten, Waker::noop());
+    poll(&mut late, &Waker::from(Arc::clone(&counts)));
+    drop(seated.pop());
+    assert_eq!(counts.0.load(Ordering::SeqCst), 1);
+    poll(&mut late, Waker::noop());
+}

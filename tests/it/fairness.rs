@@ -457,3 +457,51 @@ fn new_processes_run_soon_without_starving_other_processes() {
         }
     }
 }
+
+/// 4.6b: a selective receive takes its share of the budget, so a body that always has a message does not keep the
+/// worker.
+#[test]
+fn a_selective_receive_spends_the_budget() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let endless = rt.spawn(async |mut ctx: Context<u32>| -> Result<(), Exit> {
+        ctx.send(ctx.pid(), 0_u32).unwrap();
+        loop {
+            let number = ctx.receive_where(Ok::<u32, u32>).await?;
+            ctx.send(ctx.pid(), number).unwrap();
+        }
+    });
+    rt.block_on(rt.spawn(async |_: Context| {})).unwrap();
+    rt.kill(endless.pid()).unwrap();
+    assert_eq!(rt.block_on(endless), Err(Exit::Killed));
+}
+
+/// 4.6b: an interval whose ticks are late takes its share of the budget.
+#[test]
+fn a_late_interval_spends_the_budget() {
+    const TICKS: u64 = 10_000;
+    let mut simulation = Simulation::new(1);
+    let count = Arc::new(AtomicU64::new(0));
+    let ticks = {
+        let count = Arc::clone(&count);
+        simulation.spawn(async move |ctx: Context| {
+            let mut interval = ctx.interval(Duration::from_millis(1));
+            ctx.sleep(Duration::from_millis(TICKS)).await;
+            for _ in 0..TICKS {
+                interval.tick().await;
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    };
+    let watches = simulation.spawn(async move |ctx: Context| {
+        let mut seen = std::collections::BTreeSet::new();
+        ctx.sleep(Duration::from_millis(TICKS)).await;
+        while count.load(Ordering::Relaxed) != TICKS {
+            seen.insert(count.load(Ordering::Relaxed));
+            ctx.yield_now().await;
+        }
+        Ok::<_, Exit>(seen.len())
+    });
+    let seen = simulation.run(watches).unwrap();
+    assert!(seen > 10, "the other process ran {seen} times between the ticks");
+    simulation.run(ticks).unwrap();
+}

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use futures::executor::block_on;
+use procession::observe::{Observer, ProcessState, Transition};
 use procession::*;
 
 use crate::{shut_down, within};
@@ -148,4 +149,50 @@ fn workers_are_pinned_to_cores() {
         }
         assert_eq!(of_worker(&Runtime::builder().workers(1).pin_workers(false).build().unwrap()), free);
     });
+}
+
+/// Observer that calls a function when a process reaches a state.
+struct Acts<F>(ProcessState, Mutex<Option<F>>);
+
+impl<F: FnOnce(Pid) + Send + 'static> Observer for Acts<F> {
+    fn transition(&self, transition: &Transition) {
+        if transition.to == self.0
+            && let Some(act) = self.1.lock().unwrap().take()
+        {
+            act(transition.pid);
+        }
+    }
+}
+
+/// 5.2a: an observer may act on the process whose turn ends. The process notices the action.
+#[test]
+fn a_process_notices_what_an_observer_does_at_the_end_of_its_turn() {
+    struct Ask;
+    impl Command for Ask {
+        type Reply = u64;
+    }
+    type Slot = Arc<Mutex<Option<Completion<u64>>>>;
+    let slot = Slot::default();
+    let answers = {
+        let slot = Arc::clone(&slot);
+        move |_: Pid| slot.lock().unwrap().take().unwrap().complete(7)
+    };
+    let rt = Runtime::builder()
+        .workers(0)
+        .handler(move |_: Ask, completion: Completion<u64>| *slot.lock().unwrap() = Some(completion))
+        .observer(Acts(ProcessState::Blocked, Mutex::new(Some(answers))))
+        .build()
+        .unwrap();
+    assert_eq!(rt.block_on(rt.spawn(async |ctx: Context| ctx.perform(Ask).await)).unwrap(), 7);
+
+    let host = Arc::new(Mutex::new(None::<Host>));
+    let cancels = {
+        let host = Arc::clone(&host);
+        move |pid| host.lock().unwrap().take().unwrap().cancel(pid, "idle", std::time::Duration::MAX).unwrap()
+    };
+    let observer = Acts(ProcessState::Idle, Mutex::new(Some(cancels)));
+    let rt = Runtime::builder().workers(0).observer(observer).build().unwrap();
+    *host.lock().unwrap() = Some(rt.host().clone());
+    let process = rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
+    assert_eq!(rt.block_on(process), Err(Exit::Cancelled("idle".into())));
 }

@@ -927,3 +927,26 @@ fn a_row_is_serialized_as_a_struct() {
     tokens.extend(flags.into_iter().chain([Token::StructEnd]));
     assert_ser_tokens(&row(sim.host(), process.pid()).readable(), &tokens);
 }
+
+/// 4.7j, 9.2b: the memory of a process includes the queue of a mailbox with a capacity. After a burst, the mailbox frees
+/// this queue.
+#[test]
+fn the_queue_of_a_bounded_mailbox_counts_as_memory() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let body = async |mut ctx: Context<u64>| {
+        for _ in 0..10_000 {
+            ctx.receive().await?;
+        }
+        pending::<Result<(), Exit>>().await
+    };
+    let process = rt.process().mailbox_capacity(MailboxCapacity::Reject(10_000)).spawn(body).unwrap();
+    let memory = || rt.process_details(process.pid()).expect("it lives").memory;
+    for number in 0..10_000 {
+        process.send(number).unwrap();
+    }
+    assert!(memory() >= 10_000 * size_of::<u64>(), "{} bytes", memory());
+    while rt.process_details(process.pid()).expect("it lives").info.mailbox_len != 0 {
+        rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)).unwrap();
+    }
+    assert!(memory() < 10_000, "{} bytes", memory());
+}

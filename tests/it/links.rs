@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
+use ::futures::stream::FuturesUnordered;
+use ::futures::{FutureExt, StreamExt};
 use procession::*;
 
 use crate::{everywhere, two, within};
@@ -1194,4 +1196,56 @@ fn a_parent_receives_the_exits_of_all_its_children() {
     let told = rt.block_on(rt.spawn(parent)).unwrap();
     assert!(told[0].starts_with("child panicked at ") && told[0].ends_with(": three"), "{}", told[0]);
     assert_eq!(told[1..], ["linked exited normally", "other", "other exited normally"]);
+}
+
+/// 6.3b: a process causes an event for itself, while its receiver waits inside a future combinator. The combinator polls
+/// only woken futures, so the event must call the waker of the receiver.
+#[test]
+fn an_event_of_the_own_turn_wakes_a_receiver_in_a_combinator() {
+    type Act = fn(&SelfHandle<()>, Pid);
+    let acts: [Act; 3] = [
+        |me, dead| _ = me.monitor(dead),
+        |me, dead| {
+            me.trap_exit(true);
+            _ = me.link(dead);
+        },
+        |me, _| _ = me.host().cancel(me.pid(), "stop", std::time::Duration::MAX),
+    ];
+    for act in acts {
+        let rt = lone();
+        let ended = rt.spawn(async |_: Context| {});
+        let dead = ended.pid();
+        rt.block_on(ended).unwrap();
+        let process = rt.spawn(async move |ctx: Context<()>| {
+            let (me, mut mailbox) = ctx.split();
+            let mut waits = FuturesUnordered::from_iter([async move { mailbox.event().await }]);
+            assert!(waits.next().now_or_never().is_none());
+            act(&me, dead);
+            let event = waits.next().await;
+            Ok::<_, Exit>(matches!(event, Some(Event::Down { .. } | Event::Exit { .. } | Event::Cancel { .. })))
+        });
+        assert!(rt.block_on(process).unwrap());
+    }
+}
+
+/// 6.3b: `demonitor_flush` removes the unread `Down` event, so the event needs no memory.
+#[test]
+fn a_flushed_down_event_leaves_the_mailbox() {
+    let rt = lone();
+    let ended = rt.spawn(async |_: Context| {});
+    let dead = ended.pid();
+    rt.block_on(ended).unwrap();
+    let process = rt.spawn(async move |mut ctx: Context<()>| {
+        let kept = ctx.monitor(dead);
+        for _ in 0..1_000 {
+            let monitor = ctx.monitor(dead);
+            assert!(!ctx.demonitor_flush(monitor), "the event has arrived");
+        }
+        let memory = ctx.host().process_details(ctx.pid()).expect("it runs").memory;
+        let event = ctx.event().await;
+        let is_kept = matches!(event, Event::Down { monitor, .. } if monitor == kept);
+        Ok::<_, Exit>((memory, is_kept, ctx.event().now_or_never().is_none()))
+    });
+    let (memory, is_kept, is_last) = rt.block_on(process).unwrap();
+    assert!(is_kept && is_last && memory < 10_000, "{memory} bytes");
 }

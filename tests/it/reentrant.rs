@@ -439,3 +439,51 @@ fn a_chain_of_destructors_uses_a_bounded_amount_of_stack() {
         thread::Builder::new().stack_size(256 << 10).spawn(chain).unwrap().join().unwrap();
     });
 }
+
+/// A waker may call the runtime, although a notification of an event calls the waker.
+#[test]
+fn a_waker_may_use_the_event_that_wakes_it() {
+    struct Cancels(Host, Pid);
+    impl Wake for Cancels {
+        fn wake(self: Arc<Self>) {
+            self.0.cancel(self.1, "seen", Duration::from_secs(3600)).unwrap();
+        }
+    }
+    /// Polls the future directly in the waker, as an executor without a queue does.
+    struct Inline(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
+    impl Wake for Inline {
+        fn wake(self: Arc<Self>) {
+            let waker = Waker::from(Arc::clone(&self));
+            let Some(mut future) = self.0.lock().unwrap().take() else { return };
+            if future.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending() {
+                *self.0.lock().unwrap() = Some(future);
+            }
+        }
+    }
+    within(60, || {
+        let rt = lone();
+        let process = rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
+        let mut started = pin!(process.started());
+        let waker = Waker::from(Arc::new(Cancels(rt.host().clone(), process.pid())));
+        assert!(started.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
+        assert_eq!(rt.block_on(process), Err(Exit::Cancelled("seen".into())));
+
+        let process = rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
+        let (token, seen) = (CancelToken::new(), Arc::new(AtomicUsize::new(0)));
+        let (exited, cancelled) = (process.exited(), token.clone());
+        let counted = |future: Pin<Box<dyn Future<Output = ()> + Send>>| {
+            let seen = Arc::clone(&seen);
+            let count = async move {
+                future.await;
+                seen.fetch_add(1, SeqCst);
+            };
+            Arc::new(Inline(Mutex::new(Some(Box::pin(count))))).wake();
+        };
+        counted(Box::pin(async move { drop(exited.await) }));
+        counted(Box::pin(async move { drop(cancelled.cancelled().await) }));
+        process.abort();
+        assert_eq!(rt.block_on(process), Err(Exit::Killed));
+        token.cancel("done", Duration::MAX);
+        assert_eq!(seen.load(SeqCst), 2);
+    });
+}

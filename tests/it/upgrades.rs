@@ -579,3 +579,66 @@ fn the_reply_of_a_dropped_upgrade_answers_no_other_upgrade() {
         }
     });
 }
+
+/// 2.3e: after a failed upgrade, the events keep their places among the messages.
+#[test]
+fn a_failed_upgrade_keeps_the_places_of_events() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let ended = rt.spawn(async |_: Context| {});
+    let dead = ended.pid();
+    rt.block_on(ended).unwrap();
+    let process = rt.spawn(async move |ctx: Context<u32>| {
+        for number in 1..=3_u32 {
+            ctx.send(ctx.pid(), number).unwrap();
+        }
+        let (mut ctx, _) = ctx
+            .upgrade(async move |mut ctx: Context<u32>| {
+                // The receiver reads 2 and 3 ahead. The message 4 goes into the slot of the mailbox.
+                assert_eq!(ctx.try_receive(), Some(1));
+                ctx.send(ctx.pid(), 4_u32).unwrap();
+                ctx.monitor(dead);
+                Err::<Vec<String>, &str>("no")
+            })
+            .await;
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            seen.push(match ctx.event().await {
+                Event::Message(number) => number.to_string(),
+                _ => "down".into(),
+            });
+        }
+        Ok::<_, Exit>(seen)
+    });
+    assert_eq!(rt.block_on(process).unwrap(), ["2", "3", "4", "down"]);
+}
+
+/// 6.7b: the reply to a dropped upgrade answers no question of a later process, even if the later process uses the same
+/// memory.
+#[test]
+fn a_reply_to_a_dropped_upgrade_answers_no_other_process() {
+    fn first(ctx: Context) -> BoxFuture<'static, Result<u64, Exit>> {
+        async move {
+            let mut upgrade = Box::pin(ctx.upgrade(async |_: Context| Ok::<i64, Exit>(1)));
+            assert!(futures::poll!(&mut upgrade).is_pending());
+            drop(upgrade);
+            // The task stores its reply when this body has returned `Pending`.
+            let mut polled = false;
+            futures::future::poll_fn(|cx| {
+                if std::mem::replace(&mut polled, true) {
+                    return std::task::Poll::Ready(());
+                }
+                cx.waker().wake_by_ref();
+                std::task::Poll::Pending
+            })
+            .await;
+            Ok(0)
+        }
+        .boxed()
+    }
+    fn second(ctx: Context) -> BoxFuture<'static, Result<i64, Exit>> {
+        async move { Err(ctx.upgrade(async |_: Context| Ok::<i64, Exit>(7)).await.1) }.boxed()
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    rt.block_on(rt.spawn(first)).unwrap();
+    assert_eq!(rt.block_on(rt.spawn(second)).unwrap(), 7);
+}

@@ -711,3 +711,46 @@ fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
         assert!(text.expect("a failure").contains(": boom"));
     }
 }
+
+/// 9.5a: an `exited()` future that is dropped after the exit has not received the exit. The failure is reported then.
+#[test]
+fn a_failure_is_reported_when_its_last_exited_future_is_dropped() {
+    let rt = Runtime::builder().workers(0).on_crash(|_| ()).build().unwrap();
+    let handle = rt.spawn(async |_: Context| Err::<(), _>("boom"));
+    let futures = [handle.exited(), handle.exited()];
+    drop(handle);
+    rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)).unwrap();
+    let [first, last] = futures;
+    drop(first);
+    assert_eq!(rt.counters().unobserved, 0, "a future still waits");
+    drop(last);
+    assert_eq!(rt.counters().unobserved, 1);
+}
+
+/// 10.1e: an error may own the join handle of another failed process. The check reports both failures.
+#[test]
+fn an_unobserved_error_may_own_the_handle_of_another_failure() {
+    #[derive(Debug)]
+    struct Carries(#[expect(dead_code, reason = "it is only dropped")] Mutex<JoinHandle<(), ()>>);
+    impl std::fmt::Display for Carries {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a fails")
+        }
+    }
+    impl std::error::Error for Carries {}
+    let message = within(60, || {
+        panic_of(|| {
+            check(0..1, async |host: Host| {
+                let b = host.spawn(async |_: Context<()>| Err::<(), _>("b fails"));
+                drop(host.spawn(async move |ctx: Context| {
+                    ctx.sleep(ms(1)).await;
+                    Err::<(), _>(Carries(Mutex::new(b)))
+                }));
+                host.sleep(ms(5)).await;
+                Ok::<_, Exit>(())
+            });
+        })
+    });
+    let message = message.expect("two failures are unobserved");
+    assert!(message.contains("a fails"), "{message}");
+}

@@ -20,6 +20,10 @@ pub(crate) trait CallParty {
 }
 
 /// The part of the cell that both halves share.
+///
+/// The callee accesses the counter of the cell, the data of the caller, and the answer. If the answer has at most 16
+/// bytes, all of these are in one cache line.
+#[repr(C)]
 pub(crate) struct Shared<P, A> {
     party: P,
     slot: ReplySlot<A>,
@@ -46,7 +50,7 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
         party: impl FnOnce() -> P,
         stage: impl FnOnce() -> O,
     ) -> (Self, ReplySender<P, O, A>) {
-        let shared = || Shared { party: party(), slot: ReplySlot::new(task_listens.then_some(Listener::Task)) };
+        let shared = || Shared { party: party(), slot: ReplySlot::new(task_listens) };
         let (owner, peer) = OwnerHalf::with_peer(shared, || CallerPart { task_listens, stage: stage() });
         (Self(owner), ReplySender(peer))
     }
@@ -104,7 +108,7 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
 impl<P: CallParty, O, A> ReplySender<P, O, A> {
     /// Creates the callee's half of a cell that has no caller's half.
     pub(crate) fn alone(party: P, stage: impl FnOnce() -> O) -> Self {
-        let shared = || Shared { party, slot: ReplySlot::new(None) };
+        let shared = || Shared { party, slot: ReplySlot::new(false) };
         Self(Half::alone(shared, || CallerPart { task_listens: false, stage: stage() }))
     }
 

@@ -3,12 +3,13 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::Stream;
 use futures::stream::FusedStream;
 
+use crate::context::cooperative::{refund_if_pending, spend_budget};
 use crate::context::time::Sleep;
 use crate::platform::clock::Instant;
 
@@ -34,12 +35,14 @@ pub struct Interval {
     sleep: Sleep,
     every: Duration,
     missed: MissedTickBehavior,
+    /// Whether the last poll returned `Pending` because the budget of the turn was spent.
+    paused: bool,
 }
 
 impl Interval {
     /// Creates an interval. The period must not be zero.
     pub(crate) fn new(first: Sleep, every: Duration) -> Self {
-        Self { sleep: first, every, missed: MissedTickBehavior::default() }
+        Self { sleep: first, every, missed: MissedTickBehavior::default(), paused: false }
     }
 
     /// Sets the policy for missed ticks. Default: [`MissedTickBehavior::Burst`].
@@ -57,7 +60,18 @@ impl Interval {
     }
 
     fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        std::task::ready!(Pin::new(&mut self.sleep).poll(cx));
+        // Late ticks are ready at once. A body that awaits only late ticks must not keep the worker. Other futures of the
+        // body may spend the whole budget of each turn. Therefore, the interval pauses only once before each tick.
+        let takes_unit = !self.paused;
+        self.paused = takes_unit && spend_budget(cx).is_pending();
+        if self.paused {
+            return Poll::Pending;
+        }
+        let polled = Pin::new(&mut self.sleep).poll(cx);
+        if takes_unit {
+            refund_if_pending(&polled);
+        }
+        ready!(polled);
         let due = self.sleep.deadline();
         self.sleep.reset(next(due, self.sleep.now(), self.every, self.missed));
         Poll::Ready(due)

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::platform::sync::{Arc, Event, Mutex, Weak, planted};
+use crate::process::catch::notify;
 use crate::process::exit::Reason;
 use crate::process::state as counted;
 use crate::process::state::Ref;
@@ -141,7 +142,7 @@ impl<E: Subject + ?Sized> Node<E> {
         while let Some((node, subjects)) = closed.pop() {
             subjects.iter().rev().for_each(|subject| E::tell(subject, cause));
             node.state.lock().over = true;
-            node.news.notify(usize::MAX);
+            notify(&node.news, usize::MAX);
         }
         first
     }

@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::host::cancel::CancelRegistration;
 use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
-use crate::host::control::waits::{FirstWaits, MoreWaits, Place, Wait, Waits};
+use crate::host::control::waits::{MoreWaits, Wait, WaitRecord, Waits};
 use crate::host::link::Links;
 use crate::host::registry::{LocalId, groups, names};
 use crate::host::timer::pending::Pending;
@@ -22,7 +22,7 @@ use crate::observe::{Counter, ProcessState, Sampled};
 use crate::platform::clock::Instant;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::platform::sync::{Event, EventListener, Lock, OnceLock};
-use crate::process::catch::Guard;
+use crate::process::catch::{Guard, notify};
 use crate::process::event::Signal;
 use crate::process::exit::{Exit, Reason};
 use crate::process::limits::{Limits, Meter};
@@ -127,8 +127,9 @@ struct Rare {
     /// set.
     links: Links<dyn AnyControl>,
     inherited: InheritedContext,
-    /// Records of the first operations that the process waits for. The records are for inspection only.
-    waits: FirstWaits,
+    /// Record of the second operation that the process waits for. The records are for inspection only. The first record
+    /// is in the control block.
+    second_wait: WaitRecord,
     yields: Yields,
     /// Event for the start, the cancellation and the exit of the process. A notified waiter must check which of these
     /// changes has occurred.
@@ -146,6 +147,8 @@ struct Abnormal {
     /// Whether a link, a monitor or a join handle has received the exit, or whether the exit was reported as
     /// unobserved.
     received: AtomicBool,
+    /// Whether the exit was not reported as unobserved, because an `Exited` future was pending at that time.
+    owes_report: AtomicBool,
     /// Details for the crash report. The value is `None` if the exit is no failure, or if the mailbox belonged to no
     /// process.
     crash: Option<CrashDetails>,
@@ -164,7 +167,7 @@ struct RarestParts {
     /// Change of the number of waits by threads that did not step the process. The total number of waits is the sum of
     /// this field and `Head::waiting`.
     waiting: AtomicU32,
-    /// Records of the operations that the process waits for and that are not in `Rare::waits`.
+    /// Records of the operations that the process waits for, after the first two records.
     waits: Lock<MoreWaits>,
     /// Number of pending [`Exited`](crate::future::Exited) futures of the process.
     awaited: AtomicU32,
@@ -211,7 +214,7 @@ impl Rare {
         Box::new(Self {
             links: Links::default(),
             inherited,
-            waits: FirstWaits::none(),
+            second_wait: WaitRecord::none(),
             yields: Yields::new(),
             news: Event::new(),
             cancel: OnceBox::new(),
@@ -222,21 +225,6 @@ impl Rare {
 
     fn rarer(&self) -> &RarestParts {
         self.rarest.get_or_init(Box::default)
-    }
-
-    #[cold]
-    fn begin_more(&self, wait: Wait, here: bool) -> Place {
-        if !(here && self.waits.begin_later(&wait)) {
-            self.rarer().waits.lock().begin(wait, here.then_some(&self.waits));
-        }
-        Place::default()
-    }
-
-    #[cold]
-    fn end_more(&self, wait: &Wait, here: bool) {
-        if !(here && self.waits.end_equal(wait)) {
-            self.rarer().waits.lock().end(*wait);
-        }
     }
 }
 
@@ -423,33 +411,31 @@ impl Head {
         }
     }
 
-    /// Records an operation that the process waits for. The caller sets `here` to true if this thread steps the
-    /// process. This function does not change the [count](Self::wait_for) of waits. The returned place makes
-    /// [`end_wait`](Self::end_wait) cheaper.
-    #[inline]
-    pub(crate) fn begin_wait(&self, wait: &Wait, here: bool) -> Place {
+    /// Adds a record of an operation that the process waits for, because the place of the first record is occupied. If
+    /// this thread steps the process, the caller passes this place in `first`.
+    #[cold]
+    pub(crate) fn begin_more_waits(&self, wait: &Wait, first: Option<&WaitRecord>) {
         let rare = self.rare();
-        match if here { rare.waits.begin(wait) } else { None } {
-            Some(place) => place,
-            None => rare.begin_more(*wait, here),
+        if first.is_none() || rare.second_wait.begin(wait).is_none() {
+            rare.rarer().waits.lock().begin(*wait, first.map(|first| [first, &rare.second_wait]));
         }
     }
 
-    /// Removes the record of an operation. The parameter `place` is the result of [`begin_wait`](Self::begin_wait), or
-    /// the default value of `Place`.
-    #[inline]
-    pub(crate) fn end_wait(&self, place: Place, wait: impl FnOnce() -> Wait, here: bool) {
+    /// Removes the record of an operation, if [`WaitRecord::end`] did not find the record. If this thread steps the
+    /// process, the caller passes the place of the first record in `first`.
+    #[cold]
+    pub(crate) fn end_more_waits(&self, wait: &Wait, first: Option<&WaitRecord>) {
         let rare = self.rare();
-        if !(here && rare.waits.end(place)) {
-            rare.end_more(&wait(), here);
+        if !first.is_some_and(|first| first.end_equal(wait) || rare.second_wait.end_equal(wait)) {
+            rare.rarer().waits.lock().end(*wait);
         }
     }
 
-    /// Returns the records of the operations that the process waits for.
-    pub(crate) fn waits(&self) -> Waits {
-        let Some(rare) = self.rare.get() else { return Waits::default() };
-        let more = rare.rarest.get().map(|rarer| rarer.waits.lock());
-        Waits::read(&rare.waits, more.as_deref())
+    /// Returns the records of the operations that the process waits for. The place of the first record is `first`.
+    pub(crate) fn waits(&self, first: &WaitRecord) -> Waits {
+        let rare = self.rare.get();
+        let more = rare.and_then(|rare| rare.rarest.get()).map(|rarer| rarer.waits.lock());
+        Waits::read([Some(first), rare.map(|rare| &rare.second_wait)], more.as_deref())
     }
 
     /// Returns the time at which the process became runnable, if its next turn is sampled and has not begun.
@@ -684,9 +670,13 @@ impl Head {
 
     /// Returns the crash report of the process, if the exit is a failure and was not received. The call marks the exit
     /// as received. Therefore only one caller gets the report. While an `Exited` future of the process is pending, this
-    /// function returns `None`, because the future will receive the exit.
+    /// function returns `None`, because the future may receive the exit. If the future is dropped instead,
+    /// [`end_await`](Self::end_await) requests another call.
     pub(crate) fn take_unreceived(&self) -> Option<CrashReport> {
-        let Abnormal { exit, received, crash } = self.abnormal()?;
+        let Abnormal { exit, received, owes_report, crash } = self.abnormal()?;
+        // This store comes before the load of the number of futures, and `end_await` accesses both in the other order.
+        // Therefore, either this function sees that no future is pending, or the last future sees the request.
+        owes_report.store(true, Ordering::SeqCst);
         let is_awaited = self.rarest_if_any().is_some_and(|rarer| rarer.awaited.load(Ordering::SeqCst) != 0);
         if is_awaited || received.swap(true, Ordering::SeqCst) {
             return None;
@@ -708,9 +698,16 @@ impl Head {
         (self.parent != 0).then(|| self.host().shared().pid_table.pid(LocalId::from(self.parent)))
     }
 
-    /// Changes the number of pending `Exited` futures.
-    pub(crate) fn await_end(&self, change: Change) {
-        self.rare().rarer().awaited.fetch_add(change as u32, Ordering::SeqCst);
+    /// Counts a pending `Exited` future.
+    pub(crate) fn begin_await(&self) {
+        self.rare().rarer().awaited.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Subtracts an `Exited` future from the number of pending futures. Returns true if the caller must try to report
+    /// the exit as unobserved: no other future is pending, and an earlier try found a pending future.
+    pub(crate) fn end_await(&self) -> bool {
+        let is_last = self.rare().rarer().awaited.fetch_sub(1, Ordering::SeqCst) == 1;
+        is_last && self.abnormal().is_some_and(|abnormal| abnormal.owes_report.load(Ordering::SeqCst))
     }
 
     #[inline]
@@ -746,7 +743,12 @@ impl Head {
             last,
             links: self.links_if_any().map_or(Vec::new(), |links| links.linked(MAX_LINKS)),
         });
-        let _ = self.rare().exit.set(Box::new(Abnormal { exit, received: AtomicBool::new(false), crash }));
+        let _ = self.rare().exit.set(Box::new(Abnormal {
+            exit,
+            received: AtomicBool::new(false),
+            owes_report: AtomicBool::new(false),
+            crash,
+        }));
     }
 
     /// Sets a flag that tasks wait for, and notifies these tasks. Returns the flags that were set before.
@@ -758,7 +760,7 @@ impl Head {
     fn announce(&self, flag: u16) -> u16 {
         let former = self.flags.fetch_or(flag, Ordering::SeqCst);
         if former & flag::LISTENED != 0 {
-            self.rare().news.notify(usize::MAX);
+            notify(&self.rare().news, usize::MAX);
         }
         former
     }

@@ -134,7 +134,7 @@ impl<T: Send + 'static> Completion<T> {
         C: Command<Reply = T>,
         H: Handler<C> + ?Sized,
     {
-        let cell = Arc::new(Cell { answer: ReplySlot::new(None), outer: self.gate().cloned() });
+        let cell = Arc::new(Cell { answer: ReplySlot::new(false), outer: self.gate().cloned() });
         let asked = Asked { gate: cell.clone(), cell: Arc::clone(&cell) };
         let inner = self.inner(Box::new(asked));
         let attempt = HandlerCall { cell: Some(cell), unwanted: self.cancelled() };

@@ -280,7 +280,7 @@ impl Reading {
     fn add_waiting(&mut self, control: &Ref<dyn AnyControl>, figures: &MailboxFigures, joins: &Joins) {
         let (head, activity) = (control.head(), &mut self.activity);
         activity.waiting += 1;
-        let waits = head.waits().waits;
+        let waits = control.waits().waits;
         let has = |kinds: &[WaitKind]| usize::from(waits.iter().any(|wait| kinds.contains(&wait.kind)));
         let counted = waits.iter().filter(|wait| wait.is_counted()).count();
         let for_process = has(&[WaitKind::Start, WaitKind::Exit]).max(usize::from(joins.contains_key(&head.pid())));

@@ -183,7 +183,7 @@ impl Host {
             None => head.is_inactive(),
         };
         let is_waiting = waits_now();
-        let Waits { waits, generation } = head.waits();
+        let Waits { waits, generation } = control.waits();
         let counted: u32 = waits.iter().map(|wait| u32::from(wait.is_counted())).sum();
         let waits = blocked.iter().fold(waits, |waits, (step, _)| step.without_earlier(waits));
         let joins = joins.iter().filter(|join| blocked.is_none_or(|(step, _)| step.has_joined(join.target)));

@@ -47,12 +47,6 @@ impl Event {
         drop(listeners);
         wakers.into_iter().for_each(Waker::wake);
     }
-
-    /// Notifies `count` listeners that were not notified yet, starting with the oldest listener.
-    pub(crate) fn notify_additional(&self, count: usize) {
-        let notified = self.0.lock().notified.len();
-        self.notify(notified + count);
-    }
 }
 
 #[derive(Debug)]

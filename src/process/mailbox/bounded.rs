@@ -12,6 +12,7 @@ use std::task::Waker;
 
 use crate::platform::sync::planted;
 use crate::process::mailbox::measured::{MessageClock, MessageTimer, MessageTimes};
+use crate::process::mailbox::read_ahead::free_burst;
 
 /// Number of the first message of a queue. The numbers below `FIRST` are reserved for messages that are later inserted
 /// before the first message.
@@ -147,6 +148,11 @@ impl<M> Bounded<M> {
 
     pub(super) fn len(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Returns the memory of the queue, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.queue.capacity() * size_of::<Option<M>>()
     }
 
     pub(super) fn high(&self) -> usize {
@@ -305,6 +311,7 @@ impl<M> Bounded<M> {
         let message = self.queue.pop_front()?;
         self.first += 1;
         self.took();
+        free_burst(&mut self.queue);
         if !planted!("bounded_pop_admits_nobody") {
             self.relieve();
         }

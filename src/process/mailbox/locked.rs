@@ -70,9 +70,10 @@ impl<M> Default for RareParts<M> {
 }
 
 impl<M> RareParts<M> {
-    /// Returns the memory of these parts and of the queue of urgent messages, in bytes.
+    /// Returns the memory of these parts and of their queues of messages, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.urgent.capacity() * size_of::<M>()
+        let bounded = self.bounded.as_ref().map_or(0, Bounded::bytes);
+        size_of::<Self>() + self.urgent.capacity() * size_of::<M>() + bounded
     }
 }
 

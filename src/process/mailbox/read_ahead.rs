@@ -13,6 +13,14 @@ use crate::process::state::current::InTurn;
 /// buffer is freed when the receiver has read the last message of the mailbox.
 pub(super) const KEEP: usize = 256;
 
+/// Frees the memory of an empty queue if its capacity is larger than [`KEEP`].
+#[inline]
+pub(super) fn free_burst<T>(queue: &mut VecDeque<T>) {
+    if queue.is_empty() && queue.capacity() > KEEP {
+        *queue = VecDeque::new();
+    }
+}
+
 /// Proof of the right to take messages. The thread that has this value is the only thread that may take messages from
 /// the mailbox: see `mailbox::slot`.
 ///
@@ -336,8 +344,14 @@ impl<M> ReadAhead<M> {
         let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return 0 };
         let count = ahead.stash.len();
         ahead.clear = 0;
-        ahead.stash.append(&mut ahead.queue);
-        mem::swap(&mut ahead.stash, &mut ahead.queue);
+        if count > ahead.queue.len() {
+            ahead.stash.append(&mut ahead.queue);
+            mem::swap(&mut ahead.stash, &mut ahead.queue);
+        } else {
+            // A body may unstash one message after each message of a burst. Therefore, the cost must not depend on the
+            // longer of the two queues.
+            ahead.stash.drain(..).rev().for_each(|message| ahead.queue.push_front(message));
+        }
         count
     }
 
@@ -360,13 +374,14 @@ impl<M> ReadAhead<M> {
     /// that `pick` accepts. The other messages keep their positions. If `pick` panics, the message that was passed to
     /// `pick` is lost.
     pub(crate) fn pick<T>(&mut self, looked_at: &mut usize, pick: &mut impl FnMut(M) -> Result<T, M>) -> Option<T> {
-        let Ahead { queue: front, clear, .. } = self.0.as_deref_mut()?.get_mut();
+        let Ahead { queue, clear, .. } = self.0.as_deref_mut()?.get_mut();
         *clear = 0;
-        while *looked_at < front.len() {
-            let message = front.remove(*looked_at)?;
+        while *looked_at < queue.len() {
+            let message = queue.swap_remove_back(*looked_at)?;
+            let gap = Gap { queue, at: *looked_at };
             match pick(message) {
                 Ok(picked) => return Some(picked),
-                Err(message) => front.insert(*looked_at, message),
+                Err(message) => gap.fill(message),
             }
             *looked_at += 1;
         }
@@ -375,9 +390,40 @@ impl<M> ReadAhead<M> {
 
     /// Frees the memory of a burst if the last message of the burst was read.
     pub(super) fn shrink(&mut self) {
-        if self.queue().is_some_and(|queue| queue.is_empty() && queue.capacity() > KEEP) && self.is_empty() {
+        let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return };
+        let (queue, stash) = (&ahead.queue, &ahead.stash);
+        if queue.is_empty() && stash.is_empty() && queue.capacity().max(stash.capacity()) > KEEP {
             let claim = self.0.take().and_then(|mut ahead| ahead.get_mut().claim.take());
             self.0 = claim.map(|claim| Ahead::new(Some(claim)));
+        }
+    }
+}
+
+/// Gap in a queue. A receiver has taken a message out of the gap to inspect it, and meanwhile the last message of the
+/// queue is in the gap. Therefore, each inspection moves only two messages, and not all messages before or after the
+/// inspected message. When the gap is dropped, the last message returns to the end of the queue.
+struct Gap<'a, M> {
+    queue: &'a mut VecDeque<M>,
+    at: usize,
+}
+
+impl<M> Gap<'_, M> {
+    /// Puts the inspected message back into the gap.
+    fn fill(self, message: M) {
+        let last = self.queue.len();
+        self.queue.push_back(message);
+        self.queue.swap(self.at, last);
+        // Both messages are in their places, so the destructor must not move a message.
+        mem::forget(self);
+    }
+}
+
+impl<M> Drop for Gap<'_, M> {
+    fn drop(&mut self) {
+        if self.at < self.queue.len()
+            && let Some(last) = self.queue.remove(self.at)
+        {
+            self.queue.push_back(last);
         }
     }
 }

@@ -383,10 +383,13 @@ impl<M> Inbox<M> {
             return Err(unread);
         }
         state.place_signals();
+        let by = front.receiving();
+        // `put_first` takes the message out of the slot, and this message also stays unread.
+        let in_slot = usize::from(by.is_some() && state.slot.is_full());
         if let Some(aside) = state.aside.as_deref_mut() {
-            aside.signals.took_back(unread.len());
+            aside.signals.took_back(unread.len() + in_slot);
         }
-        match front.receiving() {
+        match by {
             Some(by) => {
                 state.messages().put_first(by, unread);
                 Ok(Wakes::default())

@@ -4,6 +4,7 @@
 use std::task::{Poll, Waker};
 
 use crate::platform::sync::{Arc, planted};
+use crate::process::catch::drop_caught;
 use crate::process::event::{Answer, Completed, Signal, Tag};
 use crate::process::exit::Exit;
 use crate::process::mailbox::routed::Forwarding;
@@ -190,8 +191,10 @@ impl<M> Inbox<M> {
     ///
     /// An answer to a command wakes only a receiver that waits for the next event, because only the reader of the
     /// mailbox needs the answer. The answer does not wake a process that waits only for a future outside the mailbox.
-    /// The answer also does not wake a process that was woken and has not read its mailbox since then. If the answer is
-    /// given in a turn of the process itself, `wake_own` is false, and the answer wakes nothing.
+    /// The answer also does not wake a process that was woken and has not read its mailbox since then. If the signal is
+    /// sent in a turn of the process itself, `wake_own` is false. The signal then wakes only a receiver that waits with
+    /// another waker. Such a receiver may belong to another task, or to a future combinator of the process. The next
+    /// poll of the process does not poll such a receiver.
     ///
     /// # Errors
     /// Returns the signal if the inbox is closed.
@@ -203,7 +206,7 @@ impl<M> Inbox<M> {
         let is_answer = signal.is_answer();
         state.append(signal);
         Ok(match wake_own {
-            false => Wakes::default(),
+            false => Wakes { own: None, other: state.take_other() },
             true if is_answer && planted!("answer_wakes_nobody") => Wakes::default(),
             true if is_answer || planted!("signal_wakes_receiver_only") => state.receiver(own),
             true => state.everybody(own),
@@ -231,12 +234,14 @@ impl<M> Inbox<M> {
         if let Some(answer) = answer.take() {
             state.append(Signal::Completed(Completed { tag, answer }));
         }
-        let wakes = wake_own && !planted!("answer_wakes_nobody");
-        Ok(if wakes { state.receiver(own) } else { Wakes::default() })
+        if planted!("answer_wakes_nobody") {
+            return Ok(Wakes::default());
+        }
+        Ok(if wake_own { state.receiver(own) } else { Wakes { own: None, other: state.take_other() } })
     }
 
-    /// Appends a `Down` event, which reports the exit of a monitored process. If `wake_own` is true, the event wakes a
-    /// receiver that waits for the next event. Returns `None` if the inbox is closed.
+    /// Appends a `Down` event, which reports the exit of a monitored process. The event wakes the same tasks as an
+    /// [`answer`](Self::answer). Returns `None` if the inbox is closed.
     #[inline]
     pub(crate) fn down(&self, own: &impl Own, number: u64, pid: Pid, reason: &Exit, wake_own: bool) -> Option<Wakes> {
         let mut state = self.lock();
@@ -249,7 +254,20 @@ impl<M> Inbox<M> {
             Exit::Normal => state.append(Signal::Down { number, pid, reason: Exit::Normal }),
             _ => state.append(Signal::Down { number, pid, reason: reason.clone() }),
         }
-        Some(if wake_own && !planted!("down_wakes_nobody") { state.receiver(own) } else { Wakes::default() })
+        if planted!("down_wakes_nobody") {
+            return Some(Wakes::default());
+        }
+        Some(if wake_own { state.receiver(own) } else { Wakes { own: None, other: state.take_other() } })
+    }
+
+    /// Removes the unread `Down` event of the monitor with this number, if the receiver has not taken the event yet.
+    pub(crate) fn discard_down(&self, number: u64) {
+        let mut state = self.lock();
+        let is_down = |signal: &Signal| matches!(signal, Signal::Down { number: other, .. } if *other == number);
+        let discarded = state.aside.as_deref_mut().and_then(|aside| aside.signals.remove_newest(is_down));
+        drop(state);
+        // The reason may contain an error of the user, so its destructor runs without the lock.
+        let _ = drop_caught(discarded);
     }
 
     /// Returns the wake-ups for a kill or a cancellation. A kill or a cancellation is not stored in the queue of the

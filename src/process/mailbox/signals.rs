@@ -7,7 +7,7 @@ use std::mem;
 use crate::platform::sync::planted;
 use crate::process::catch::drop_caught;
 use crate::process::event::Signal;
-use crate::process::mailbox::read_ahead::KEEP;
+use crate::process::mailbox::read_ahead::{KEEP, free_burst};
 use crate::process::mailbox::slot::Slot;
 
 /// Queue of signals, oldest first.
@@ -146,7 +146,15 @@ impl Signals {
         if self.waiting.front()?.0.number() > self.taken_with(slot) - unread as i64 {
             return None;
         }
-        self.waiting.pop_front().map(|(_, signal)| signal)
+        let (_, signal) = self.waiting.pop_front()?;
+        free_burst(&mut self.waiting);
+        Some(signal)
+    }
+
+    /// Removes the newest signal for which `is_unwanted` returns true.
+    pub(super) fn remove_newest(&mut self, is_unwanted: impl Fn(&Signal) -> bool) -> Option<Signal> {
+        let at = self.waiting.iter().rposition(|(_, signal)| is_unwanted(signal))?;
+        self.waiting.remove(at).map(|(_, signal)| signal)
     }
 
     /// Moves all signals to `to`. The parameter `ahead` is the number of messages that the receiver has taken so far,

@@ -82,6 +82,8 @@ pub(crate) struct Current {
     /// the drop, the message of the abort names this process.
     pub(crate) dropped: Cell<Option<(Pid, &'static str)>>,
     replies: NeverDropped<RefCell<Vec<DroppedReply>>>,
+    /// While this thread notifies the listeners of an event, the wakers that the thread calls after the notification.
+    wakers: NeverDropped<RefCell<Option<Vec<Waker>>>>,
     /// Saved states of the outer turns while a nested turn runs. The last entry is the state of the innermost outer
     /// turn.
     outer: NeverDropped<RefCell<Vec<Outer>>>,
@@ -145,6 +147,7 @@ thread_local! {
             simulation: Cell::new(0),
             dropped: Cell::new(None),
             replies: NeverDropped::new(RefCell::new(Vec::new())),
+            wakers: NeverDropped::new(RefCell::new(None)),
             outer: NeverDropped::new(RefCell::new(Vec::new())),
         }
     };
@@ -415,10 +418,11 @@ impl Current {
         self.note(note::WOKEN);
     }
 
-    /// Returns whether the process woke its own task since the last call.
+    /// Takes the notes that the process woke its own task, and that the process received an answer. Returns whether one
+    /// of these notes was set. In this case, the process gets another turn.
     #[inline]
-    pub(crate) fn take_woken(&self) -> bool {
-        self.take(note::WOKEN)
+    pub(crate) fn take_again(&self) -> bool {
+        self.take(note::WOKEN | note::ANSWERED)
     }
 
     /// Records that the process requested another step, and that other processes may run before this step.
@@ -574,6 +578,26 @@ impl Current {
             self.budget.set(0);
         }
         !self.spend()
+    }
+
+    // ---- Wakers that are called after a notification
+
+    /// Begins to collect wakers. Returns false if this thread already collects wakers, because notifications are nested.
+    pub(crate) fn begin_collecting_wakers(&self) -> bool {
+        let mut wakers = self.wakers.borrow_mut();
+        let begins = wakers.is_none();
+        wakers.get_or_insert_default();
+        begins
+    }
+
+    /// Adds a waker, if this thread collects wakers. Returns false if this thread collects no wakers.
+    pub(crate) fn collect_waker(&self, waker: impl FnOnce() -> Waker) -> bool {
+        self.wakers.borrow_mut().as_mut().map(|wakers| wakers.push(waker())).is_some()
+    }
+
+    /// Stops to collect wakers, and returns the collected wakers.
+    pub(crate) fn end_collecting_wakers(&self) -> Vec<Waker> {
+        self.wakers.take().unwrap_or_default()
     }
 
     // ---- Replies that are dropped with a process

@@ -22,16 +22,25 @@ pub(crate) enum Listener {
     Other(Waker),
 }
 
-/// No answer was sent, and the receiver has not left.
-const EMPTY: u8 = 0;
-const FULL: u8 = 1;
-/// The receiver has taken the answer, or has left.
-const OVER: u8 = 2;
+/// Bits of [`ReplySlot::phase`].
+mod bit {
+    /// The slot contains an answer.
+    pub(super) const FULL: u8 = 1;
+    /// The receiver has taken the answer, or has left.
+    pub(super) const OVER: u8 = 1 << 1;
+    /// The listener is the task of the receiver.
+    pub(super) const TASK: u8 = 1 << 2;
+    /// The state may contain wakers.
+    pub(super) const WAKERS: u8 = 1 << 3;
+}
 
+/// The answer comes first. A sender that finds no bit [`WAKERS`](bit::WAKERS) does not access the other fields.
 #[derive(Debug)]
+#[repr(C)]
 struct State<T> {
     answer: Option<T>,
-    listener: Option<Listener>,
+    /// The listener, if it is not the task of the receiver.
+    listener: Option<Waker>,
     /// Wakers that are woken if the receiver leaves before an answer is sent. The list is boxed, because it is rarely
     /// needed, and a boxed list takes only one word.
     #[expect(clippy::box_collection, reason = "one word in each call, not three")]
@@ -40,30 +49,32 @@ struct State<T> {
 
 impl<T> State<T> {
     #[inline(always)]
-    fn empty(listener: Option<Listener>) -> Self {
-        Self { answer: None, listener, watchers: None }
+    fn empty() -> Self {
+        Self { answer: None, listener: None, watchers: None }
     }
 }
 
 /// Slot for one answer.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct ReplySlot<T> {
-    state: Lock<State<T>>,
-    /// [`EMPTY`], [`FULL`] or [`OVER`]. The phase is written only under the lock or with a `&mut` reference to the
-    /// slot. No code relies on a read without the lock: such a read is only a hint. Therefore, all accesses are
-    /// relaxed.
+    /// Bits of [`bit`]. The phase is written only under the lock or with a `&mut` reference to the slot. No code relies
+    /// on a read without the lock: such a read is only a hint. Therefore, all accesses are relaxed.
     phase: AtomicU8,
+    state: Lock<State<T>>,
 }
 
 impl<T> ReplySlot<T> {
+    /// Creates a slot. If `task_listens` is true, the task of the receiver is the listener.
     #[inline(always)]
-    pub(crate) fn new(listener: Option<Listener>) -> Self {
-        Self { state: Lock::new(State::empty(listener)), phase: AtomicU8::new(EMPTY) }
+    pub(crate) fn new(task_listens: bool) -> Self {
+        let phase = if task_listens { bit::TASK } else { 0 };
+        Self { phase: AtomicU8::new(phase), state: Lock::new(State::empty()) }
     }
 
     #[inline]
-    fn is(&self, phase: u8) -> bool {
-        self.phase.load(Ordering::Relaxed) == phase
+    fn phase(&self) -> u8 {
+        self.phase.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -78,25 +89,29 @@ impl<T> ReplySlot<T> {
     #[inline]
     pub(crate) fn send(&self, answer: T, wake_task: impl FnOnce()) -> Result<(), T> {
         let mut state = self.state.lock();
-        if !self.is(EMPTY) {
+        let phase = self.phase();
+        if phase & (bit::FULL | bit::OVER) != 0 {
             drop(state);
             return Err(answer);
         }
-        let (listener, watchers) = (state.listener.take(), state.watchers.take());
-        let wake = || match listener {
-            Some(Listener::Task) => wake_task(),
-            Some(Listener::Other(waker)) => panic::wake(waker),
-            None => {}
+        let has_wakers = phase & bit::WAKERS != 0;
+        let (listener, watchers) =
+            if has_wakers { (state.listener.take(), state.watchers.take()) } else { (None, None) };
+        let wake = || {
+            if phase & bit::TASK != 0 {
+                wake_task();
+            }
+            listener.into_iter().for_each(panic::wake);
         };
         if planted!("reply_wakes_early") {
             drop(state);
             wake();
             self.state.lock().answer = Some(answer);
-            self.set(FULL);
+            self.set(bit::FULL);
             return Ok(());
         }
         state.answer = Some(answer);
-        self.set(FULL);
+        self.set(bit::FULL);
         drop(state);
         wake();
         // The watchers are dropped last, because the destructor of a waker is user code and may panic.
@@ -107,17 +122,26 @@ impl<T> ReplySlot<T> {
     /// Sets the listener. If a later call of [`take`](Self::take) finds that no answer was sent yet, the sender of the
     /// answer will wake this listener.
     pub(crate) fn listen(&self, listener: Option<Listener>) {
-        if planted!("reply_keeps_listener") && self.state.lock().listener.is_some() {
+        let mut state = self.state.lock();
+        let phase = self.phase();
+        if planted!("reply_keeps_listener") && (phase & bit::TASK != 0 || state.listener.is_some()) {
             return;
         }
-        let former = mem::replace(&mut self.state.lock().listener, listener);
+        let (bits, waker) = match listener {
+            Some(Listener::Task) => (bit::TASK, None),
+            Some(Listener::Other(waker)) => (bit::WAKERS, Some(waker)),
+            None => (0, None),
+        };
+        self.set(phase & !bit::TASK | bits);
+        let former = mem::replace(&mut state.listener, waker);
+        drop(state);
         drop(former);
     }
 
     /// Returns whether the slot contains an answer. The result may already be out of date.
     #[inline]
     pub(crate) fn may_be_full(&self) -> bool {
-        self.is(FULL)
+        self.phase() & bit::FULL != 0
     }
 
     /// Takes the answer out of the slot. Returns `None` if there is no answer. The check before the lock can miss an
@@ -129,7 +153,7 @@ impl<T> ReplySlot<T> {
             return None;
         }
         let mut state = self.state.lock();
-        self.set(OVER);
+        self.set(bit::OVER);
         state.answer.take()
     }
 
@@ -137,7 +161,7 @@ impl<T> ReplySlot<T> {
     /// users of the slot.
     #[inline]
     pub(crate) fn take_mut(&mut self) -> Option<T> {
-        self.set(OVER);
+        self.set(bit::OVER);
         self.state.get_mut().answer.take()
     }
 
@@ -153,8 +177,8 @@ impl<T> ReplySlot<T> {
     /// returns an answer that was sent and not taken.
     pub(crate) fn close(&self) -> Option<T> {
         let mut state = self.state.lock();
-        self.set(OVER);
-        let State { answer, listener, watchers } = mem::replace(&mut *state, State::empty(None));
+        self.set(bit::OVER);
+        let State { answer, listener, watchers } = mem::replace(&mut *state, State::empty());
         drop(state);
         drop(listener);
         watchers.into_iter().flat_map(|watchers| *watchers).for_each(panic::wake);
@@ -163,7 +187,7 @@ impl<T> ReplySlot<T> {
 
     /// Returns whether an answer would be refused now. The result may already be out of date.
     pub(crate) fn is_closed(&self) -> bool {
-        !self.is(EMPTY)
+        self.phase() & (bit::FULL | bit::OVER) != 0
     }
 
     /// Returns the same result as [`is_closed`](Self::is_closed). If the result is false, `watcher` is woken when the
@@ -174,6 +198,7 @@ impl<T> ReplySlot<T> {
         let mut state = self.state.lock();
         let is_closed = if planted!("reply_watch_looks_early") { is_closed } else { self.is_closed() };
         if !is_closed {
+            self.set(self.phase() | bit::WAKERS);
             let watchers = state.watchers.get_or_insert_default();
             if !watchers.iter().any(|known| known.will_wake(watcher)) {
                 watchers.extend(fresh.take());

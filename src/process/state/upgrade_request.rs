@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 
 use crate::platform::sync::NeverDropped;
 use crate::process::exit::Exit;
+use crate::process::pid::Pid;
 
 /// The future that replaces a body.
 pub(crate) type Future<T> = BoxFuture<'static, Result<T, Exit>>;
@@ -24,8 +25,9 @@ enum Request {
 /// The reply to [`UpgradeRequest::ask`]. An error contains the name of the task's result type.
 pub(crate) type Fit = Result<(), &'static str>;
 
-/// Question of a body: the address of its control block, and the type of its result.
-type Question = (usize, TypeId);
+/// Question of a body: the pid of its process, and the type of its result. The address of the control block would not
+/// suffice, because a later process may have the same address.
+type Question = (Pid, TypeId);
 
 /// The open request, and the last question that was answered together with its reply.
 type Exchange = (Option<Request>, Option<(Question, Fit)>);
@@ -50,11 +52,11 @@ impl UpgradeRequest {
         drop(former);
     }
 
-    /// Asks whether the result of the task is a `T`. `process` is the address of the control block of the process. The
+    /// Asks whether the result of the task is a `T`. `process` is the pid of the process. The
     /// first call returns `None`. When the task has replied, the next call returns the reply.
     ///
     /// A reply stays on the thread if its body has dropped the upgrade. Such a reply answers no other question.
-    pub(crate) fn ask<T: 'static>(&self, process: usize) -> Option<Fit> {
+    pub(crate) fn ask<T: 'static>(&self, process: Pid) -> Option<Fit> {
         let question = (process, TypeId::of::<T>());
         match self.exchange.borrow_mut().1.take() {
             Some((answered, fit)) if answered == question => return Some(fit),

@@ -7,11 +7,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::host::Host;
-use crate::observe::{CrashReport, FlightRecorder};
+use crate::observe::FlightRecorder;
 use crate::platform::random::Rng;
 use crate::platform::sync::Arc;
 use crate::process::catch::catch;
 use crate::process::exit::Exit;
+use crate::process::pid::Pid;
 use crate::runtime::simulation::Simulation;
 use crate::runtime::simulation::trace::Trace;
 use crate::task::body::ProcessOutput;
@@ -219,9 +220,9 @@ impl Check {
         // Processes can also fail during the drop of the simulation. For example, the drop of a process can panic.
         drop(simulation);
         // If a process failed only after the scenario had ended, the cause may be the end of the scenario.
-        let counts = |report: &CrashReport| !self.allow_unobserved && !late.contains(&report.origin());
-        for report in unobserved.lock().drain(..).filter(counts) {
-            let exit = report.summary();
+        let counts = |(origin, _): &(Pid, String)| !self.allow_unobserved && !late.contains(origin);
+        let unobserved = std::mem::take(&mut *unobserved.lock());
+        for (_, exit) in unobserved.into_iter().filter(counts) {
             let failure = failure.get_or_insert_default();
             let apart = if failure.is_empty() { "" } else { "; " };
             let _ = write!(failure, "{apart}no link, monitor, supervisor or join handle receives an exit: {exit}");

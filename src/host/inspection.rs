@@ -29,6 +29,7 @@ use crate::host::control::{AnyControl, Head, flag};
 use crate::host::inspection::joins::Join;
 use crate::host::link::Links;
 use crate::host::link::listing::LinkLists;
+use crate::host::registry::names::OwnNames;
 use crate::host::registry::{Busy, LocalId};
 use crate::observe::ProcessState;
 use crate::observe::inspection::ranking::Ranking;
@@ -232,7 +233,7 @@ impl Snapshot {
     fn read(control: &Ref<dyn AnyControl>) -> Result<Option<Self>, Busy> {
         let Some((head, type_name)) = process(control) else { return Ok(None) };
         let (state, figures) = (head.state(), control.mailbox_figures());
-        let names = names(head, <[Name]>::to_vec)?;
+        let names = names(head, |names| names.iter().cloned().collect::<Vec<_>>())?;
         let groups = match head.groups_if_any() {
             Some(groups) => groups.try_lock().ok_or(Busy)?.member_of().cloned().collect(),
             None => Vec::new(),
@@ -290,7 +291,10 @@ fn select(control: &Ref<dyn AnyControl>, query: &ProcessQuery) -> Result<Option<
     let name = match query.name_text() {
         None => first_name(head)?,
         Some(text) => {
-            let first = |names: &[Name]| names.iter().any(|name| name.contains(text)).then(|| names[0].clone());
+            let first = |names: &OwnNames| {
+                let has_text = names.iter().any(|name| name.contains(text));
+                if has_text { names.first().cloned() } else { None }
+            };
             let Some(name) = names(head, first)? else { return Ok(None) };
             Some(name)
         }
@@ -337,9 +341,12 @@ pub(in crate::host) fn first_name(head: &Head) -> Result<Option<Name>, Busy> {
 }
 
 /// Calls `f` with the names of the process.
-fn names<R>(head: &Head, f: impl FnOnce(&[Name]) -> R) -> Result<R, Busy> {
+fn names<R>(head: &Head, f: impl FnOnce(&OwnNames) -> R) -> Result<R, Busy> {
     match head.names_if_any() {
-        Some(names) => Ok(f(&names.try_lock().ok_or(Busy)?)),
-        None => Ok(f(&[])),
+        Some(names) => {
+            let names = names.try_lock().ok_or(Busy)?;
+            Ok(f(&names))
+        }
+        None => Ok(f(&OwnNames::default())),
     }
 }

@@ -85,6 +85,12 @@ pub(crate) fn own() -> usize {
     })
 }
 
+/// Calls `f`, which reserves a pid while it holds a lock. The reservation may drop the last reference to a host. This
+/// drop happens after `f` has returned.
+pub(crate) fn defer_drops_of_hosts<R>(f: impl FnOnce() -> R) -> R {
+    Current::with(|current| current.deferred.call_locked(f))
+}
+
 /// The shared value to which all entries of a table refer.
 ///
 /// If all entries used one reference count, each spawn and each exit would contend for the cache line of this count.
@@ -93,7 +99,7 @@ pub(crate) fn own() -> usize {
 pub(crate) trait Lane: Sized {
     /// Stock of references. All references of a stock share one reference count, and are already included in this
     /// count.
-    type CountedRefs: fmt::Debug;
+    type CountedRefs: fmt::Debug + 'static;
 
     /// Creates a stock of references to the same value. The stock has its own reference count.
     fn stock(&self, count: u32) -> Self::CountedRefs;
@@ -234,9 +240,12 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         let lane = wanted.take(&mut stock).expect("there is one");
         let spent = if fresh.closed { Some(stock) } else { fresh.lane.replace(stock) };
         // When the last reference to a host is dropped, user code runs. The value `spent` may contain the last
-        // references to a host, so this function drops `spent` after the unlock.
+        // references to a host, so this function drops `spent` after the unlock. A spawn with a name reserves its
+        // process under the lock of the name: see `defer_drops_of_hosts`.
         drop(fresh);
-        drop(spent);
+        if let Some(spent) = spent {
+            Current::with(|current| current.deferred.call(|| drop(spent)));
+        }
         Some((place, lane))
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use procession::*;
 
@@ -198,6 +199,95 @@ fn concurrent_registrations_and_exits_leave_no_name_behind() {
             assert_eq!(rt.whereis(SUM), None);
             assert!(rt.members::<u64>("crowd").is_empty());
         }
+    });
+}
+
+/// 2.5a, 2.5b: a process with many names may unregister them in any order. Its oldest name identifies it, and its exit
+/// releases the remaining names.
+#[test]
+fn a_process_may_have_many_names() {
+    const NAMES: usize = 100;
+    let rt = lone();
+    let name = |n: usize| format!("name {n}");
+    let process = rt.spawn(async move |mut ctx: Context<usize>| -> Result<(), Exit> {
+        for n in 0..NAMES {
+            ctx.register(name(n))?;
+        }
+        ctx.register(name(7))?;
+        for n in (0..NAMES).rev().filter(|n| n % 3 != 1) {
+            assert!(ctx.unregister(name(n)) && !ctx.unregister(name(n)));
+        }
+        ctx.register(name(0))?;
+        ctx.receive().await.map(drop)
+    });
+    rt.block_on(process.started()).unwrap();
+    for n in 0..NAMES {
+        let expected = if n == 0 || n % 3 == 1 { Some(process.pid()) } else { None };
+        assert_eq!(rt.whereis(name(n).as_str()), expected, "{n}");
+    }
+    let details = rt.process_details(process.pid()).unwrap();
+    assert_eq!(details.info.name.as_deref(), Some("name 1"));
+    let expected = (0..NAMES).filter(|n| n % 3 == 1).chain([0]).map(name);
+    assert!(details.names.iter().cloned().eq(expected), "{:?}", details.names);
+    process.send(0).unwrap();
+    rt.block_on(process).unwrap();
+    assert!((0..NAMES).all(|n| rt.whereis(name(n).as_str()).is_none()));
+}
+
+/// A value that looks up a name when it is dropped.
+struct LooksUp {
+    host: Host,
+    name: &'static str,
+    found: Arc<Mutex<Vec<Option<Pid>>>>,
+}
+
+impl Drop for LooksUp {
+    fn drop(&mut self) {
+        self.found.lock().unwrap().push(self.host.whereis(self.name));
+    }
+}
+
+/// 2.5c: a refused spawn with a name drops the values that the process would have inherited. A destructor of these
+/// values may look up the same name.
+#[test]
+fn a_refused_spawn_with_a_name_drops_its_values_outside_the_lock_of_the_name() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).max_processes(1).build().unwrap();
+        let _lives = rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await.map(drop));
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let value = || LooksUp { host: rt.host().clone(), name: "x", found: Arc::clone(&found) };
+        let named = rt.process().name("x").value(value()).spawn(sum);
+        assert_eq!(*named.unwrap_err().kind(), SpawnErrorKind::Limit(1));
+        let sent = rt.process().name("x").value(value()).spawn_or_send(1, sum);
+        assert_eq!(*sent.unwrap_err().kind(), SpawnErrorKind::Limit(1));
+        drop(rt.shutdown(Duration::ZERO));
+        let late = rt.process().name("x").value(value()).spawn(sum);
+        assert_eq!(*late.unwrap_err().kind(), SpawnErrorKind::ShutDown);
+        assert_eq!(*found.lock().unwrap(), [None; 3]);
+    });
+}
+
+/// 2.5b: a spawn with a name may drop the last reference to another host. A destructor of a handler of this host may
+/// look up the same name, and finds the new process.
+#[test]
+fn a_spawn_with_a_name_drops_another_host_outside_the_lock_of_the_name() {
+    struct Never;
+    impl Command for Never {
+        type Reply = ();
+    }
+    within(60, || {
+        let rt = lone();
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let value = LooksUp { host: rt.host().clone(), name: "x", found: Arc::clone(&found) };
+        let builder = HostBuilder::new("other").handle(move |_: Never| {
+            let _ = &value;
+        });
+        let other = rt.add_host(builder).unwrap();
+        rt.block_on(other.spawn(async |_: Context| {})).unwrap();
+        drop(other);
+        assert!(found.lock().unwrap().is_empty(), "the pid table still refers to the host");
+        let named = rt.process().name("x").spawn(sum).unwrap();
+        assert_eq!(*found.lock().unwrap(), [Some(named.pid())]);
     });
 }
 

@@ -18,10 +18,13 @@
 //! the lock of the list, and releases the new name. Therefore no name outlives the exit of its process. The exit of a
 //! process without names costs only one load.
 
+mod own;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::host::registry::listing;
+pub(crate) use crate::host::registry::names::own::OwnNames;
 use crate::observe::Listing;
 use crate::platform::sync::{CachePadded, Mutex, planted};
 use crate::process::state::Ref;
@@ -32,7 +35,7 @@ const SHARDS: usize = if cfg!(procession_loom) { 1 } else { 16 };
 pub(crate) type Text = Cow<'static, str>;
 
 /// The names of one process. The control block of the process stores this value.
-pub(crate) type Own = Mutex<Vec<Text>>;
+pub(crate) type Own = Mutex<OwnNames>;
 
 /// The table of names.
 #[derive(Debug)]
@@ -121,11 +124,11 @@ impl<E: ?Sized> Names<E> {
     /// Removes a name of a process. Returns false if the process does not have this name.
     pub(crate) fn unregister(&self, name: &str, own: &Own) -> bool {
         let mut own = own.lock();
-        let Some(place) = own.iter().position(|owned| owned == name) else { return false };
-        // This removal keeps the order of the list, because the first name must stay the oldest name.
-        own.remove(place);
-        self.remove(name);
-        true
+        let was_owned = own.remove(name);
+        if was_owned {
+            self.remove(name);
+        }
+        was_owned
     }
 
     /// Removes all names of an exited process. Returns the oldest name.
@@ -134,7 +137,7 @@ impl<E: ?Sized> Names<E> {
         for name in own.iter() {
             self.remove(name);
         }
-        std::mem::take(&mut *own).into_iter().next()
+        std::mem::take(&mut *own).first().cloned()
     }
 
     /// Lists the first `limit` names that begin with `prefix`, in the order of the names. `row` makes the row of a name

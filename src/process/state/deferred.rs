@@ -3,6 +3,8 @@
 //! link may close a mailbox outside any process, and this mailbox may have links to other mailboxes. The stack must not
 //! grow with the length of such a chain. Therefore, if calls nest deeper than a small limit, the inner call is
 //! deferred. The outermost call runs the deferred calls after its own user code has returned.
+//!
+//! Code that holds a lock also defers the calls that it causes, because user code must not run under a lock.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -36,7 +38,22 @@ impl Deferred {
         }
         self.depth.set(depth + 1);
         let _ = catch(f);
+        self.finish(depth);
+    }
+
+    /// Calls `f`, which holds a lock. The calls that `f` makes are deferred until `f` has released the lock and
+    /// returned. `f` must not panic.
+    pub(crate) fn call_locked<R>(&self, f: impl FnOnce() -> R) -> R {
+        let depth = self.depth.replace(NESTED);
+        let result = f();
+        self.finish(depth);
+        result
+    }
+
+    /// Ends a call that began at this depth. The end of the outermost call runs the deferred calls.
+    fn finish(&self, depth: u32) {
         if depth == 0 {
+            self.depth.set(1);
             loop {
                 let next = self.calls.borrow_mut().pop_front();
                 let Some(next) = next else { break };

@@ -14,6 +14,7 @@ use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::{AnyControl, Control, flag};
 use crate::host::job::Anywhere;
 use crate::host::link::SpawnLinks;
+use crate::host::registry::defer_drops_of_hosts;
 use crate::host::registry::names::Unclaimed;
 use crate::platform::clock::Instant;
 use crate::platform::sync::thread;
@@ -466,11 +467,19 @@ impl Host {
         schedule: S,
         prepare: impl FnOnce(&Control<X::Message>),
     ) -> Result<ReservedProcess<X, S>, Unclaimed<dyn AnyControl, SpawnErrorKind>> {
-        let embryo = self.namespace().names().claim(name.clone(), || {
+        // `make` runs under the lock of the name. A refused spawn drops its inherited values, and the reservation may
+        // drop the last reference to another host. Both drops run user code, so both happen after the unlock. `kept`
+        // keeps the inherited values alive until then.
+        let kept = inherited.clone();
+        let make = || {
             let embryo = self.admit_nameless::<X, S>(inherited, wishes, schedule)?;
             prepare(embryo.control());
             Ok((embryo.control().any(), embryo))
-        })?;
+        };
+        let names = self.namespace().names();
+        let claimed = defer_drops_of_hosts(|| names.claim(name.clone(), make));
+        drop(kept);
+        let embryo = claimed?;
         // The exit of the process releases the names in this list. The process has not started, so its exit comes after
         // this push and finds the name.
         embryo.control().head.names().lock().push(name);

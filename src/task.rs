@@ -596,7 +596,8 @@ impl<X: Machine> Turn<'_, X> {
                 }
             }
             let stepped = this.step(flags, cx, end);
-            if flags & (flag::STARTED | flag::BY_HAND) == 0 && stepped != Stepped::Ended {
+            // `has_begun` loads the flags again, because a failed upgrade may have cleared `BY_HAND` in this step.
+            if flags & flag::STARTED == 0 && stepped != Stepped::Ended {
                 this.around.has_begun();
             }
             match stepped {

@@ -34,7 +34,8 @@ impl<M: Send + 'static> Context<M> {
     /// When the new body has started, this body is dropped with all of its variables, at the point where it awaits this
     /// call. The new body has started when its first poll has returned without an error. If the process was spawned
     /// with [`manual_start`](crate::ProcessBuilder::manual_start), the new body has started when the new body has
-    /// called [`mark_started`](crate::SelfHandle::mark_started). Until the new body has started, this body waits for
+    /// called [`mark_started`](crate::SelfHandle::mark_started). A [`Server`](crate::Server) has started when its `init`
+    /// has returned. Until the new body has started, this body waits for
     /// the returned future. Other futures that this body polls concurrently continue.
     ///
     /// ```
@@ -132,12 +133,15 @@ fn successor<M: Send + 'static, F: Body<M>>(body: F) -> impl FnOnce(Context<M>) 
 struct Starting<'a> {
     control: Ref<dyn AnyControl>,
     trial: &'a Trial,
+    /// Whether the process itself reported its start before the upgrade.
+    was_by_hand: bool,
 }
 
 impl<'a> Starting<'a> {
     fn begin(control: Ref<dyn AnyControl>, trial: &'a Trial) -> Self {
+        let was_by_hand = control.head().has(flag::BY_HAND);
         control.head().set(flag::UPGRADING);
-        Self { control, trial }
+        Self { control, trial, was_by_hand }
     }
 
     /// Polls the new code until it has started or failed. When the new code has started, this function passes the new
@@ -151,22 +155,25 @@ impl<'a> Starting<'a> {
             let Some(turn) = Current::with(|current| current.in_step(self.control.identity())) else {
                 return Poll::Ready(Exit::failed(ELSEWHERE));
             };
-            match catch(|| future.as_mut().poll(cx)) {
-                Err(text) => {
-                    head.host().panicked(head.pid(), text.as_str());
-                    Poll::Ready(Exit::Panicked(text))
-                }
-                Ok(Poll::Ready(Err(exit))) => Poll::Ready(exit),
-                Ok(Poll::Ready(Ok(result))) => {
+            let polled = catch(|| future.as_mut().poll(cx)).unwrap_or_else(|text| {
+                head.host().panicked(head.pid(), text.as_str());
+                Poll::Ready(Err(Exit::Panicked(text)))
+            });
+            let (is_by_hand, is_reported) = (head.has(flag::BY_HAND), !head.has(flag::UPGRADING));
+            match polled {
+                Poll::Ready(Err(exit)) if !is_by_hand || !is_reported => Poll::Ready(exit),
+                // The new code has ended. If the new code reported its start and then failed, its exit is the exit of
+                // the process.
+                Poll::Ready(result) => {
                     next = None;
-                    Current::with(|current| current.upgrade.replace::<T>(Box::pin(ready(Ok(result)))));
+                    Current::with(|current| current.upgrade.replace::<T>(Box::pin(ready(result))));
                     Poll::Pending
                 }
-                Ok(Poll::Pending) => {
+                Poll::Pending => {
                     // While the new code starts, it may itself request an upgrade. The task must process this inner
                     // request first.
-                    let started = !head.has(flag::BY_HAND) || !head.has(flag::UPGRADING);
-                    if started && !Current::with(|current| current.upgrade.is_pending()) {
+                    let has_started = !is_by_hand || is_reported;
+                    if has_started && !Current::with(|current| current.upgrade.is_pending()) {
                         self.trial.confirm(turn);
                         if let Some(next) = next.take() {
                             Current::with(|current| current.upgrade.replace::<T>(next));
@@ -186,7 +193,11 @@ impl<'a> Starting<'a> {
 
 impl Drop for Starting<'_> {
     fn drop(&mut self) {
-        self.control.head().unset(flag::UPGRADING);
+        // If the new code has set `BY_HAND` and has failed, the old code must not inherit this flag. The old code would
+        // never report its start, and later new code would not report its own start. If the new code has started, the
+        // flag has no effect any more.
+        let by_hand = if self.was_by_hand { 0 } else { flag::BY_HAND };
+        self.control.head().unset(flag::UPGRADING | by_hand);
     }
 }
 

@@ -641,4 +641,63 @@ fn a_reply_to_a_dropped_upgrade_answers_no_other_process() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     rt.block_on(rt.spawn(first)).unwrap();
     assert_eq!(rt.block_on(rt.spawn(second)).unwrap(), 7);
+/// A server whose `init` fails unless the first field is true. Before that, `init` takes this number of turns.
+struct Broken(bool, usize);
+
+impl Server for Broken {
+    type Message = ();
+    type Output = ();
+
+    async fn init(&mut self, ctx: &mut Context<()>) -> Result<(), Exit> {
+        for _ in 0..self.1 {
+            ctx.yield_now().await;
+        }
+        if self.0 { Ok(()) } else { Err(Exit::failed("the init")) }
+    }
+
+    async fn handle(&mut self, (): (), _: &mut Context<()>) -> Result<Next<()>, Exit> {
+        Err(Exit::failed("broken"))
+    }
+}
+
+/// 6.7b: if the `init` of a server fails in an upgrade, the old code continues, and counts as started after its first
+/// step. A later upgrade to a server succeeds. If the new server has started, a later error ends the process, even if
+/// the message that causes the error is already in the mailbox.
+#[test]
+fn an_upgrade_to_a_server_succeeds_after_a_failed_upgrade_to_a_server() {
+    for turns in [0, 3] {
+        let mut simulation = Simulation::new(1);
+        let process = simulation.spawn(async move |ctx: Context<()>| -> Result<(), Exit> {
+            let (mut ctx, exit) = ctx.upgrade(move |ctx| Broken(false, turns).serve(ctx)).await;
+            assert!(exit.to_string().contains("the init"), "{exit}");
+            ctx.receive().await?;
+            let (_, exit) = ctx.upgrade(move |ctx| Broken(true, turns).serve(ctx)).await;
+            panic!("the new server has started, so the old code is gone: {exit}");
+        });
+        simulation.run(process.started()).expect("the old code has started");
+        process.send(()).unwrap();
+        process.send(()).unwrap();
+        assert_eq!(simulation.run(process).unwrap_err().to_string(), "failed: broken");
+    }
+}
+
+/// 6.7a: new code with a manual start has started when it calls `mark_started`. If the new code fails or panics in the
+/// same poll, the process exits.
+#[test]
+fn new_code_that_has_reported_its_start_may_fail_in_the_same_poll() {
+    for panics in [false, true] {
+        let mut simulation = Simulation::new(1);
+        let process = simulation.process().manual_start().spawn(async move |ctx: Context| -> Result<(), Exit> {
+            let upgrade = ctx.upgrade(async move |ctx: Context| -> Result<(), Exit> {
+                ctx.mark_started();
+                assert!(!panics, "the new code panics");
+                Err(Exit::failed("the new code fails"))
+            });
+            let (_, exit) = upgrade.await;
+            panic!("the old code continues: {exit}");
+        });
+        let exit = simulation.run(process.unwrap()).unwrap_err().to_string();
+        assert!(exit.contains("the new code"), "{exit}");
+        assert_eq!(simulation.counters().panics, u64::from(panics));
+    }
 }

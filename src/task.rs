@@ -57,15 +57,15 @@ pub(crate) trait Machine {
     /// Whether the machine keeps a reference to its own process.
     const KEEPS_ITSELF: bool;
 
-    /// Whether [`init`](Self::init) calls code of the user, which may panic.
-    const INIT_CALLS_USER: bool;
-
     /// Stores `own`, a reference to the machine's own process. This method is called before the first turn, and only if
     /// [`KEEPS_ITSELF`](Self::KEEPS_ITSELF) is true.
     fn keep(self: Pin<&mut Self>, own: Ref<Control<Self::Message>>);
 
     /// Returns true if the machine has not begun its first turn.
     fn is_fresh(&self) -> bool;
+
+    /// Returns whether [`init`](Self::init) calls code of the user, which may panic.
+    fn init_calls_user(&self) -> bool;
 
     /// Initializes the machine in its first turn. If the initialization fails, [`close`](Self::close) does not call the
     /// user's code.
@@ -178,7 +178,6 @@ impl<P: Process> Machine for Raw<P> {
     type Output = P::Output;
 
     const KEEPS_ITSELF: bool = false;
-    const INIT_CALLS_USER: bool = true;
 
     fn name() -> &'static str {
         std::any::type_name::<P>()
@@ -195,6 +194,10 @@ impl<P: Process> Machine for Raw<P> {
 
     fn is_fresh(&self) -> bool {
         matches!(self.life, LifecyclePhase::Fresh { .. })
+    }
+
+    fn init_calls_user(&self) -> bool {
+        true
     }
 
     fn init(self: Pin<&mut Self>, me: &SelfHandle<P::Message>) -> Result<(), InitError> {
@@ -323,7 +326,7 @@ impl<'a, X: Machine> Turn<'a, X> {
 
     fn init(&mut self) -> Result<(), Exit> {
         let Self { machine, me, around, .. } = self;
-        if X::INIT_CALLS_USER {
+        if machine.init_calls_user() {
             around.init(&mut || machine.as_mut().init(me))
         } else {
             machine.as_mut().init(me).map_err(Exit::from)

@@ -396,7 +396,6 @@ where
     type Output = Output<Fut>;
 
     const KEEPS_ITSELF: bool = true;
-    const INIT_CALLS_USER: bool = false;
 
     fn name() -> &'static str {
         F::name()
@@ -411,6 +410,12 @@ where
 
     fn is_fresh(&self) -> bool {
         matches!(self, Self::Unstarted { .. })
+    }
+
+    /// An entry may contain an input. The drop of the input calls code of the user.
+    #[inline]
+    fn init_calls_user(&self) -> bool {
+        matches!(self, Self::Unstarted { entry: Some(_), .. })
     }
 
     /// Refuses every method name, because a body has only one entry point. An input is dropped, because a body gets

@@ -41,7 +41,6 @@ impl<X: Machine> Machine for Monitored<X> {
     type Output = X::Output;
 
     const KEEPS_ITSELF: bool = X::KEEPS_ITSELF;
-    const INIT_CALLS_USER: bool = X::INIT_CALLS_USER;
 
     fn method(&self) -> &str {
         self.machine.method()
@@ -59,6 +58,11 @@ impl<X: Machine> Machine for Monitored<X> {
     #[inline]
     fn is_fresh(&self) -> bool {
         self.machine.is_fresh()
+    }
+
+    #[inline]
+    fn init_calls_user(&self) -> bool {
+        self.machine.init_calls_user()
     }
 
     #[inline]

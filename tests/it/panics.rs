@@ -462,7 +462,24 @@ fn a_panic_in_the_drop_of_an_input_affects_no_other_process() {
         assert!(matches!(exit, Exit::Killed | Exit::Panicked(_)), "{exit:?}");
         assert_eq!((rt.counters().spawned, rt.counters().exited), (1, 1));
         drop(rt);
-        scene.assert_unaffected(1);
+        // A body refuses every input, in its first turn.
+        for method in ["", "unknown"] {
+            let ran = Arc::new(AtomicBool::new(false));
+            let runs = Arc::clone(&ran);
+            let body = async move |_: Context| runs.store(true, SeqCst);
+            let refused = scene.rt.process().entry(method).input(Bomb(true)).spawn(body).unwrap();
+            panicked(block_on(refused), "bomb");
+            assert!(!ran.load(SeqCst));
+        }
+        let monitored = scene.rt.spawn(async |mut ctx: Context| {
+            let child = ctx.process().input(Bomb(true)).monitor().spawn(async |_: Context| {})?;
+            match ctx.event().await {
+                Event::Down { pid, exit: Exit::Panicked(text), .. } if pid == child.pid() && text == "bomb" => Ok(()),
+                other => Err(Exit::failed(format!("{other:?}"))),
+            }
+        });
+        block_on(monitored).unwrap();
+        scene.assert_unaffected(4);
     });
 }
 

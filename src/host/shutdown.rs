@@ -139,8 +139,13 @@ impl Host {
         AllEnded { host: self, listening: Listening::default(), deadline, has_killed: false, ring, alarm: None }
     }
 
-    /// Registers a root, which is a supervisor that has no supervisor itself.
+    /// Registers a root, which is a supervisor that has no supervisor itself. Does nothing if the process is registered
+    /// already. An upgraded process may register again, but its exit unregisters only once. Only the process itself
+    /// calls this function.
     pub(crate) fn register_root(&self, root: &dyn AnyControl) {
+        if root.head().has(flag::ROOT) {
+            return;
+        }
         self.shared().roots.fetch_add(1, Ordering::SeqCst);
         root.head().set(flag::ROOT);
         // A shutdown may begin at the same time. `begin_shutdown` first sets the phase, and then searches for processes

@@ -4,7 +4,8 @@ use std::future::pending;
 use std::time::Duration;
 
 use futures::executor::block_on;
-use procession::{Context, Exit, Reason, Runtime, Simulation};
+use procession::supervisor::SupervisorMessage;
+use procession::{Context, Events, Exit, Next, Process, Reason, Runtime, Simulation, StepOutput, Supervisor};
 
 use crate::{two, within};
 
@@ -107,4 +108,41 @@ fn a_step_may_block_until_the_shutdown_ends() {
         // the process.
         let _ = block_on(blocks);
     });
+}
+
+/// A supervisor that replaces itself by another supervisor in its first step.
+struct Replaced {
+    supervisor: Supervisor,
+    upgrades: usize,
+}
+
+impl Process for Replaced {
+    type Message = SupervisorMessage;
+    type Output = ();
+
+    fn step(
+        &mut self,
+        events: Events<'_, SupervisorMessage>,
+        out: &mut StepOutput<'_, SupervisorMessage>,
+    ) -> Result<Next<()>, Exit> {
+        let next = self.supervisor.step(events, out)?;
+        if let Some(upgrades) = self.upgrades.checked_sub(1) {
+            out.upgrade(Self { supervisor: Supervisor::one_for_one(), upgrades }, "", ())?;
+        }
+        Ok(next)
+    }
+}
+
+/// 6.5a, 6.7a: a top-level supervisor may be upgraded to another supervisor. After its exit, a shutdown cancels the
+/// other processes.
+#[test]
+fn an_upgraded_supervisor_counts_as_one_supervisor_in_a_shutdown() {
+    let mut simulation = Simulation::new(1);
+    let supervisor = simulation.spawn_process(Replaced { supervisor: Supervisor::one_for_one(), upgrades: 2 });
+    let other = simulation.spawn(async |mut ctx: Context<()>| ctx.receive().await);
+    simulation.run(async {
+        supervisor.started().await.unwrap();
+        other.started().await.unwrap();
+    });
+    assert_eq!(simulation.shutdown(LONG).left, []);
 }

@@ -173,6 +173,15 @@ pin_project! {
 }
 
 impl<T, Fut> Run<T, Fut> {
+    /// Calls the function of the scope. If this function panics, the drop of `run` kills the children that were spawned
+    /// by then.
+    fn begin(own: Ref<dyn AnyControl>, shared: Arc<ScopeState>, f: impl FnOnce(Scope) -> Fut) -> Self {
+        let (cancelled, children) = (Some(Cancelled::new(own.clone())), FuturesUnordered::new());
+        let mut run = Self { body: None, own, cancelled, children, outcome: None, shared };
+        run.body = Some(f(Scope { shared: Arc::clone(&run.shared) }));
+        run
+    }
+
     /// Records the first error, drops the body, and cancels the other children.
     fn fail(mut self: Pin<&mut Self>, exit: Exit) {
         let mut this = self.as_mut().project();
@@ -328,8 +337,6 @@ impl<M: Send + 'static> SelfHandle<M> {
             state: Mutex::new(state),
             news: AtomicWaker::new(),
         });
-        let body = f(Scope { shared: Arc::clone(&shared) });
-        let cancelled = Some(Cancelled::new(own.clone()));
-        Run { body: Some(body), own, cancelled, children: FuturesUnordered::new(), outcome: None, shared }.await
+        Run::begin(own, shared, f).await
     }
 }

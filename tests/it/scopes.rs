@@ -288,3 +288,23 @@ fn a_scope_kills_a_child_that_was_cancelled_before() {
         assert!(matches!(exit, Exit::Failed(_)), "{exit}");
     });
 }
+
+/// The function of a scope may panic after it has spawned a child. The child is killed.
+#[test]
+fn a_child_does_not_outlive_a_scope_whose_function_panics() {
+    let rt = lone();
+    let fails = |n: u32| assert_eq!(n, 0, "the function fails");
+    let process = rt.spawn(async move |ctx: Context| {
+        ctx.scope(|scope| {
+            drop(scope.spawn(async |_: Context| std::future::pending::<()>().await));
+            fails(1);
+            async { Ok::<(), Exit>(()) }
+        })
+        .await
+    });
+    assert!(matches!(rt.block_on(process), Err(Exit::Panicked(_))));
+    for _ in 0..50 {
+        rt.block_on(step_aside());
+    }
+    assert_eq!(rt.processes_alive(), 0);
+}

@@ -317,7 +317,7 @@ impl Host {
         let (entry, control) = Ref::pair(|life| parts.fill(life, RunState::over()));
         self.publish_pid(place, entry.into_any());
         if self.phase() == Phase::Closed {
-            control.close_outside(&Exit::Refused(Reason::from("the runtime has shut down")));
+            control.end_outside(&Exit::Refused(Reason::from("the runtime has shut down")));
         }
         control
     }

@@ -408,7 +408,7 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     /// Returns whether the mailbox is closed. An exiting process first closes the mailbox. Afterwards, the exiting
     /// process releases its names, drops its state and publishes its exit.
     fn is_closed(&self) -> bool;
-    /// Closes a mailbox that belongs to no process.
+    /// Closes a mailbox that belongs to no process. The caller has set `KILLED`, which was not set before.
     fn close_outside(&self, exit: &Exit);
 }
 
@@ -509,7 +509,7 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 
     fn close_outside(&self, exit: &Exit) {
-        self.end_outside(exit);
+        self.run_outside_exit(exit);
     }
 }
 

@@ -184,11 +184,17 @@ impl<M: Send + 'static> Control<M> {
         exit
     }
 
-    /// Closes a mailbox that belongs to no process. Does nothing if the exit of the mailbox is already published.
-    pub(super) fn end_outside(&self, exit: &Exit) {
-        if !self.head.has_ended() {
-            let _ = self.run_exit(&mut NoProcess, exit.clone());
+    /// Closes a mailbox that belongs to no process. Does nothing if the exit of the mailbox has begun. The thread that
+    /// sets `KILLED` runs the exit, so a kill and a drop of the mailbox at the same time run one exit.
+    pub(crate) fn end_outside(&self, exit: &Exit) {
+        if self.head.set(flag::KILLED) {
+            self.run_outside_exit(exit);
         }
+    }
+
+    /// Runs the exit of a mailbox that belongs to no process. The caller has set `KILLED`, which was not set before.
+    pub(super) fn run_outside_exit(&self, exit: &Exit) {
+        let _ = self.run_exit(&mut NoProcess, exit.clone());
     }
 
     /// Counts messages as dead letters. The receiver took these messages out of the mailbox, and did not read them.
@@ -247,10 +253,14 @@ impl Host {
         }
     }
 
-    /// Performs steps 6 and 10 for an attached receiver. An attached receiver has a pid, but no mailbox, no names and
-    /// no state. A shutdown does not wait for an attached receiver.
+    /// Performs steps 6, 8 and 10 for an attached receiver. An attached receiver has a pid, but no mailbox, no names and
+    /// no state. A cancellation may have set a timer for the receiver. This timer refers to the receiver. A shutdown
+    /// does not wait for an attached receiver.
     pub(super) fn end_attached(&self, head: &Head, exit: &Exit) {
         drop(self.remove_exited(head));
+        if let Some(pending) = head.pending_if_any() {
+            pending.close(&self.shared().timers);
+        }
         head.publish_exit(exit, None);
     }
 

@@ -363,6 +363,88 @@ fn a_receiver_can_be_attached_for_a_pid_and_for_a_node() {
     assert_eq!(*wire.0.lock().unwrap(), [(pid, 7), (far, 9)]);
 }
 
+/// 2.4b: the drop of an attached receiver does not wait for the deadline of a cancellation.
+#[test]
+fn an_attached_receiver_is_dropped_when_it_is_killed() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let wire = Wire::default();
+    let pid = rt.attach(wire.clone()).unwrap();
+    rt.cancel(pid, "a receiver cannot exit by itself", Duration::from_secs(3600)).unwrap();
+    assert_eq!(Arc::strong_count(&wire.0), 2);
+    rt.kill(pid).unwrap();
+    assert_eq!(Arc::strong_count(&wire.0), 1);
+}
+
+/// Calls a function when it is dropped.
+struct OnDrop(Option<Box<dyn FnOnce() + Send>>);
+
+impl OnDrop {
+    fn new(f: impl FnOnce() + Send + 'static) -> Self {
+        Self(Some(Box::new(f)))
+    }
+}
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        if let Some(f) = self.0.take() {
+            f();
+        }
+    }
+}
+
+/// 2.4b, 6.5a: the runtime may end while a receiver is being attached. The receiver is detached. In this test, the
+/// reservation of the pid drops the last reference to another host, and a handler of this host ends the runtime.
+#[test]
+fn a_receiver_is_not_attached_while_the_runtime_ends() {
+    struct Never;
+    impl Command for Never {
+        type Reply = ();
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let host = rt.host().clone();
+    let ends = Mutex::new(OnDrop::new(move || drop(host.shutdown(Duration::ZERO).now_or_never())));
+    let builder = HostBuilder::new("other").handle(move |_: Never| {
+        let _ = &ends;
+    });
+    let other = rt.add_host(builder).unwrap();
+    rt.block_on(other.spawn(async |_: Context| {})).unwrap();
+    drop(other);
+    let wire = Wire::default();
+    assert_eq!(rt.attach(wire.clone()), None);
+    assert_eq!(Arc::strong_count(&wire.0), 1);
+}
+
+/// 6.2a: a mailbox outside the processes may be killed while it is dropped, and dropped while it is killed. The mailbox
+/// has one exit, and a monitor reports the same exit.
+#[test]
+fn a_mailbox_that_is_killed_and_dropped_at_the_same_time_has_one_exit() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    for is_killed in [false, true] {
+        let (address, mailbox) = rt.mailbox::<OnDrop>();
+        let pid = address.pid();
+        let watcher = rt.spawn(async move |mut ctx: Context| {
+            ctx.monitor(pid);
+            match ctx.event().await {
+                Event::Down { exit, .. } => Ok(exit),
+                other => Err(Exit::failed(format!("{other:?}"))),
+            }
+        });
+        rt.block_on(watcher.started()).unwrap();
+        // The exit drops the unread message after the mailbox was closed, and before the exit is published.
+        if is_killed {
+            address.send(OnDrop::new(move || drop(mailbox))).unwrap();
+            rt.kill(pid).unwrap();
+        } else {
+            let host = rt.host().clone();
+            address.send(OnDrop::new(move || host.kill(pid).unwrap())).unwrap();
+            drop(mailbox);
+        }
+        let (published, reported) = (rt.block_on(address.exited()), rt.block_on(watcher).unwrap());
+        let expected = if is_killed { Exit::Killed } else { Exit::Normal };
+        assert_eq!((published.to_string(), reported.to_string()), (expected.to_string(), expected.to_string()));
+    }
+}
+
 enum Ask {
     Get(Reply<u64>),
     Keep(Reply<u64>),

@@ -451,7 +451,7 @@ impl<T, N: Send + 'static> Future for Watched<T, N> {
                 Some((reason, deadline)) if matches!(exit, Exit::Cancelled(_)) => {
                     let instance = self.handle.0.address().control().clone().into_any();
                     kept.address.head.host().cancel_until(&instance, reason, deadline);
-                    kept.address.close_outside(&exit);
+                    kept.address.end_outside(&exit);
                 }
                 // The kept mailbox was killed, so the instance is also killed.
                 _ => self.handle.0.abort(),
@@ -493,7 +493,7 @@ impl<N: Send + 'static> PersistentMailbox<N> {
     /// is closed here.
     fn is_gone(&self) -> bool {
         if let Some((reason, _)) = self.address.head.cancel() {
-            self.address.close_outside(&Exit::Cancelled(reason));
+            self.address.end_outside(&Exit::Cancelled(reason));
         }
         self.address.head.has_ended()
     }

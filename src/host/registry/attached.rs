@@ -108,7 +108,15 @@ impl Host {
         let head = Head::new(RunState::over(), place, host, flag::OUTSIDE, None, SpawnSettings::default());
         let attached = Ref::counted(Attached { head, receiver: Box::new(receiver) });
         let pid = attached.head.pid();
-        self.publish_pid(place, Ref::of(attached));
+        let attached: Ref<dyn AnyControl> = Ref::of(attached);
+        self.publish_pid(place, attached.clone());
+        // The runtime may end at the same time. The end of the runtime first sets the phase, and then kills all entries
+        // of the pid table. This function first publishes the pid, and then reads the phase. Therefore either the end
+        // of the runtime finds this receiver, or this function reads the new phase.
+        if self.phase() == Phase::Closed {
+            attached.kill();
+            return None;
+        }
         Some(pid)
     }
 

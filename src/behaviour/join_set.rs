@@ -74,7 +74,7 @@ struct Joined<T> {
     result: Result<T, Exit>,
 }
 
-/// A process of a set. Dropping this value kills the process, unless the process is detached.
+/// A process of a set. Dropping this value kills the process, unless the process is detached or was joined.
 struct SetMember<T> {
     number: u64,
     control: Ref<dyn AnyControl>,
@@ -87,6 +87,9 @@ impl<T> Future for SetMember<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Joined<T>> {
         let result = Pin::new(&mut self.handle).poll(cx);
+        // A handle may resolve before the exit of its process: the handle of the process that polls the set resolves to
+        // an error. The drop of this value must not kill that process.
+        self.is_detached |= result.is_ready();
         result.map(|result| Joined { number: self.number, pid: self.control.head().pid(), result })
     }
 }

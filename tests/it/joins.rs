@@ -1,10 +1,11 @@
 //! Section 6.1 of the specification: join handles, and sets of processes that are joined together.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
-use procession::{Address, Context, Exit, Host, JoinSet, Runtime, Simulation};
+use procession::{Address, Context, Exit, Host, JoinHandle, JoinSet, Runtime, Simulation};
 
 use crate::{everywhere, within};
 
@@ -150,4 +151,25 @@ fn the_processes_of_a_set_inherit_values_and_are_killed_with_the_owner() {
             assert!(matches!(simulation.run(left.exited()), Exit::Killed | Exit::NoProcess));
         }
     });
+}
+
+/// 6.1d: a process adds its own handle to a set. `join_next` returns an error for this handle, as the handle itself does,
+/// and does not kill the process.
+#[test]
+fn a_process_that_joins_itself_in_a_set_continues() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let slot = Arc::new(Mutex::new(None::<JoinHandle<()>>));
+    let own = Arc::clone(&slot);
+    let handle = rt.spawn(async move |ctx: Context| -> Result<(), Exit> {
+        let mut set = ctx.join_set();
+        set.insert(own.lock().unwrap().take().expect("the test has stored the handle"));
+        let joined = set.join_next().await.expect("the set is not empty");
+        assert_eq!(joined.unwrap_err().to_string(), "failed: a process can't join itself");
+        assert!(set.is_empty());
+        ctx.yield_now().await;
+        Ok(())
+    });
+    let exited = handle.exited();
+    *slot.lock().unwrap() = Some(handle);
+    assert_eq!(rt.block_on(exited).to_string(), Exit::Normal.to_string());
 }

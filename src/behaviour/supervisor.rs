@@ -422,6 +422,11 @@ impl Supervisor {
             me.host().report_restart(me.pid(), || self.name(id), &exit);
         }
         let Some(kept) = self.children.get_mut(&id) else { return };
+        match fate {
+            ExitAction::Again => {}
+            ExitAction::Down => kept.child.make.close_unused_mailbox(&exit),
+            ExitAction::Finished | ExitAction::Forgotten => kept.child.make.close_mailbox(&exit),
+        }
         kept.last = Some(exit);
         kept.restarts += u64::from(fate == ExitAction::Again);
         self.settle(id, fate);
@@ -436,7 +441,7 @@ impl Supervisor {
             kept.stoppers.drain(..).for_each(|reply| reply.send(true));
             return;
         }
-        if fate == ExitAction::Down && kept.is_dynamic && kept.child.spec.name.is_none() {
+        if fate != ExitAction::Forgotten && kept.is_dynamic && kept.child.spec.name.is_none() {
             // No request can address this child any more, because it has neither a name nor a pid.
             fate = self.plan.forget(id);
         }

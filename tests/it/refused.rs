@@ -349,6 +349,42 @@ fn a_supervisor_answers_refused_starts_at_run_time() {
     }
 }
 
+/// 6.4c, 6.4g: a child with a kept mailbox has finished, and its requested start is refused. No mailbox takes messages
+/// for the stopped child. If a request has stopped the child, its kept mailbox survives the refused start.
+#[test]
+fn a_refused_start_leaves_no_new_kept_mailbox() {
+    everywhere(async |host| {
+        let few = Obstacle::Limit.host(&host);
+        let child = Child::new(A, async |mut ctx: Context<Do>| match ctx.receive().await? {
+            Do::Ping(reply) => Ok::<_, Exit>(reply.send(())),
+            Do::End => Ok(()),
+        });
+        let child = child.restart(RestartPolicy::Transient).keep_mailbox();
+        let tree = few.spawn_process(Supervisor::one_for_one().add(child));
+        tree.started().await.unwrap();
+        let restart = || tree.call(|reply| SupervisorMessage::RestartChild(A.into(), reply));
+        let kept = few.whereis(A).unwrap();
+        few.send(A, Do::End).unwrap();
+        few.exited(kept).await;
+        let blocker = Obstacle::Limit.put(&few);
+        assert!(restart().await.unwrap().is_err());
+        assert!(few.whereis(A).is_none() && few.send(A, Do::End).is_err());
+        blocker.abort();
+        let _ = blocker.await;
+        let kept = restart().await.unwrap().unwrap();
+
+        assert!(tree.call(|reply| SupervisorMessage::TerminateChild(A.into(), reply)).await.unwrap());
+        let blocker = Obstacle::Limit.put(&few);
+        let ping = few.call(A, Do::Ping);
+        assert!(restart().await.unwrap().is_err());
+        assert_eq!(few.whereis(A), Some(kept));
+        blocker.abort();
+        let _ = blocker.await;
+        assert_eq!(restart().await.unwrap().unwrap(), kept);
+        ping.await.unwrap();
+    });
+}
+
 /// Counts the starts of a child. Delays the second start until the runtime has shut down, so that the runtime refuses
 /// this start.
 #[derive(Clone, Default)]

@@ -411,6 +411,49 @@ fn a_kept_mailbox_outlives_its_child() {
     });
 }
 
+/// 6.4c, 6.4g: a transient child has a kept mailbox and exits normally. The kept mailbox is closed, its unread messages
+/// become dead letters, and the name is free. A requested start opens a new kept mailbox.
+#[test]
+fn a_kept_mailbox_is_closed_when_its_child_has_finished() {
+    everywhere(async |host| {
+        let (open, gate) = oneshot::channel::<()>();
+        let gate = Arc::new(Mutex::new(Some(gate)));
+        let child = Child::new(A, move |ctx| {
+            let gate = gate.lock().unwrap().take();
+            async move {
+                match gate {
+                    // The first instance reads no message.
+                    Some(gate) => gate.await.map_err(|_| Exit::failed("no gate")),
+                    None => obey(ctx).await,
+                }
+            }
+        });
+        let child = child.restart(RestartPolicy::Transient).keep_mailbox();
+        let tree = started(&host, Supervisor::one_for_one().add(child)).await;
+        let mut dead = host.dead_letters();
+        let kept = host.whereis(A).unwrap();
+        let closed = host.exited(kept);
+        let mut call = pin!(host.call(A, Do::Sum));
+        assert!(poll!(&mut call).is_pending());
+        host.send(A, Do::Add(1)).unwrap();
+        open.send(()).unwrap();
+        assert!(matches!(dead.receive().await.unwrap().payload.downcast(), Ok(Do::Sum(_))));
+        assert!(matches!(dead.receive().await.unwrap().payload.downcast(), Ok(Do::Add(1))));
+        assert!(matches!(call.await, Err(CallError::Died(Exit::Normal) | CallError::Dropped)));
+        assert_eq!(closed.await, Exit::Normal);
+        assert!(host.send(A, Do::Add(2)).is_err() && host.whereis(A).is_none());
+
+        let restart = || tree.call(|reply| SupervisorMessage::RestartChild(A.into(), reply));
+        let next = restart().await.unwrap().unwrap();
+        assert!(next != kept && host.whereis(A) == Some(next));
+        let closed = host.exited(next);
+        who(&host, A).await;
+        host.send(A, Do::End).unwrap();
+        assert_eq!(closed.await, Exit::Normal);
+        assert!(host.call(A, Do::Sum).await.is_err());
+    });
+}
+
 /// 2.2b, 6.4g: several processes send to a child that fails repeatedly. The child has a kept mailbox, so each message
 /// is read exactly once. The messages of one sender arrive in order.
 #[test]

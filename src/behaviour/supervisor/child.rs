@@ -227,6 +227,14 @@ impl Child {
     /// pid also ends the running instance. In this case, the unread messages of the kept mailbox become dead letters,
     /// and the next instance gets a new kept mailbox with another pid.
     ///
+    /// If the child stays down, the reason decides about the kept mailbox:
+    /// - [`TerminateChild`](SupervisorMessage::TerminateChild) has stopped the child: the mailbox stays open, and
+    ///   messages and calls wait there without a limit until a [request](SupervisorMessage::RestartChild) starts the
+    ///   next instance.
+    /// - The child has exited by itself, and its [`RestartPolicy`] does not restart the child: the mailbox is closed.
+    ///   Its unread messages become dead letters, callers get the exit, and the name is free. If a request starts the
+    ///   child again, the next instance gets a new kept mailbox with another pid.
+    ///
     /// The [`MailboxCapacity`] limits the messages in the mailbox of the instance. If this mailbox is full, and no
     /// message waits in the kept mailbox, a plain send is refused, also with `DropOldest` and `DropNewest`. But
     /// [`send_wait`](crate::Address::send_wait) does not wait: its message waits in the kept mailbox, which has no
@@ -257,6 +265,10 @@ pub(super) trait Make: Send {
         id: Id,
         spec: &Spec,
     ) -> Result<(Member, Instance), NotMade>;
+    /// Closes the kept mailbox of a child that stays down. No later instance reads this mailbox.
+    fn close_mailbox(&mut self, exit: &Exit);
+    /// Closes the kept mailbox if it was opened for a start that was refused, and has never had an instance.
+    fn close_unused_mailbox(&mut self, exit: &Exit);
 }
 
 /// Reason why no instance was spawned.
@@ -334,6 +346,18 @@ where
             None => ended,
         };
         Ok((member, Instance { id, started: Some(started), ended }))
+    }
+
+    fn close_mailbox(&mut self, exit: &Exit) {
+        if let Some(kept) = self.kept.take() {
+            kept.address.close_outside(exit);
+        }
+    }
+
+    fn close_unused_mailbox(&mut self, exit: &Exit) {
+        if self.kept.as_ref().is_some_and(|kept| kept.members.list().is_empty()) {
+            self.close_mailbox(exit);
+        }
     }
 }
 

@@ -152,8 +152,10 @@ pub(crate) enum Action {
 pub(crate) enum ExitAction {
     /// The child will be started again.
     Again,
-    /// The child stays down.
+    /// The child stays down, because of a request or of a refused start, or because the supervisor exits.
     Down,
+    /// The child has exited by itself and stays down, because of its restart policy.
+    Finished,
     /// The child was removed.
     Forgotten,
 }
@@ -349,7 +351,7 @@ impl Plan {
         if !child.policy.restart.follows(exit) {
             let is_temporary = child.policy.restart == RestartPolicy::Temporary;
             self.turns.remove(&id);
-            return if is_temporary { self.forget(id) } else { ExitAction::Down };
+            return if is_temporary { self.forget(id) } else { ExitAction::Finished };
         }
         if !self.intensity.allows(now) {
             self.give_up(End::GaveUp(id, exit.clone()));

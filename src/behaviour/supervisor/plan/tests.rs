@@ -130,7 +130,7 @@ fn transient_children_restart_only_after_failures_and_temporary_children_never_r
     plan.exited(0, Over::Ended, &boom(), at(1), || 0);
     assert_eq!(next(&mut plan, at(1)), [Start(0)]);
     plan.started(0, at(1));
-    plan.exited(0, Over::Ended, &Exit::Normal, at(2), || 0);
+    assert_eq!(plan.exited(0, Over::Ended, &Exit::Normal, at(2), || 0), ExitAction::Finished);
     assert_eq!(plan.exited(1, Over::Ended, &boom(), at(2), || 0), ExitAction::Forgotten);
     assert_eq!(next(&mut plan, at(2)), []);
     plan.exited(2, Over::Ended, &Exit::Normal, at(3), || 0);
@@ -431,7 +431,7 @@ fn random_exits_match_the_model() {
             if restart == Temporary || restart == Transient && !is_failure {
                 assert_eq!(
                     fate,
-                    if restart == Temporary { ExitAction::Forgotten } else { ExitAction::Down },
+                    if restart == Temporary { ExitAction::Forgotten } else { ExitAction::Finished },
                     "seed {seed}"
                 );
                 assert_eq!((next(&mut plan, at(now)), plan.next_time()), (vec![], None), "seed {seed}");

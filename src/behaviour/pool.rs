@@ -34,6 +34,9 @@ use crate::task::body::Body;
 use crate::task::join::{JoinHandle, KillOnDrop};
 use crate::task::spawn::ProcessBuilder;
 
+/// Maximum number of exits of members that the keeper handles in one turn.
+const EXITS_AT_ONCE: usize = 256;
+
 /// A group of processes with the same body that share the messages of one address. The pool itself is also a process. A
 /// pool has a pid, an optional name, and a handle.
 ///
@@ -319,8 +322,15 @@ where
     }
 
     fn poll(&mut self, cx: &mut Cx<'_>) -> Poll<Result<(), Exit>> {
+        // New members can exit on other workers during this turn. Without the limit, the turn might never end.
+        let mut left = EXITS_AT_ONCE;
         while let Poll::Ready(Some((place, member, exit))) = self.crew.poll_next_unpin(cx) {
             self.fill(place, member, exit)?;
+            left -= 1;
+            if left == 0 {
+                cx.waker().wake_by_ref();
+                break;
+            }
         }
         self.fill_vacancies(cx)?;
         if self.members.take_growth_request() && self.size < self.most {

@@ -519,10 +519,12 @@ impl Supervisor {
         }
     }
 
-    /// Handles the reports of the children. Returns false if more reports may be waiting.
-    fn listen(&mut self, me: &SelfHandle<SupervisorMessage>, cx: &mut Cx<'_>) -> bool {
-        for _ in 0..NEWS_AT_ONCE {
+    /// Handles at most `left` reports of the children, and subtracts their number from `left`. Returns false if more
+    /// reports may be waiting.
+    fn listen(&mut self, me: &SelfHandle<SupervisorMessage>, cx: &mut Cx<'_>, left: &mut usize) -> bool {
+        while *left > 0 {
             let Poll::Ready(Some((id, news, life))) = self.lives.poll_next_unpin(cx) else { return true };
+            *left -= 1;
             match news {
                 ChildReport::Started => self.has_started(me, id),
                 ChildReport::Ended(exit) => self.instance_has_exited(me, id, exit),
@@ -608,8 +610,12 @@ impl Process for Supervisor {
                 _ => {}
             }
         }
+        // The children can exit on other workers during this step, so each pass of this loop can receive new reports.
+        // All passes share one limit. Without this limit, the step might never end, and the supervisor could not be
+        // killed.
+        let mut left = NEWS_AT_ONCE;
         loop {
-            let heard_all = self.listen(me, &mut cx);
+            let heard_all = self.listen(me, &mut cx, &mut left);
             if let Some(end) = self.plan.ended() {
                 return Err(self.exit(end));
             }

@@ -57,6 +57,51 @@ async fn wait_for_all_exits(rt: &Runtime) {
     }
 }
 
+/// The members of a pool crash again and again while the pool replaces them. A turn of the pool ends after a limited
+/// number of exits, so a cancellation ends the pool although the crashes continue.
+#[test]
+fn a_turn_of_a_pool_ends_while_its_members_crash() {
+    /// Part of the body of the members. The pool clones this value for each start of a member.
+    struct OnClone(std::sync::Weak<Runtime>, Arc<AtomicUsize>);
+
+    impl OnClone {
+        fn starts(&self) -> usize {
+            self.1.load(SeqCst)
+        }
+    }
+
+    impl Clone for OnClone {
+        fn clone(&self) -> Self {
+            let rt = self.0.upgrade().unwrap();
+            if self.1.fetch_add(1, SeqCst) == 10 {
+                rt.cancel(rt.whereis("pool").unwrap(), "enough", LONG).unwrap();
+            }
+            // The other member runs and crashes in the turn of the pool, as it could on another worker.
+            rt.block_on(async {
+                for _ in 0..4 {
+                    step_aside().await;
+                }
+            });
+            Self(self.0.clone(), Arc::clone(&self.1))
+        }
+    }
+    within(60, || {
+        const MOST: usize = 5_000;
+        let rt = Arc::new(lone());
+        let starts = Arc::new(AtomicUsize::new(0));
+        let counts = OnClone(Arc::downgrade(&rt), Arc::clone(&starts));
+        let body = move |mut ctx: Context<()>| {
+            let crashes = counts.starts() < MOST;
+            async move { if crashes { Err(Exit::failed("again")) } else { ctx.receive().await } }
+        };
+        let pool = Pool::new(2, body).restarts(u32::MAX, LONG);
+        let pool = rt.process().name("pool").spawn_pool(pool).unwrap();
+        assert!(matches!(rt.block_on(pool), Err(Exit::Cancelled(_))));
+        let starts = starts.load(SeqCst);
+        assert!((10..600).contains(&starts), "{starts} starts");
+    });
+}
+
 /// Several senders fill the pool. Every message is read exactly once, by one member.
 #[test]
 fn every_message_to_a_pool_is_read_once() {

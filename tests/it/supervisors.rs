@@ -537,6 +537,45 @@ fn messages_move_from_a_kept_mailbox_to_a_hand_written_child() {
     });
 }
 
+/// 6.4b: two children crash again and again while their supervisor starts them. The step of the supervisor ends after a
+/// limited number of reports, so a kill ends the supervisor although the crashes continue.
+#[test]
+fn a_step_of_a_supervisor_ends_while_its_children_crash() {
+    within(60, || {
+        const MOST: usize = 5_000;
+        let rt = Arc::new(Runtime::builder().workers(0).build().unwrap());
+        let starts = Arc::new(AtomicUsize::new(0));
+        let crashes = |name| {
+            let (begun, counts, runtime) = (Arc::clone(&starts), Arc::clone(&starts), Arc::downgrade(&rt));
+            let body = move |ctx: Context<Do>| {
+                let ends = (3..MOST).contains(&begun.load(SeqCst));
+                async move { if ends { Err(Exit::failed("again")) } else { obey(ctx).await } }
+            };
+            Child::new(name, body).options(move |process| {
+                let rt = runtime.upgrade().unwrap();
+                if counts.fetch_add(1, SeqCst) == 10 {
+                    rt.kill(rt.whereis(SUB).unwrap()).unwrap();
+                }
+                // The other child runs and crashes in the step of the supervisor, as it could on another worker.
+                rt.block_on(async {
+                    for _ in 0..4 {
+                        step_aside().await;
+                    }
+                });
+                process
+            })
+        };
+        let tree = Supervisor::one_for_one().intensity(u32::MAX, SECOND).add(crashes(A)).add(crashes(B));
+        let tree = rt.process().name(SUB).spawn_process(tree).unwrap();
+        rt.block_on(tree.started()).unwrap();
+        rt.send(A, Do::Fail).unwrap();
+        rt.send(B, Do::Fail).unwrap();
+        assert_eq!(rt.block_on(tree), Err(Exit::Killed));
+        let starts = starts.load(SeqCst);
+        assert!((10..600).contains(&starts), "{starts} starts");
+    });
+}
+
 /// 6.4f: each child has its own shutdown time. When this time has passed, the child is killed. If the time is zero, the
 /// child is killed immediately.
 #[test]

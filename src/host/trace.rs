@@ -243,7 +243,9 @@ impl Host {
     /// Returns the error of the system if the thread of the trace cannot be started.
     pub fn start_trace_with(&self, options: TraceOptions, writer: impl Write + Send + 'static) -> io::Result<Trace> {
         let lookup = Box::new(Processes(Arc::clone(self.shared())));
-        let session = Session::new(self.begin_reader(&options), &self.trace_title(), self.now().ns(), lookup);
+        // The workers record events as soon as the reader begins. The trace must not begin after its first events.
+        let begun = self.now().ns();
+        let session = Session::new(self.begin_reader(&options), &self.trace_title(), begun, lookup);
         let (host, filter) = (self.clone(), session.filter());
         let collector = Collector::new(session, Box::new(writer), Box::new(move || host.end_session(&filter)));
         let clock = self.shared().clock.clone();

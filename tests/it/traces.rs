@@ -7,7 +7,7 @@ mod flight;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -105,6 +105,40 @@ fn the_counts_of_a_trace_equal_the_counters() {
     }
     ping_pong(&rt, 3);
     assert_eq!(decode(&bytes).packets, decoded.packets);
+}
+
+/// 9.3a, 9.3b: traces begin and end while the workers record events. The slices of each track nest.
+#[test]
+fn slices_nest_if_a_trace_begins_and_ends_on_busy_workers() {
+    within(120, || {
+        let rt = two();
+        let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let busy: Vec<_> = (0..4)
+            .map(|_| {
+                let (stop, count) = (Arc::clone(&stop), Arc::clone(&count));
+                rt.spawn(async move |ctx: Context| {
+                    while !stop.load(Ordering::Relaxed) {
+                        count.fetch_add(1, Ordering::Relaxed);
+                        ctx.yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        // The begin of a trace visits all processes, and takes longer with many processes.
+        let idle: Vec<_> = (0..2_000).map(|_| rt.spawn(async |mut ctx: Context| ctx.receive().await)).collect();
+        for _ in 0..8 {
+            let (bytes, _) = traced(&rt, || {
+                let begun = count.load(Ordering::Relaxed);
+                while count.load(Ordering::Relaxed) < begun + 100 {
+                    std::thread::yield_now();
+                }
+            });
+            assert!(decode(&bytes).slices().len() > 100);
+        }
+        stop.store(true, Ordering::Relaxed);
+        busy.into_iter().for_each(|busy| futures::executor::block_on(busy).unwrap());
+        drop(idle);
+    });
 }
 
 /// 9.3a, 9.3b: each worker has its own lane, and each process has a track with its name.

@@ -106,8 +106,9 @@ const FEW: usize = 1 << 12;
 pub(super) struct Timeline {
     packets: Packets,
     lookup: Box<dyn Lookup>,
-    /// Time at which the trace began.
+    /// Time at which the trace began, and the time of the last event.
     begun: u64,
+    last: u64,
     alive: BTreeMap<u64, Alive>,
     lanes: BTreeMap<u16, LaneState>,
     /// Number of lanes of threads outside the slots.
@@ -139,6 +140,7 @@ impl Timeline {
             packets,
             lookup,
             begun,
+            last: begun,
             alive,
             lanes: BTreeMap::new(),
             outside: 0,
@@ -169,6 +171,7 @@ impl Timeline {
 
     /// Converts an entry. The entries of one lane come in their order.
     pub(super) fn add(&mut self, entry: TraceEntry, recorder: &Recorder) {
+        self.last = self.last.max(entry.at);
         let mut view = View { timeline: self, recorder, at: entry.at, lane: entry.lane };
         match entry.event {
             TraceEvent::State { process, to, steps } => view.state(process, to, steps),
@@ -248,8 +251,10 @@ impl Timeline {
         self.packets.beat(at);
     }
 
-    /// Ends all open slices.
+    /// Ends all open slices at the time `at`. If workers have recorded events after this time, the slices end at the
+    /// time of the last event.
     pub(super) fn finish(&mut self, at: u64, recorder: &Recorder) {
+        let at = at.max(self.last);
         let lanes: Vec<_> = self.lanes.keys().copied().collect();
         for lane in lanes {
             let mut view = View { timeline: self, recorder, at, lane: Lane::of(lane) };
@@ -482,7 +487,8 @@ impl View<'_> {
             Some(ProcessState::Suspended) => Word::Suspended,
             Some(ProcessState::Complete) | None => return,
         };
-        self.begin_state(process, first, self.timeline.begun);
+        // A thread may have read the clock before the trace began, and may have recorded its event later.
+        self.begin_state(process, first, self.timeline.begun.min(self.at));
     }
 
     fn pid(&self, process: u64) -> Arc<str> {

@@ -288,7 +288,7 @@ fn a_flight_record_can_be_written_while_the_workers_run() {
     within(60, || {
         let recorder = FlightRecorder::new().buffer_size(0);
         let rt = Runtime::builder().workers(2).flight_recorder(recorder).build().unwrap();
-        let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let done = Arc::new(AtomicBool::new(false));
         let works: Vec<_> = (0..4)
             .map(|_| {
                 let done = Arc::clone(&done);

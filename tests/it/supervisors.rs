@@ -537,6 +537,31 @@ fn messages_move_from_a_kept_mailbox_to_a_hand_written_child() {
     });
 }
 
+/// 6.4g: the name that the options of a child set is ignored, also if the child has no name or a kept mailbox.
+#[test]
+fn the_options_of_a_child_set_no_name() {
+    everywhere(async |host| {
+        for keeps in [false, true] {
+            let named = |child: Child, name: Name<Do>| {
+                let child = child.options(move |process| process.name(name));
+                if keeps { child.keep_mailbox() } else { child }
+            };
+            let children = [
+                named(Child::new(A, obey), A),
+                named(Child::new(B, obey), C),
+                named(Child::unnamed(obey), Name::new("unnamed")),
+            ];
+            let tree = started(&host, children.into_iter().fold(Supervisor::one_for_one(), Supervisor::add)).await;
+            let family = tree.call(SupervisorMessage::WhichChildren).await.unwrap();
+            let pid = |name: Name<Do>| host.whereis(name);
+            assert_eq!([pid(A), pid(B)], [family.children[0].pid, family.children[1].pid]);
+            assert_eq!([pid(C), pid(Name::new("unnamed"))], [None; 2]);
+            tree.abort();
+            until(|| pid(A).is_none() && pid(B).is_none()).await;
+        }
+    });
+}
+
 /// 6.4b: two children crash again and again while their supervisor starts them. The step of the supervisor ends after a
 /// limited number of reports, so a kill ends the supervisor although the crashes continue.
 #[test]

@@ -173,9 +173,10 @@ impl ProcessBuilder {
         self
     }
 
-    /// Marks the process as supervised. During a shutdown, its supervisor cancels a supervised process, and the runtime
-    /// itself does not cancel the process.
+    /// Marks the process as supervised, and removes its name, because the supervisor sets the name of its child. During
+    /// a shutdown, its supervisor cancels a supervised process, and the runtime itself does not cancel the process.
     pub(crate) fn supervised(mut self) -> Self {
+        self.options.name = None;
         self.options.supervised = true;
         self
     }

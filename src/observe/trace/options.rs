@@ -120,10 +120,23 @@ pub(super) struct Selection {
     processes: BTreeSet<u64>,
     /// The second of the last entry, and the number of entries that were taken in this second.
     second: (u64, u64),
-    /// For each lane whose present turn is skipped, the number of skipped events.
-    skipped: BTreeMap<u16, u64>,
+    /// If the rate is limited, the state of each lane.
+    lanes: BTreeMap<u16, LaneLimit>,
+    /// If the rate is limited, the processes whose states the trace shows. The ends of these processes are not skipped.
+    shown: BTreeSet<u64>,
     /// Whether the only process of the trace has exited.
     is_over: bool,
+}
+
+/// Effect of the limit of the rate on one lane.
+#[derive(Debug, Clone, Copy, Default)]
+struct LaneLimit {
+    /// The selected process whose turn the lane runs.
+    turn: Option<u64>,
+    /// Whether the events of the lane are skipped.
+    skips: bool,
+    /// Number of skipped events that no entry has reported.
+    missing: u64,
 }
 
 impl Selection {
@@ -135,7 +148,8 @@ impl Selection {
             max_rate: options.max_rate.unwrap_or(u64::MAX),
             processes,
             second: (0, 0),
-            skipped: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            shown: BTreeSet::new(),
         }
     }
 
@@ -195,27 +209,50 @@ impl Selection {
 
     /// Number of skipped events that no later entry has reported.
     pub(super) fn still_skipped(&self) -> u64 {
-        self.skipped.values().sum()
+        self.lanes.values().map(|lane| lane.missing).sum()
     }
 
-    /// Applies the limit of the rate. A turn is either taken or skipped as a whole, so that its slices nest.
+    /// Applies the limit of the rate. A turn is either taken or skipped as a whole, so that its slices nest. If the trace
+    /// contains only some processes, a lane also has events outside their turns, for example the messages that other
+    /// processes send to them. Each of these events is taken or skipped on its own.
     fn limit(&mut self, entry: &TraceEntry) -> Admission {
         let second = entry.at / SECOND;
         if self.second.0 != second {
             self.second = (second, 0);
         }
         let has_room = self.second.1 < self.max_rate;
-        let lane = entry.lane.number();
+        let is_partial = self.is_partial();
+        let lane = self.lanes.entry(entry.lane.number()).or_default();
         let begins_turn = matches!(entry.event, TraceEvent::State { to: ProcessState::Running, .. });
-        let is_outside = matches!(entry.lane, Lane::Outside(_));
-        let may_change = begins_turn || is_outside || matches!(entry.event, TraceEvent::Created { .. });
-        let skips = if may_change { !has_room } else { self.skipped.contains_key(&lane) };
-        if skips {
-            *self.skipped.entry(lane).or_default() += 1;
+        if begins_turn {
+            lane.turn = entry.event.process();
+        }
+        let is_outside = matches!(entry.lane, Lane::Outside(_)) || is_partial && lane.turn.is_none();
+        if begins_turn || is_outside || matches!(entry.event, TraceEvent::Created { .. }) {
+            lane.skips = !has_room;
+        }
+        let mut is_end = false;
+        match entry.event {
+            TraceEvent::State { process, to, .. } => {
+                is_end = to == ProcessState::Complete && self.shown.contains(&process);
+                if !begins_turn && lane.turn == Some(process) {
+                    lane.turn = None;
+                }
+            }
+            TraceEvent::Ended { process, .. } => is_end = self.shown.remove(&process),
+            // The lost events may contain the end of the turn.
+            TraceEvent::Lost { .. } => lane.turn = None,
+            _ => {}
+        }
+        if lane.skips && !is_end {
+            lane.missing += 1;
             return Admission::Skipped;
         }
+        if let TraceEvent::State { process, .. } | TraceEvent::Created { process, .. } = entry.event {
+            self.shown.insert(process);
+        }
         self.second.1 += 1;
-        Admission::Taken { missing: self.skipped.remove(&lane).unwrap_or(0) }
+        Admission::Taken { missing: if lane.skips { 0 } else { std::mem::take(&mut lane.missing) } }
     }
 }
 
@@ -249,6 +286,45 @@ mod tests {
         assert_eq!(admit(SECOND, 0, begins(1)), Admission::Taken { missing: 2 });
         assert_eq!(admit(SECOND, 1, begins(3)), Admission::Taken { missing: 1 });
         assert_eq!(admit(SECOND, 1, begins(3)), Admission::Skipped);
+    }
+
+    /// Returns a selection of the processes 1 and 2 with this maximum rate.
+    fn partial(max_rate: u64) -> Selection {
+        let options = TraceOptions::new().type_contains("Cache").max_rate(max_rate);
+        Selection::new(&options, options.filter(None), BTreeSet::from([1, 2]))
+    }
+
+    #[test]
+    fn a_lane_continues_after_a_skipped_turn_if_other_processes_run_on_it() {
+        let (recorder, mut selection) = (Recorder::new(1), partial(2));
+        let mut admit = |at, event| selection.admit(&entry(at, 0, event), &recorder);
+        let taken = Admission::Taken { missing: 0 };
+        let ready = TraceEvent::State { process: 1, to: ProcessState::Ready, steps: false };
+        let sent = TraceEvent::Sent { to: 2, from: 3 };
+        assert_eq!([admit(0, begins(1)), admit(1, ready)], [taken; 2]);
+        assert_eq!([admit(2, begins(1)), admit(3, ready), admit(4, sent)], [Admission::Skipped; 3]);
+        // Only the process 3 runs on the lane. It does not belong to the trace, so no turn begins.
+        assert_eq!(admit(SECOND, begins(3)), Admission::Foreign);
+        assert_eq!(admit(SECOND, sent), Admission::Taken { missing: 3 });
+        assert_eq!(admit(SECOND, sent), taken);
+        assert_eq!(admit(SECOND, sent), Admission::Skipped, "the rate also limits the messages of other processes");
+    }
+
+    #[test]
+    fn the_end_of_a_process_is_never_skipped() {
+        let (recorder, mut selection) = (Recorder::new(1), partial(1));
+        let mut admit = |at, event| selection.admit(&entry(at, 0, event), &recorder);
+        let taken = Admission::Taken { missing: 0 };
+        let complete = |process| TraceEvent::State { process, to: ProcessState::Complete, steps: false };
+        assert_eq!(admit(0, TraceEvent::State { process: 1, to: ProcessState::Ready, steps: false }), taken);
+        assert_eq!(admit(1, begins(1)), Admission::Skipped);
+        assert_eq!(admit(2, complete(1)), taken);
+        assert_eq!(admit(3, TraceEvent::Ended { process: 1, label: 0 }), taken);
+        // The trace shows no event of the process 2.
+        assert_eq!(admit(4, begins(2)), Admission::Skipped);
+        assert_eq!(admit(5, complete(2)), Admission::Skipped);
+        assert_eq!(admit(6, TraceEvent::Ended { process: 2, label: 0 }), Admission::Skipped);
+        assert_eq!((selection.still_skipped(), selection.shown.len()), (4, 0));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::observe::states::{ProcessState, WorkerState};
 use crate::observe::{Observer, Transition};
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, CachePadded, Mutex};
+use crate::process::catch::catch;
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 
@@ -113,10 +114,10 @@ impl TracingObserver {
         self.shard(pid).lock().get(&pid).cloned()
     }
 
-    /// Calls the other observer, if there is one.
+    /// Calls the other observer, if there is one. Catches its panics, so that each span is stored and exited.
     fn next(&self, f: impl FnOnce(&dyn Observer)) {
         if let Some(next) = &self.next {
-            f(&**next);
+            let _ = catch(|| f(&**next));
         }
     }
 }

@@ -194,6 +194,41 @@ fn the_span_of_a_process_is_entered_while_it_is_stepped() {
     assert_eq!(log.events("process started").len(), 2);
 }
 
+/// 9.4a: the other observer panics in each of its methods. Each process still has its span, and the worker exits the
+/// span after each step.
+#[test]
+fn a_panic_of_the_other_observer_leaves_no_span_entered() {
+    struct Panics;
+    impl Observer for Panics {
+        fn started(&self, _: Pid, _: Option<&str>, _: &'static str) {
+            std::panic::resume_unwind(Box::new("started"));
+        }
+
+        fn ended(&self, _: Pid, _: Option<&str>, _: &'static str, _: &Exit) {
+            std::panic::resume_unwind(Box::new("ended"));
+        }
+
+        fn transition(&self, _: &Transition) {
+            std::panic::resume_unwind(Box::new("transition"));
+        }
+    }
+    let log = Arc::new(Log::default());
+    with_default(Arc::clone(&log), || {
+        let rt = Runtime::builder().workers(0).observer(TracingObserver::with(Panics)).build().unwrap();
+        for name in ["first", "second"] {
+            let process = rt.process().name(name).spawn(async |ctx: Context| {
+                tracing::info!("step");
+                ctx.yield_now().await;
+            });
+            rt.block_on(process.unwrap()).unwrap();
+            assert_eq!(current(), None);
+        }
+    });
+    log.assert_closed();
+    let names: Vec<_> = log.events("step").iter().map(|step| log.field(step, "name")).collect();
+    assert_eq!(names, ["first", "second"]);
+}
+
 /// 9.4a: the span of a child is inside the span of the process that spawned it.
 #[test]
 fn the_context_travels_with_a_spawn() {

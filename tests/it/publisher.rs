@@ -161,6 +161,25 @@ fn a_figure_is_described_when_it_gets_its_first_value() {
     }
 }
 
+/// 9.4b: the gauge of a worker that has left the snapshot becomes 0.
+#[test]
+fn the_gauge_of_a_worker_that_has_left_becomes_zero() {
+    let rt = Runtime::builder().workers(2).build().unwrap();
+    let (notes, mut publisher) = (Notes::default(), MetricsPublisher::new());
+    let mut snapshot = rt.metrics();
+    let mut left = snapshot.workers.pop().expect("a worker");
+    left.local_queue_depth = 5;
+    for depth in [5, 0, 0, 5] {
+        let mut snapshot = snapshot.clone();
+        if depth != 0 {
+            snapshot.workers.push(left.clone());
+        }
+        metrics::with_local_recorder(&notes, || publisher.publish(&snapshot));
+        let gauge = format!("procession_local_queue_depth{{worker={}}}", left.worker);
+        assert_eq!(notes.0.lock().unwrap().gauges[&gauge], f64::from(depth));
+    }
+}
+
 /// 9.4b: the crate installs no recorder. Without a recorder, the publisher has no effect.
 #[test]
 fn the_publisher_installs_no_recorder() {

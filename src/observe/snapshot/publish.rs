@@ -11,13 +11,14 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
 /// Passes snapshots of one runtime to the recorder of the crate `metrics`. Needs the feature `metrics`.
 ///
 /// The names and the help texts are the same as in the [Prometheus format](RuntimeMetrics::to_prometheus). The
-/// publisher publishes counters as absolute values, and gauges as their present values. For a distribution, the
-/// publisher records the durations that were measured after its previous call. Each duration is recorded as the upper
-/// end of its bucket, in seconds. Because the publisher remembers its previous call, use one publisher for the whole
-/// run.
+/// publisher publishes counters as absolute values, and gauges as their present values. If a worker has ended, the gauge
+/// of this worker becomes 0. For a distribution, the publisher records the durations that were measured after its
+/// previous call. Each duration is recorded as the upper end of its bucket, in seconds. Because the publisher remembers
+/// its previous call, use one publisher for the whole run.
 ///
-/// The publisher uses the recorder that is installed at the time of the call, and never installs a recorder. If no
-/// recorder is installed, the call has no effect.
+/// The publisher uses the recorder that is installed at the time of the call, and never installs a recorder. Install the
+/// recorder before the first call. The publisher cannot detect that no recorder is installed. Therefore a recorder that is
+/// installed later does not receive the descriptions and the durations of the earlier calls.
 ///
 /// ```
 /// use procession::observe::MetricsPublisher;
@@ -32,6 +33,8 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
 pub struct MetricsPublisher {
     /// The last published value of each distribution, by name and label.
     published: BTreeMap<(String, String), Histogram>,
+    /// Names and labels of the gauges with a label that the previous call published.
+    gauges: BTreeSet<(String, &'static str, String)>,
     /// Names of the families that were described.
     described: BTreeSet<String>,
 }
@@ -61,17 +64,25 @@ impl MetricsPublisher {
                     describe(recorder, family);
                 }
             }
+            let former = std::mem::take(&mut self.gauges);
             families.iter().for_each(|family| self.publish_family(recorder, family));
+            for (name, label, of) in former.difference(&self.gauges) {
+                recorder.register_gauge(&key(name, label, of), &METADATA).set(0.0);
+            }
         });
     }
 
     fn publish_family(&mut self, recorder: &dyn Recorder, Family { name, samples, .. }: &Family<'_>) {
         for (label, of, value) in samples {
-            let labels = if label.is_empty() { Vec::new() } else { vec![Label::new(*label, of.to_string())] };
-            let key = Key::from_parts(format!("procession_{name}"), labels);
+            let key = key(name, label, of);
             match value {
                 Value::Counter(value) => recorder.register_counter(&key, &METADATA).absolute(*value),
-                Value::Gauge(value) => recorder.register_gauge(&key, &METADATA).set(*value),
+                Value::Gauge(value) => {
+                    recorder.register_gauge(&key, &METADATA).set(*value);
+                    if !label.is_empty() {
+                        self.gauges.insert((name.clone(), label, of.to_string()));
+                    }
+                }
                 Value::Histogram(now) => {
                     let before = self.published.insert((name.clone(), of.to_string()), (*now).clone());
                     let since = before.map_or_else(|| (*now).clone(), |before| (*now).clone() - before);
@@ -81,6 +92,11 @@ impl MetricsPublisher {
             }
         }
     }
+}
+
+fn key(name: &str, label: &'static str, of: &str) -> Key {
+    let labels = if label.is_empty() { Vec::new() } else { vec![Label::new(label, of.to_owned())] };
+    Key::from_parts(format!("procession_{name}"), labels)
 }
 
 fn describe(recorder: &dyn Recorder, Family { name, help, samples }: &Family<'_>) {

@@ -21,6 +21,9 @@ use crate::runtime::console::socket::{Listener, Stream};
 /// Maximum number of clients of one listener.
 pub(super) const MAX_CLIENTS: usize = 8;
 
+/// Maximum number of clients that a listener accepts before the server serves the attached clients again.
+const ACCEPTS: usize = 16;
+
 /// Pause after an accept that failed, for example because no descriptor is free.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -148,9 +151,10 @@ impl Server {
         }
     }
 
-    /// Accepts all clients that wait. Returns the time of the next attempt, if no event announces it.
+    /// Accepts the clients that wait, but at most [`ACCEPTS`]. Returns the time of the next attempt, if no event announces
+    /// it. Without the limit, a program that connects again and again would keep the server from its clients.
     fn accept(&mut self, index: usize, now: Instant) -> Option<Instant> {
-        loop {
+        for _ in 0..ACCEPTS {
             match self.listeners[index].listener.accept() {
                 Ok(stream) => self.connect(index, stream, now),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
@@ -158,6 +162,7 @@ impl Server {
                 Err(_) => return Some(now + PAUSE),
             }
         }
+        Some(now)
     }
 
     /// Adds a client. If the listener has too many clients, refuses the client with an error.
@@ -219,5 +224,30 @@ impl Server {
             }
             true
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+    use crate::Runtime;
+
+    #[test]
+    fn a_listener_accepts_a_limited_number_of_clients_in_one_round() {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let listener = Listener::tcp(([127, 0, 0, 1], 0).into(), "token".to_owned()).unwrap();
+        let address = listener.address().unwrap();
+        let inspected = Inspected::new(&rt.host, &rt.threads, false);
+        let (mut server, _) = Server::new(vec![listener], inspected, rt.host.shared().clock.clone()).unwrap();
+        let clients: Vec<_> = (0..2 * ACCEPTS).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let now = server.clock.now();
+        assert_eq!(server.accept(0, now), Some(now));
+        assert_eq!(server.clients.len(), MAX_CLIENTS);
+        // The second round accepts the remaining clients, and the third round finds no client.
+        let _ = server.accept(0, now);
+        assert_eq!(server.accept(0, now), None);
+        drop(clients);
     }
 }

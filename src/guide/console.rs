@@ -66,6 +66,7 @@
 //! | length of a text in a reply | 1,000 characters | the text is cut, and ends with `…` |
 //! | time in which the client reads a part of its reply | 10 s | the connection closes |
 //! | time until the token of a TCP client | 10 s | the connection closes |
+//! | time in which the computer of a TCP client must acknowledge a check of an idle connection | 90 s on most systems | the connection closes |
 //!
 //! Each client takes at most the memory of one request, one reply, one [live trace](#live-trace) and one table of run
 //! times. While the server

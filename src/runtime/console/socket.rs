@@ -6,11 +6,16 @@ use std::net::SocketAddr;
 use std::path::Path;
 #[cfg(unix)]
 use std::path::PathBuf;
+use std::time::Duration;
 
 use mio::event::Source;
-use mio::net::TcpListener;
 #[cfg(unix)]
 use mio::net::UnixListener;
+use mio::net::{TcpListener, TcpStream};
+use socket2::{SockRef, TcpKeepalive};
+
+/// Idle time of a TCP connection after which the system asks the client whether it still exists.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// Connection to a client.
 pub(super) trait Stream: Read + Write + Source + Send {}
@@ -57,12 +62,7 @@ impl Listener {
 
     pub(super) fn accept(&self) -> io::Result<Box<dyn Stream>> {
         Ok(match &self.socket {
-            Socket::Tcp(socket) => {
-                let (stream, _) = socket.accept()?;
-                // Without this option, the system may delay a reply until the client acknowledges the previous reply.
-                stream.set_nodelay(true)?;
-                Box::new(stream)
-            }
+            Socket::Tcp(socket) => Box::new(accept_tcp(socket)?),
             #[cfg(unix)]
             Socket::Unix(socket) => Box::new(socket.accept()?.0),
         })
@@ -75,6 +75,43 @@ impl Listener {
             Socket::Unix(socket) => socket,
         }
     }
+}
+
+fn accept_tcp(socket: &TcpListener) -> io::Result<TcpStream> {
+    let (stream, _) = socket.accept()?;
+    // Without this option, the system may delay a reply until the client acknowledges the previous reply.
+    stream.set_nodelay(true)?;
+    // A computer that sleeps or loses its network does not close its connections. Without this option, such clients
+    // would keep their places until the program ends.
+    SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
+    Ok(stream)
+}
+
+#[cfg(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "macos",
+    target_os = "ios",
+    target_os = "freebsd",
+    target_os = "netbsd",
+    windows
+))]
+fn keepalive() -> TcpKeepalive {
+    TcpKeepalive::new().with_time(IDLE).with_interval(Duration::from_secs(10)).with_retries(3)
+}
+
+/// The other systems use their own interval and number of retries.
+#[cfg(not(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "macos",
+    target_os = "ios",
+    target_os = "freebsd",
+    target_os = "netbsd",
+    windows
+)))]
+fn keepalive() -> TcpKeepalive {
+    TcpKeepalive::new().with_time(IDLE)
 }
 
 /// The file of a Unix socket. The drop removes the file, unless another server has replaced it.
@@ -159,5 +196,31 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
         _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens at this socket")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_checks_whether_an_idle_tcp_client_exists() {
+        let listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let accepted = loop {
+            match accept_tcp(&listener) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                accepted => break accepted.unwrap(),
+            }
+        };
+        assert!(accepted.nodelay().unwrap() && SockRef::from(&accepted).keepalive().unwrap());
+        #[cfg(target_os = "linux")]
+        {
+            let options = SockRef::from(&accepted);
+            let times = (options.tcp_keepalive_time().unwrap(), options.tcp_keepalive_interval().unwrap());
+            assert_eq!(times, (IDLE, Duration::from_secs(10)));
+            assert_eq!(options.tcp_keepalive_retries().unwrap(), 3);
+        }
+        drop(client);
     }
 }

@@ -538,6 +538,53 @@ fn the_supervision_tree_is_listed_from_the_top() {
     });
 }
 
+/// 9.6c: the reply contains at most 1,000 rows of the supervision tree. The server only counts the further children, and
+/// does not create the texts of their exits.
+#[test]
+fn the_children_beyond_the_limit_are_only_counted() {
+    const CHILDREN: usize = 1_100;
+    #[derive(Debug)]
+    struct Counted(Arc<AtomicUsize>);
+    impl std::fmt::Display for Counted {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            f.write_str("counted")
+        }
+    }
+    impl std::error::Error for Counted {}
+    within(60, || {
+        let folder = Folder::new();
+        let rt = Runtime::builder().workers(1).console(folder.socket()).build().unwrap();
+        let (texts, starts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let child = |_| {
+            let (texts, starts, has_failed) = (Arc::clone(&texts), Arc::clone(&starts), Mutex::new(false));
+            Child::unnamed(move |mut ctx: Context<()>| {
+                let (texts, starts) = (Arc::clone(&texts), Arc::clone(&starts));
+                let fails = !std::mem::replace(&mut *has_failed.lock().unwrap(), true);
+                async move {
+                    ctx.yield_now().await;
+                    if fails {
+                        return Err(Exit::failed(Counted(texts)));
+                    }
+                    starts.fetch_add(1, Ordering::SeqCst);
+                    ctx.receive().await
+                }
+            })
+        };
+        let top = Supervisor::one_for_one().intensity(u32::MAX, Duration::from_secs(1));
+        let top = rt.spawn_process((0..CHILDREN).map(child).fold(top, Supervisor::add));
+        rt.block_on(top.started()).unwrap();
+        while starts.load(Ordering::SeqCst) < CHILDREN {
+            std::thread::yield_now();
+        }
+        let before = texts.load(Ordering::SeqCst);
+        let reply = Client::attach(&folder.socket()).ask(json!({ "request": "supervision_tree" }));
+        assert_eq!(reply["rows"].as_array().unwrap().len(), 1_000);
+        assert_eq!(reply["row_count"], CHILDREN + 1);
+        assert_eq!(texts.load(Ordering::SeqCst) - before, 999);
+    });
+}
+
 /// 9.6c: if the text of a child's exit panics, only this request fails. The server continues.
 #[test]
 fn an_exit_whose_text_panics_does_not_end_the_server() {

@@ -22,35 +22,53 @@ pub(super) fn supervision_tree(host: Host) -> Later {
 }
 
 async fn ask(host: Host) -> Value {
-    let mut rows = Vec::new();
+    let mut rows = Rows::default();
     for root in host.root_supervisors() {
         // A supervisor that exits meanwhile is not listed.
         if let Ok(tree) = host.supervision_tree(root).await {
             let name = host.process_details(root).and_then(|details| details.info.name);
-            rows.push(json!({
-                "depth": 0, "pid": root.to_string(), "name": name, "state": "up", "restarts": 0, "last": null,
-                "supervisor": supervisor(&tree),
-            }));
+            rows.add(|| {
+                json!({
+                    "depth": 0, "pid": root.to_string(), "name": name, "state": "up", "restarts": 0, "last": null,
+                    "supervisor": supervisor(&tree),
+                })
+            });
             add_children(&tree, 1, &mut rows);
         }
     }
-    let count = rows.len();
-    rows.truncate(MAX_ROWS);
-    json!({ "now_ns": host.now().ns(), "rows": rows, "row_count": count })
+    json!({ "now_ns": host.now().ns(), "rows": rows.rows, "row_count": rows.count })
+}
+
+/// The rows of the reply, and the number of all rows. A row beyond the maximum is only counted.
+#[derive(Default)]
+struct Rows {
+    rows: Vec<Value>,
+    count: usize,
+}
+
+impl Rows {
+    fn add(&mut self, row: impl FnOnce() -> Value) {
+        self.count += 1;
+        if self.rows.len() < MAX_ROWS {
+            self.rows.push(row());
+        }
+    }
 }
 
 /// Adds the rows below a supervisor. The rows of a child follow the row of the child.
-fn add_children(tree: &SupervisionTree, depth: usize, rows: &mut Vec<Value>) {
+fn add_children(tree: &SupervisionTree, depth: usize, rows: &mut Rows) {
     for ChildInfo { name, pid, state, restarts, last, below, .. } in &tree.children {
-        rows.push(json!({
-            "depth": depth,
-            "pid": pid.map(|pid| pid.to_string()),
-            "name": name,
-            "state": state.to_string(),
-            "restarts": restarts,
-            "last": last.as_ref().map(|exit| exit.to_string()),
-            "supervisor": below.as_ref().map(supervisor),
-        }));
+        rows.add(|| {
+            json!({
+                "depth": depth,
+                "pid": pid.map(|pid| pid.to_string()),
+                "name": name,
+                "state": state.to_string(),
+                "restarts": restarts,
+                "last": last.as_ref().map(|exit| exit.to_string()),
+                "supervisor": below.as_ref().map(supervisor),
+            })
+        });
         if let Some(below) = below.as_ref().filter(|_| depth < DEEPEST) {
             add_children(below, depth + 1, rows);
         }

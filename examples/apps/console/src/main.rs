@@ -13,7 +13,7 @@ use procession_console::app::App;
 use procession_console::client::Target;
 use procession_console::player::Player;
 use procession_console::recording::Recording;
-use procession_console::report::{Condition, Reading};
+use procession_console::report::{Condition, Reading, plain};
 use procession_console::terminal::{self, Connection};
 
 const HELP: &str = "\
@@ -152,7 +152,7 @@ fn main() -> ExitCode {
         Err(error) => Err(error),
     };
     ran.unwrap_or_else(|error| {
-        eprintln!("procession-console: {error}");
+        eprintln!("procession-console: {}", plain(&error.to_string()));
         ExitCode::from(2)
     })
 }

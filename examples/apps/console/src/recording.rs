@@ -274,16 +274,17 @@ impl Recording {
     pub fn summary_text(&self) -> String {
         use std::fmt::Write as _;
 
+        use crate::report::plain;
         use crate::views::{duration, number};
         let end = self.events.last().map_or(0, |event| event.at);
         let time = duration(std::time::Duration::from_nanos(end - self.begin_ns()));
         let count = |kind| number(self.of_kind(kind).count() as u64);
         let events = number(self.events.len() as u64);
         let (lanes, processes) = (count(TrackKind::Lane), count(TrackKind::Process));
-        let mut text =
-            format!("{}: {events} events of {lanes} threads and {processes} processes in {time}\n", self.title);
+        let title = plain(&self.title);
+        let mut text = format!("{title}: {events} events of {lanes} threads and {processes} processes in {time}\n");
         for (name, count) in self.counts() {
-            let _ = writeln!(text, "  {name}: {}", number(count));
+            let _ = writeln!(text, "  {}: {}", plain(name), number(count));
         }
         if self.left_out != 0 {
             let _ = writeln!(text, "{} events exceed the limits, and are left out", number(self.left_out));

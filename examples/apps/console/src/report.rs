@@ -1,6 +1,6 @@
 //! The output for scripts: one reading of the program, as text or as JSON, and conditions on this reading.
 
-use std::fmt::Write as _;
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -124,39 +124,56 @@ impl Reading {
         let Self { hello, overview, processes, workers, explanation, exits, .. } = self;
         let metrics = &overview.metrics;
         let mut text = String::new();
-        let _ = writeln!(text, "{} (process {}), node {}", hello.program, hello.program_pid, hello.node);
+        line(&mut text, format_args!("{} (process {}), node {}", hello.program, hello.program_pid, hello.node));
         let count = |name: &str| metrics.counters.get(name).copied().unwrap_or_default();
         let [steps, messages, panics] = ["steps", "messages", "panics"].map(|name| number(count(name)));
         let up = duration(Duration::from_nanos(metrics.elapsed_ns));
-        let _ = writeln!(text, "up {up}: {steps} steps, {messages} messages, {panics} panics");
+        line(&mut text, format_args!("up {up}: {steps} steps, {messages} messages, {panics} panics"));
         for (name, histogram) in
             [("ready to run", &metrics.distributions.scheduling_delay), ("turn", &metrics.distributions.step_time)]
         {
-            let _ = writeln!(text, "{name}: {}", percentiles(histogram));
+            line(&mut text, format_args!("{name}: {}", percentiles(histogram)));
         }
         for worker in &workers.workers {
             let runs = worker.process.as_deref().map_or(String::new(), |pid| format!(", runs {pid}"));
-            let _ =
-                writeln!(text, "worker {}: {}, {} queued{runs}", worker.worker, worker.state, worker.local_queue_depth);
+            line(
+                &mut text,
+                format_args!("worker {}: {}, {} queued{runs}", worker.worker, worker.state, worker.local_queue_depth),
+            );
         }
-        let _ = writeln!(text, "{} processes, longest mailboxes first:", number(processes.processes_alive));
+        line(&mut text, format_args!("{} processes, longest mailboxes first:", number(processes.processes_alive)));
         for row in &processes.rows {
             let state = row.state.as_deref().unwrap_or("New");
-            let _ = writeln!(text, "  {} {}: {state}, mailbox {}", row.pid, processes_label(row), row.mailbox_len);
+            line(
+                &mut text,
+                format_args!("  {} {}: {state}, mailbox {}", row.pid, processes_label(row), row.mailbox_len),
+            );
         }
         for exit in &exits.exits {
             let label = exit.name.as_deref().unwrap_or(&exit.type_name);
-            let _ = writeln!(text, "exited: {} {label}: {}", exit.pid, exit.exit);
+            line(&mut text, format_args!("exited: {} {label}: {}", exit.pid, exit.exit));
         }
-        let _ = writeln!(text, "{} findings", explanation.findings.len());
-        for line in explanation.findings.iter().flat_map(|finding| &finding.lines).chain(&explanation.activity) {
-            let _ = writeln!(text, "  {line}");
+        line(&mut text, format_args!("{} findings", explanation.findings.len()));
+        for found in explanation.findings.iter().flat_map(|finding| &finding.lines).chain(&explanation.activity) {
+            line(&mut text, format_args!("  {found}"));
         }
-        for line in &self.trace {
-            let _ = writeln!(text, "{line}");
+        for event in &self.trace {
+            line(&mut text, format_args!("{event}"));
         }
         text
     }
+}
+
+/// Appends a line. The control characters of its texts become spaces.
+fn line(text: &mut String, line: fmt::Arguments<'_>) {
+    text.push_str(&plain(&line.to_string()));
+    text.push('\n');
+}
+
+/// Replaces each control character by a space. The program that the console inspects chooses names and texts of exits.
+/// Without this function, these texts could control the terminal, or look like further lines of the report.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
 
 /// Replaces the reply by null if the server is older than the request.
@@ -207,6 +224,24 @@ mod tests {
         assert!(known(refused("unknown_request")).is_ok_and(|reply| reply.is_null()));
         assert!(known(refused("ended")).is_err());
         assert!(known(Ok(json!({ "name_count": 0 }))).is_ok_and(|reply| reply["name_count"] == 0));
+    }
+
+    #[test]
+    fn the_text_contains_no_control_character_of_the_program() {
+        let evil = "a\u{1b}]0;title\u{7}\r\nworker 9: running\u{9b}2J";
+        let json = json!({
+            "hello": { "program": evil, "program_pid": 7, "node": 1 },
+            "overview": { "metrics": {} },
+            "wait_for_graph": {},
+            "processes": { "processes_alive": 1, "rows": [{ "pid": "<1.0.1>", "name": evil, "type_name": evil }] },
+            "workers": { "workers": [{ "worker": 0, "state": evil, "process": evil }] },
+            "explain": { "findings": [{ "lines": [evil] }], "activity": [evil] },
+            "last_exits": { "exits": [{ "pid": evil, "name": evil, "exit": evil }] },
+        });
+        let text = Reading { trace: vec![evil.to_owned()], ..Reading::parse(json).unwrap() }.text();
+        assert!(text.chars().all(|char| char == '\n' || !char.is_control()), "{text:?}");
+        assert_eq!(text.lines().filter(|line| line.starts_with("worker ")).count(), 1, "{text}");
+        assert_eq!(text.lines().last(), Some("a ]0;title   worker 9: running 2J"));
     }
 
     #[test]

@@ -350,7 +350,7 @@ where
 
     fn close_mailbox(&mut self, exit: &Exit) {
         if let Some(kept) = self.kept.take() {
-            kept.address.close_outside(exit);
+            kept.address.end_outside(exit);
         }
     }
 

@@ -356,7 +356,10 @@ fn a_refused_start_leaves_no_new_kept_mailbox() {
     everywhere(async |host| {
         let few = Obstacle::Limit.host(&host);
         let child = Child::new(A, async |mut ctx: Context<Do>| match ctx.receive().await? {
-            Do::Ping(reply) => Ok::<_, Exit>(reply.send(())),
+            Do::Ping(reply) => {
+                reply.send(());
+                Ok::<_, Exit>(())
+            }
             Do::End => Ok(()),
         });
         let child = child.restart(RestartPolicy::Transient).keep_mailbox();

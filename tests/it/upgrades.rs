@@ -641,6 +641,8 @@ fn a_reply_to_a_dropped_upgrade_answers_no_other_process() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     rt.block_on(rt.spawn(first)).unwrap();
     assert_eq!(rt.block_on(rt.spawn(second)).unwrap(), 7);
+}
+
 /// A server whose `init` fails unless the first field is true. Before that, `init` takes this number of turns.
 struct Broken(bool, usize);
 

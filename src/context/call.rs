@@ -104,6 +104,9 @@ enum Caller {
     Yield(Box<UntypedCompletion>),
 }
 
+/// The caller, the lock and a small answer must fit into the first cache line of the cell.
+const _: () = assert!(size_of::<Caller>() <= 24 && size_of::<Answer<u64>>() <= 16);
+
 impl Caller {
     /// Returns the process that may wait for the answer, if the caller is a process.
     #[inline]

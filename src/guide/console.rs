@@ -69,8 +69,9 @@
 //! | time in which the computer of a TCP client must acknowledge a check of an idle connection | 90 s on most systems | the connection closes |
 //!
 //! Each client takes at most the memory of one request, one reply, one [live trace](#live-trace) and one table of run
-//! times. While the server answers `wait_for_graph`, `process` or `supervision_tree`, it also needs memory for all edges
-//! of the graph, for all links of the process, or for a list of all children below one supervisor without a supervisor.
+//! times. While the server answers `wait_for_graph`, `process` or `supervision_tree`, it also needs memory for all
+//! edges of the graph, for all links of the process, or for a list of all children below one supervisor without a
+//! supervisor.
 //!
 //! # Protocol
 //!

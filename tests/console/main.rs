@@ -538,8 +538,8 @@ fn the_supervision_tree_is_listed_from_the_top() {
     });
 }
 
-/// 9.6c: the reply contains at most 1,000 rows of the supervision tree. The server only counts the further children, and
-/// does not create the texts of their exits.
+/// 9.6c: the reply contains at most 1,000 rows of the supervision tree. The server only counts the further children,
+/// and does not create the texts of their exits.
 #[test]
 fn the_children_beyond_the_limit_are_only_counted() {
     const CHILDREN: usize = 1_100;

@@ -355,12 +355,11 @@ fn a_supervisor_answers_refused_starts_at_run_time() {
 fn a_refused_start_leaves_no_new_kept_mailbox() {
     everywhere(async |host| {
         let few = Obstacle::Limit.host(&host);
-        let child = Child::new(A, async |mut ctx: Context<Do>| match ctx.receive().await? {
-            Do::Ping(reply) => {
+        let child = Child::new(A, async |mut ctx: Context<Do>| {
+            if let Do::Ping(reply) = ctx.receive().await? {
                 reply.send(());
-                Ok::<_, Exit>(())
             }
-            Do::End => Ok(()),
+            Ok::<_, Exit>(())
         });
         let child = child.restart(RestartPolicy::Transient).keep_mailbox();
         let tree = few.spawn_process(Supervisor::one_for_one().add(child));

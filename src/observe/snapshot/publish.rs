@@ -11,14 +11,14 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
 /// Passes snapshots of one runtime to the recorder of the crate `metrics`. Needs the feature `metrics`.
 ///
 /// The names and the help texts are the same as in the [Prometheus format](RuntimeMetrics::to_prometheus). The
-/// publisher publishes counters as absolute values, and gauges as their present values. If a worker has ended, the gauge
-/// of this worker becomes 0. For a distribution, the publisher records the durations that were measured after its
+/// publisher publishes counters as absolute values, and gauges as their present values. If a worker has ended, the
+/// gauge of this worker becomes 0. For a distribution, the publisher records the durations that were measured after its
 /// previous call. Each duration is recorded as the upper end of its bucket, in seconds. Because the publisher remembers
 /// its previous call, use one publisher for the whole run.
 ///
-/// The publisher uses the recorder that is installed at the time of the call, and never installs a recorder. Install the
-/// recorder before the first call. The publisher cannot detect that no recorder is installed. Therefore a recorder that is
-/// installed later does not receive the descriptions and the durations of the earlier calls.
+/// The publisher uses the recorder that is installed at the time of the call, and never installs a recorder. Install
+/// the recorder before the first call. The publisher cannot detect that no recorder is installed. Therefore a recorder
+/// that is installed later does not receive the descriptions and the durations of the earlier calls.
 ///
 /// ```
 /// use procession::observe::MetricsPublisher;

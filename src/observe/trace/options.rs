@@ -212,9 +212,9 @@ impl Selection {
         self.lanes.values().map(|lane| lane.missing).sum()
     }
 
-    /// Applies the limit of the rate. A turn is either taken or skipped as a whole, so that its slices nest. If the trace
-    /// contains only some processes, a lane also has events outside their turns, for example the messages that other
-    /// processes send to them. Each of these events is taken or skipped on its own.
+    /// Applies the limit of the rate. A turn is either taken or skipped as a whole, so that its slices nest. If the
+    /// trace contains only some processes, a lane also has events outside their turns, for example the messages that
+    /// other processes send to them. Each of these events is taken or skipped on its own.
     fn limit(&mut self, entry: &TraceEntry) -> Admission {
         let second = entry.at / SECOND;
         if self.second.0 != second {

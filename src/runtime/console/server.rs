@@ -151,8 +151,8 @@ impl Server {
         }
     }
 
-    /// Accepts the clients that wait, but at most [`ACCEPTS`]. Returns the time of the next attempt, if no event announces
-    /// it. Without the limit, a program that connects again and again would keep the server from its clients.
+    /// Accepts the clients that wait, but at most [`ACCEPTS`]. Returns the time of the next attempt, if no event
+    /// announces it. Without the limit, a program that connects again and again would keep the server from its clients.
     fn accept(&mut self, index: usize, now: Instant) -> Option<Instant> {
         for _ in 0..ACCEPTS {
             match self.listeners[index].listener.accept() {

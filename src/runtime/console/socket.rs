@@ -202,6 +202,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::platform::sync::thread;
 
     #[test]
     fn the_system_checks_whether_an_idle_tcp_client_exists() {
@@ -209,7 +210,7 @@ mod tests {
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let accepted = loop {
             match accept_tcp(&listener) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::yield_now(),
                 accepted => break accepted.unwrap(),
             }
         };

@@ -328,13 +328,18 @@ impl<T: Task> Scheduler<T> {
         Some(Local::new(Arc::clone(self), slot, queues))
     }
 
-    /// Makes a slot vacant. Wakes the guest threads that wait for a slot.
+    /// Makes a slot vacant. Wakes guest threads that wait for a slot.
     fn vacate(&self, slot: usize, queues: Queues<T>) {
         self.present.fetch_sub(1, Ordering::SeqCst);
         self.vacant.lock().push((slot, queues));
-        // All guests are woken, because a woken guest may never be polled again. The wakers are called without the lock.
-        let guests = self.waiting_guests.lock().take_wakers();
-        guests.for_each(|guest| contain(|| guest.wake()));
+        self.wake_waiting_guests();
+    }
+
+    /// Wakes guests that wait for a slot, because a slot is vacant.
+    fn wake_waiting_guests(&self) {
+        let guests = self.waiting_guests.lock().next_wakers();
+        // The wakers are called without the lock. A panic of a waker must not affect this thread.
+        guests.into_iter().for_each(|guest| contain(|| guest.wake()));
     }
 
     fn present(&self) -> usize {

@@ -399,7 +399,7 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn put_answer(&self, tag: Tag, answer: &mut Option<Answer>) -> Result<Wakes, ()>;
     /// Puts the `Down` event of a monitor into the mailbox. Returns `None` if the mailbox is closed.
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
-    /// Removes the unread `Down` event of a monitor from the mailbox.
+    /// Removes the unread `Down` event of a monitor from the mailbox, if it is one of the newest events of the mailbox.
     fn discard_down(&self, _: u64) {}
     /// Wakes the process. Also wakes a receiver that was split off from the process and waits on the mailbox.
     fn rouse(&self);
@@ -617,8 +617,8 @@ impl dyn AnyControl {
         }
     }
 
-    /// Records an operation that the process waits for. The caller sets `here` to true if this thread steps the process.
-    /// This function does not change the [count](Head::wait_for) of waits. The returned place makes
+    /// Records an operation that the process waits for. The caller sets `here` to true if this thread steps the
+    /// process. This function does not change the [count](Head::wait_for) of waits. The returned place makes
     /// [`end_wait`](Self::end_wait) cheaper.
     #[inline]
     pub(crate) fn begin_wait(&self, wait: &Wait, here: bool) -> Place {

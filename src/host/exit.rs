@@ -248,14 +248,14 @@ impl Host {
             // notifies the shutdown. Without the fences, each thread could miss the exit that the other thread counts.
             fence(Ordering::SeqCst);
             if self.all_ended() {
-                notify(&self.shared().emptied, usize::MAX);
+                notify(&self.shared().emptied);
             }
         }
     }
 
-    /// Performs steps 6, 8 and 10 for an attached receiver. An attached receiver has a pid, but no mailbox, no names and
-    /// no state. A cancellation may have set a timer for the receiver. This timer refers to the receiver. A shutdown
-    /// does not wait for an attached receiver.
+    /// Performs steps 6, 8 and 10 for an attached receiver. An attached receiver has a pid, but no mailbox, no names
+    /// and no state. A cancellation may have set a timer for the receiver. This timer refers to the receiver. A
+    /// shutdown does not wait for an attached receiver.
     pub(super) fn end_attached(&self, head: &Head, exit: &Exit) {
         drop(self.remove_exited(head));
         if let Some(pending) = head.pending_if_any() {

@@ -74,7 +74,7 @@ pub(crate) trait Linkable {
     /// Puts the `Down` event of a monitor into the mailbox. Returns `None` if the mailbox is closed.
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
 
-    /// Removes the unread `Down` event of a monitor from the mailbox, if the receiver has not taken the event yet.
+    /// Removes the unread `Down` event of a monitor from the mailbox, if it is one of the newest events of the mailbox.
     fn discard_down(&self, number: u64);
 
     /// Marks the process as killed. Returns false if the process was marked before. In this case the process exits with

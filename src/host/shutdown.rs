@@ -239,7 +239,7 @@ impl Shared {
         drop(report);
         // The lock of the report is released before the kill, because a kill runs user code such as wakers.
         self.condemn();
-        notify(&self.emptied, usize::MAX);
+        notify(&self.emptied);
         made
     }
 }

@@ -160,21 +160,27 @@ pub(crate) fn wake(waker: Waker) {
     let _ = catch(|| waker.wake());
 }
 
-/// Notifies the listeners of `event`: see [`Event::notify`]. The crate event-listener calls the wakers under a lock of
-/// the event, and the drop of a listener takes the same lock. A waker of unknown origin may drop a listener, for example
-/// if the waker polls its task directly. Therefore, this function collects the [`PanicSafeWaker`]s during the
-/// notification, and calls the collected wakers afterwards.
-pub(crate) fn notify(event: &Event, count: usize) {
+/// Notifies all listeners of `event`.
+pub(crate) fn notify(event: &Event) {
+    delay_wakers(|| event.notify(usize::MAX));
+}
+
+/// Calls `f`, which notifies the listeners of an event, or drops a listener. The crate event-listener calls wakers
+/// under a lock of the event, and the drop of a listener takes the same lock. A waker of unknown origin may drop a
+/// listener, for example if the waker polls its task directly. Therefore, this function collects the
+/// [`PanicSafeWaker`]s that `f` wakes, and calls the collected wakers afterwards.
+pub(crate) fn delay_wakers<R>(f: impl FnOnce() -> R) -> R {
     let begins = Current::with(Current::begin_collecting_wakers);
-    event.notify(count);
+    let result = f();
     if begins {
         Current::with(Current::end_collecting_wakers).into_iter().for_each(Waker::wake);
     }
+    result
 }
 
 /// Wrapper for a waker of unknown origin. The wrapper catches a panic of the waker's `wake`. Without the wrapper, a
 /// panic inside async-task would abort the program. In a list of listeners, a panic of one waker would prevent the
-/// notification of the remaining listeners. During [`notify`], the wrapper delays the call of the waker.
+/// notification of the remaining listeners. During [`delay_wakers`], the wrapper delays the call of the waker.
 #[derive(Debug)]
 struct PanicSafeWaker(Held<Waker>);
 
@@ -211,11 +217,15 @@ impl Guard {
     /// thread steps.
     pub(crate) fn over_foreign<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let waker = cx.waker();
-        let guarded = match self.0.take() {
-            Some(known) if known.0.get().will_wake(waker) => known,
+        let former = self.0.take();
+        let guarded = match &former {
+            Some(known) if known.0.get().will_wake(waker) => Arc::clone(known),
             _ => Arc::new(PanicSafeWaker(Held::new(waker.clone()))),
         };
         self.0 = Some(Arc::clone(&guarded));
-        poll(&mut Context::from_waker(&Waker::from(guarded)))
+        let polled = poll(&mut Context::from_waker(&Waker::from(guarded)));
+        // An event drops the former waker under its lock. The waker of the user is dropped here, without the lock.
+        drop(former);
+        polled
     }
 }

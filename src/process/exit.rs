@@ -92,8 +92,8 @@ impl Exit {
         }
     }
 
-    /// Returns whether this exit is `Normal`. The exit `Normal` ends no linked process. A linked process that traps exits
-    /// receives it as an event, like every other exit.
+    /// Returns whether this exit is `Normal`. The exit `Normal` ends no linked process. A linked process that traps
+    /// exits receives it as an event, like every other exit.
     pub fn is_normal(&self) -> bool {
         matches!(self, Self::Normal)
     }

@@ -30,6 +30,7 @@ use crate::platform::clock::{Clock, Instant};
 use crate::platform::random::Rng;
 use crate::platform::sync::tally::{AtomicU32, Ordering};
 use crate::platform::sync::{Arc, Mutex};
+use crate::process::catch::catch;
 use crate::process::error::BuildError;
 use crate::process::pid::Pid;
 use crate::process::pid::text::Simulated;
@@ -131,7 +132,8 @@ pub struct Simulation {
     queue: Arc<ReadyQueue>,
     trace: Arc<Trace>,
     /// The unobserved failures: the process that failed first, and a text with the exit. The list does not contain the
-    /// exits themselves. The error in an exit may contain a reference to the simulation, and its destructor is user code.
+    /// exits themselves. The error in an exit may contain a reference to the simulation, and its destructor is user
+    /// code.
     unobserved: Arc<Mutex<Vec<(Pid, String)>>>,
     idle: Idle,
     /// Number of turns since the clock last moved.
@@ -228,8 +230,8 @@ impl Simulation {
             observer: Some(Arc::clone(&trace) as Arc<dyn Observer>),
             on_panic: PanicPolicy::Observe,
             on_crash: Box::new(move |report| {
-                let failure = (report.origin(), report.summary());
-                reported.lock().push(failure);
+                let text = catch(|| report.summary()).unwrap_or_else(|_| format!("{} (its text panics)", report.pid));
+                reported.lock().push((report.origin(), text));
             }),
             exits: ExitHistory::default(),
             schedule: to_queue,
@@ -490,7 +492,6 @@ mod tests {
     use super::*;
     use crate::context::Context as Ctx;
     use crate::context::time::interval::MissedTickBehavior;
-    use crate::process::catch as panic;
     use crate::process::exit::Exit;
 
     const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -560,7 +561,7 @@ mod tests {
             jump(&host, Duration::MAX);
             assert!(!never.is_finished());
         });
-        let stuck = panic::catch(|| simulation.run(host.sleep(ms(1)))).expect_err("that moment never comes");
+        let stuck = catch(|| simulation.run(host.sleep(ms(1)))).expect_err("that moment never comes");
         assert!(stuck.as_str().contains("deadlock: "), "{stuck}");
     }
 }

@@ -222,6 +222,8 @@ impl Wake for OwnWaker {
 struct GuestSlot<T: Task> {
     scheduler: Arc<Scheduler<T>>,
     local: Option<Local<T>>,
+    /// True for a guest in `block_on`, and false for a polled guest.
+    is_thread: bool,
     /// Whether the guest has announced that it sleeps, and has not retracted the announcement.
     asleep: bool,
     /// Number of the guest in the list of waiting guests, if the guest waits for a vacant slot.
@@ -234,7 +236,12 @@ struct GuestSlot<T: Task> {
 pub(super) struct WaitingGuests {
     /// Number of the next guest.
     next: u64,
-    wakers: BTreeMap<u64, Waker>,
+    guests: BTreeMap<u64, WaitingGuest>,
+}
+
+struct WaitingGuest {
+    waker: Waker,
+    is_thread: bool,
 }
 
 impl WaitingGuests {
@@ -243,19 +250,28 @@ impl WaitingGuests {
         self.next
     }
 
-    /// Removes all guests from the list, and returns their wakers.
-    pub(super) fn take_wakers(&mut self) -> impl Iterator<Item = Waker> + use<> {
-        std::mem::take(&mut self.wakers).into_values()
+    /// Removes the oldest guests up to the first guest in `block_on`, and returns their wakers. An executor may never
+    /// poll a polled guest again. A thread in `block_on` always tries to occupy a slot, or leaves and wakes the next
+    /// guests. If all guests were woken, each vacant slot would wake every waiting thread.
+    pub(super) fn next_wakers(&mut self) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        while let Some((_, WaitingGuest { waker, is_thread })) = self.guests.pop_first() {
+            wakers.push(waker);
+            if is_thread {
+                break;
+            }
+        }
+        wakers
     }
 }
 
 impl<T: Task> GuestSlot<T> {
-    fn new(scheduler: Arc<Scheduler<T>>) -> Self {
-        Self { scheduler, local: None, asleep: false, waits: None, alarm: None }
+    fn new(scheduler: Arc<Scheduler<T>>, is_thread: bool) -> Self {
+        Self { scheduler, local: None, is_thread, asleep: false, waits: None, alarm: None }
     }
 
     /// Occupies a slot, if the guest has none and a slot is vacant. If no slot is vacant, the waker of `cx` is woken
-    /// when a slot becomes vacant.
+    /// when a slot becomes vacant and no older guest waits.
     fn arrive(&mut self, cx: &mut Context<'_>) {
         if self.local.is_some() {
             return;
@@ -267,7 +283,8 @@ impl<T: Task> GuestSlot<T> {
             Local::<T>::share_here();
             self.local = self.scheduler.occupy(true);
             if self.local.is_some() {
-                return self.stop_waiting();
+                self.stop_waiting();
+                return;
             }
             if registers {
                 self.wait_for_slot(cx.waker().clone());
@@ -278,16 +295,17 @@ impl<T: Task> GuestSlot<T> {
     fn wait_for_slot(&mut self, waker: Waker) {
         let mut guests = self.scheduler.waiting_guests.lock();
         let number = *self.waits.get_or_insert_with(|| guests.number());
-        let former = guests.wakers.insert(number, waker);
+        let former = guests.guests.insert(number, WaitingGuest { waker, is_thread: self.is_thread });
         drop(guests);
         drop(former);
     }
 
-    fn stop_waiting(&mut self) {
-        if let Some(number) = self.waits.take() {
-            let waker = self.scheduler.waiting_guests.lock().wakers.remove(&number);
-            drop(waker);
-        }
+    /// Removes this guest from the list of waiting guests. Returns true if this guest was woken, because a slot became
+    /// vacant.
+    fn stop_waiting(&mut self) -> bool {
+        let Some(number) = self.waits.take() else { return false };
+        let guest = self.scheduler.waiting_guests.lock().guests.remove(&number);
+        guest.is_none()
     }
 
     fn wake_up(&mut self) {
@@ -302,7 +320,10 @@ impl<T: Task> GuestSlot<T> {
     /// Makes the slot vacant. A push may have chosen this slot just before. In this case `wake_up` detects the choice,
     /// and `Local::leave` wakes another worker.
     fn leave(&mut self) {
-        self.stop_waiting();
+        if self.stop_waiting() {
+            // This guest was woken for a vacant slot, and leaves without the slot.
+            self.scheduler.wake_waiting_guests();
+        }
         self.wake_up();
         if let Some(local) = self.local.take() {
             local.leave();
@@ -526,14 +547,14 @@ impl Wake for Unpark {
 impl<T: Task> Scheduler<T> {
     /// Wraps `future` in a future that also runs tasks. The tasks run on the thread that polls the returned future.
     pub(crate) fn run<F: Future>(self: &Arc<Self>, future: F) -> Run<T, F> {
-        Run { future, lender: GuestSlot::new(Arc::clone(self)), own: OwnWaker::new(), polls: 0 }
+        Run { future, lender: GuestSlot::new(Arc::clone(self), false), own: OwnWaker::new(), polls: 0 }
     }
 
     /// Returns a guest that occupies a slot and has announced that it sleeps. The guest leaves its slot when the guest
     /// is dropped. Only models call this function.
     #[cfg(procession_loom)]
     pub(crate) fn sleeping_guest(self: &Arc<Self>) -> Box<dyn std::any::Any> {
-        let mut lender = GuestSlot::new(Arc::clone(self));
+        let mut lender = GuestSlot::new(Arc::clone(self), false);
         lender.arrive(&mut Context::from_waker(Waker::noop()));
         lender.asleep = lender.local.as_ref().is_some_and(Local::may_sleep);
         assert!(lender.asleep, "there is nothing to do");
@@ -561,7 +582,7 @@ impl<T: Task> Scheduler<T> {
         let unpark = Unpark::new();
         let own = &unpark.own;
         let waker = Waker::from(Arc::clone(&unpark));
-        let mut lender = GuestSlot::new(Arc::clone(self));
+        let mut lender = GuestSlot::new(Arc::clone(self), true);
         let mut budget = Budget::unlimited(self.driver.now());
         let mut polls = 0_u32;
         loop {
@@ -656,5 +677,15 @@ mod tests {
         assert!(own.is_over());
         let mut endless = Budget::unlimited(now);
         assert!((0..10_000).all(|_| endless.spend(|| now).is_none() || !endless.is_over()));
+    }
+
+    #[test]
+    fn a_vacant_slot_wakes_the_guests_up_to_the_first_thread() {
+        let mut guests = WaitingGuests::default();
+        for is_thread in [false, false, true, true, false] {
+            let number = guests.number();
+            guests.guests.insert(number, WaitingGuest { waker: Waker::noop().clone(), is_thread });
+        }
+        assert_eq!([3, 1, 1, 0].map(|_| guests.next_wakers().len()), [3, 1, 1, 0]);
     }
 }

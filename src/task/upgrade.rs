@@ -34,9 +34,9 @@ impl<M: Send + 'static> Context<M> {
     /// When the new body has started, this body is dropped with all of its variables, at the point where it awaits this
     /// call. The new body has started when its first poll has returned without an error. If the process was spawned
     /// with [`manual_start`](crate::ProcessBuilder::manual_start), the new body has started when the new body has
-    /// called [`mark_started`](crate::SelfHandle::mark_started). A [`Server`](crate::Server) has started when its `init`
-    /// has returned. Until the new body has started, this body waits for
-    /// the returned future. Other futures that this body polls concurrently continue.
+    /// called [`mark_started`](crate::SelfHandle::mark_started). A [`Server`](crate::Server) has started when its
+    /// `init` has returned. Until the new body has started, this body waits for the returned future. Other futures that
+    /// this body polls concurrently continue.
     ///
     /// ```
     /// # use procession::{Context, Exit, Reply, Runtime};
@@ -133,15 +133,16 @@ fn successor<M: Send + 'static, F: Body<M>>(body: F) -> impl FnOnce(Context<M>) 
 struct Starting<'a> {
     control: Ref<dyn AnyControl>,
     trial: &'a Trial,
-    /// Whether the process itself reported its start before the upgrade.
-    was_by_hand: bool,
+    /// The flags of the process before the upgrade, namely `BY_HAND` and `UPGRADING`. The flag `UPGRADING` was set if
+    /// the code that requests the upgrade is itself new code that has not started yet.
+    former: u16,
 }
 
 impl<'a> Starting<'a> {
     fn begin(control: Ref<dyn AnyControl>, trial: &'a Trial) -> Self {
-        let was_by_hand = control.head().has(flag::BY_HAND);
+        let former = control.head().flags() & (flag::BY_HAND | flag::UPGRADING);
         control.head().set(flag::UPGRADING);
-        Self { control, trial, was_by_hand }
+        Self { control, trial, former }
     }
 
     /// Polls the new code until it has started or failed. When the new code has started, this function passes the new
@@ -196,8 +197,7 @@ impl Drop for Starting<'_> {
         // If the new code has set `BY_HAND` and has failed, the old code must not inherit this flag. The old code would
         // never report its start, and later new code would not report its own start. If the new code has started, the
         // flag has no effect any more.
-        let by_hand = if self.was_by_hand { 0 } else { flag::BY_HAND };
-        self.control.head().unset(flag::UPGRADING | by_hand);
+        self.control.head().unset((flag::BY_HAND | flag::UPGRADING) & !self.former);
     }
 }
 

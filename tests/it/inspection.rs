@@ -928,8 +928,8 @@ fn a_row_is_serialized_as_a_struct() {
     assert_ser_tokens(&row(sim.host(), process.pid()).readable(), &tokens);
 }
 
-/// 4.7j, 9.2b: the memory of a process includes the queue of a mailbox with a capacity. After a burst, the mailbox frees
-/// this queue.
+/// 4.7j, 9.2b: the memory of a process includes the queue of a mailbox with a capacity. After a burst, the mailbox
+/// frees this queue.
 #[test]
 fn the_queue_of_a_bounded_mailbox_counts_as_memory() {
     let rt = Runtime::builder().workers(0).build().unwrap();

@@ -1198,8 +1198,8 @@ fn a_parent_receives_the_exits_of_all_its_children() {
     assert_eq!(told[1..], ["linked exited normally", "other", "other exited normally"]);
 }
 
-/// 6.3b: a process causes an event for itself, while its receiver waits inside a future combinator. The combinator polls
-/// only woken futures, so the event must call the waker of the receiver.
+/// 6.3b: a process causes an event for itself, while its receiver waits inside a future combinator. The combinator
+/// polls only woken futures, so the event must call the waker of the receiver.
 #[test]
 fn an_event_of_the_own_turn_wakes_a_receiver_in_a_combinator() {
     type Act = fn(&SelfHandle<()>, Pid);

@@ -487,3 +487,35 @@ fn a_waker_may_use_the_event_that_wakes_it() {
         assert_eq!(seen.load(SeqCst), 2);
     });
 }
+
+/// A future that was notified passes its notification on when it is dropped. The waker of the other future may use the
+/// same event.
+#[test]
+fn a_waker_may_use_the_event_that_passes_a_notification_on() {
+    struct Drops(Mutex<Option<Pin<Box<dyn Future<Output = Exit> + Send>>>>);
+    impl Wake for Drops {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock().unwrap().take());
+        }
+    }
+    within(60, || {
+        let rt = lone();
+        let process = rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
+        let poll = |future: &mut Pin<Box<dyn Future<Output = Exit> + Send>>, waker: &Waker| {
+            assert!(future.as_mut().poll(&mut Cx::from_waker(waker)).is_pending());
+        };
+        let exited = || -> Pin<Box<dyn Future<Output = Exit> + Send>> { Box::pin(process.exited()) };
+        let mut first = exited();
+        poll(&mut first, Waker::noop());
+        // The first step of the process notifies the first future.
+        rt.block_on(process.started()).unwrap();
+        let (mut second, mut third) = (exited(), exited());
+        poll(&mut third, Waker::noop());
+        let drops = Arc::new(Drops(Mutex::new(Some(third))));
+        poll(&mut second, &Waker::from(Arc::clone(&drops)));
+        drop(first);
+        rt.kill(process.pid()).unwrap();
+        assert_eq!(rt.block_on(process), Err(Exit::Killed));
+        assert!(drops.0.lock().unwrap().is_none());
+    });
+}

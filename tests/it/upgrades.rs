@@ -703,3 +703,20 @@ fn new_code_that_has_reported_its_start_may_fail_in_the_same_poll() {
         assert_eq!(simulation.counters().panics, u64::from(panics));
     }
 }
+
+/// 6.7b: new code that has not started yet may itself request an upgrade. If both fail, the old code continues.
+#[test]
+fn the_old_code_continues_after_a_failed_upgrade_inside_a_failed_upgrade() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let process = rt.process().manual_start().spawn(async |ctx: Context| {
+        let upgrade = ctx.upgrade(async |ctx: Context| -> Result<u64, Exit> {
+            let (_, exit) = ctx.upgrade(async |_: Context| Err::<u64, _>("the inner code")).await;
+            Err(exit)
+        });
+        let (ctx, exit) = upgrade.await;
+        assert!(exit.to_string().contains("the inner code"), "{exit}");
+        ctx.mark_started();
+        Ok::<u64, Exit>(7)
+    });
+    assert_eq!(rt.block_on(process.unwrap()).unwrap(), 7);
+}

@@ -232,7 +232,7 @@ impl Child {
     ///   messages and calls wait there without a limit until a [request](SupervisorMessage::RestartChild) starts the
     ///   next instance.
     /// - The child has exited by itself, and its [`RestartPolicy`] does not restart the child: the mailbox is closed.
-    ///   Its unread messages become dead letters, callers get the exit, and the name is free. If a request starts the
+    ///   Its unread messages become dead letters, their calls fail, and the name is free. If a request starts the
     ///   child again, the next instance gets a new kept mailbox with another pid.
     ///
     /// The [`MailboxCapacity`] limits the messages in the mailbox of the instance. If this mailbox is full, and no

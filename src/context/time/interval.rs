@@ -60,8 +60,8 @@ impl Interval {
     }
 
     fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        // Late ticks are ready at once. A body that awaits only late ticks must not keep the worker. Other futures of the
-        // body may spend the whole budget of each turn. Therefore, the interval pauses only once before each tick.
+        // Late ticks are ready at once. A body that awaits only late ticks must not keep the worker. Other futures of
+        // the body may spend the whole budget of each turn. Therefore, the interval pauses only once before each tick.
         let takes_unit = !self.paused;
         self.paused = takes_unit && spend_budget(cx).is_pending();
         if self.paused {

@@ -142,7 +142,7 @@ impl<E: Subject + ?Sized> Node<E> {
         while let Some((node, subjects)) = closed.pop() {
             subjects.iter().rev().for_each(|subject| E::tell(subject, cause));
             node.state.lock().over = true;
-            notify(&node.news, usize::MAX);
+            notify(&node.news);
         }
         first
     }

@@ -22,7 +22,7 @@ use crate::observe::{Counter, ProcessState, Sampled};
 use crate::platform::clock::Instant;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::platform::sync::{Event, EventListener, Lock, OnceLock};
-use crate::process::catch::{Guard, notify};
+use crate::process::catch::{Guard, delay_wakers, notify};
 use crate::process::event::Signal;
 use crate::process::exit::{Exit, Reason};
 use crate::process::limits::{Limits, Meter};
@@ -425,8 +425,11 @@ impl Head {
     /// process, the caller passes the place of the first record in `first`.
     #[cold]
     pub(crate) fn end_more_waits(&self, wait: &Wait, first: Option<&WaitRecord>) {
+        if first.is_some_and(|first| first.end_equal(wait)) {
+            return;
+        }
         let rare = self.rare();
-        if !first.is_some_and(|first| first.end_equal(wait) || rare.second_wait.end_equal(wait)) {
+        if first.is_none() || !rare.second_wait.end_equal(wait) {
             rare.rarer().waits.lock().end(*wait);
         }
     }
@@ -760,7 +763,7 @@ impl Head {
     fn announce(&self, flag: u16) -> u16 {
         let former = self.flags.fetch_or(flag, Ordering::SeqCst);
         if former & flag::LISTENED != 0 {
-            notify(&self.rare().news, usize::MAX);
+            notify(&self.rare().news);
         }
         former
     }
@@ -829,6 +832,21 @@ pub(crate) struct Listening {
     guard: Guard,
 }
 
+impl Listening {
+    /// Drops the listener. If the listener was notified after its last poll, its drop notifies another listener.
+    fn stop(&mut self) {
+        if let Some(listener) = self.listener.take() {
+            delay_wakers(|| drop(listener));
+        }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
 /// Calls `check` until `check` returns a value. After each failed check, the caller waits for the next notification of
 /// `event`.
 pub(crate) fn poll_news<T>(
@@ -839,7 +857,7 @@ pub(crate) fn poll_news<T>(
 ) -> Poll<T> {
     loop {
         if let Some(found) = check() {
-            listening.listener = None;
+            listening.stop();
             return Poll::Ready(found);
         }
         match &mut listening.listener {

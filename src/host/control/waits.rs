@@ -12,8 +12,9 @@
 //! its turns accesses about three cache lines less.
 //!
 //! A sleep has no record, because a record contains a source line. Each sleep would have to store its source line,
-//! which takes 8 bytes. A wait for a join handle has no record either, because such a record made a spawn with a join 6 % more expensive. Instead, the joined
-//! process stores which process has polled its handle: see [`Joiner`](crate::process::state::Joiner).
+//! which takes 8 bytes. A wait for a join handle has no record either, because such a record made a spawn with a join 6
+//! % more expensive. Instead, the joined process stores which process has polled its handle: see
+//! [`Joiner`](crate::process::state::Joiner).
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -76,10 +77,10 @@ const KIND: u32 = (1 << KIND_BITS) - 1;
 
 /// Place for one record.
 ///
-/// Only the thread that steps the process writes the place. The place is a sequence lock (Boehm, "Can Seqlocks Get Along
-/// With Programming Language Memory Models?", MSPC 2012). A reader on another thread reads the word, then the two other
-/// fields, and then the word again. In Boehm's sequence lock, the sequence number is odd during a write. Here, the
-/// writer first removes the former record, and then stores a new record with a new word.
+/// Only the thread that steps the process writes the place. The place is a sequence lock (Boehm, "Can Seqlocks Get
+/// Along With Programming Language Memory Models?", MSPC 2012). A reader on another thread reads the word, then the two
+/// other fields, and then the word again. In Boehm's sequence lock, the sequence number is odd during a write. Here,
+/// the writer first removes the former record, and then stores a new record with a new word.
 ///
 /// Under a model checker, the fields are still standard atomics. No decision of the runtime depends on the fields.
 #[derive(Debug)]

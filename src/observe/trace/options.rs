@@ -9,6 +9,8 @@ use crate::process::pid::Pid;
 
 /// Length of the periods to which the limit of the rate applies, in ns.
 const SECOND: u64 = 1_000_000_000;
+/// Maximum size of [`Selection::shown`].
+const SHOWN: usize = 1 << 16;
 
 /// Options of an execution trace: see [`Host::start_trace_with`](crate::Host::start_trace_with). By default, a trace
 /// contains all processes, and has no limit except the buffers of the workers.
@@ -249,6 +251,10 @@ impl Selection {
             return Admission::Skipped;
         }
         if let TraceEvent::State { process, .. } | TraceEvent::Created { process, .. } = entry.event {
+            // The events of an exit may be lost, so the set could grow without end.
+            if self.shown.len() >= SHOWN {
+                self.shown.clear();
+            }
             self.shown.insert(process);
         }
         self.second.1 += 1;

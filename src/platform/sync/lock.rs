@@ -23,8 +23,10 @@ const HELD: u8 = 1;
 /// The lock is free, and no thread has locked it since a thread [marked](LockGuard::mark) the lock.
 const MARKED: u8 = 2;
 
-/// A lock around plain data. A panic does not poison the lock.
+/// A lock around plain data. A panic does not poison the lock. The state is directly before the value, so that both are
+/// in one cache line if the value begins in this line.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct Lock<T> {
     state: AtomicU8,
     value: UnsafeCell<T>,

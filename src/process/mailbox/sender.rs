@@ -260,7 +260,8 @@ impl<M> Inbox<M> {
         Some(if wake_own { state.receiver(own) } else { Wakes { own: None, other: state.take_other() } })
     }
 
-    /// Removes the unread `Down` event of the monitor with this number, if the receiver has not taken the event yet.
+    /// Removes the unread `Down` event of the monitor with this number, if it is one of the newest events of the
+    /// mailbox. The receiver discards an older event when it reads the event.
     pub(crate) fn discard_down(&self, number: u64) {
         let mut state = self.lock();
         let is_down = |signal: &Signal| matches!(signal, Signal::Down { number: other, .. } if *other == number);

@@ -151,10 +151,13 @@ impl Signals {
         Some(signal)
     }
 
-    /// Removes the newest signal for which `is_unwanted` returns true.
+    /// Removes the newest signal for which `is_unwanted` returns true. This function searches only the newest [`KEEP`]
+    /// signals, because senders wait for the lock during the search.
     pub(super) fn remove_newest(&mut self, is_unwanted: impl Fn(&Signal) -> bool) -> Option<Signal> {
-        let at = self.waiting.iter().rposition(|(_, signal)| is_unwanted(signal))?;
-        self.waiting.remove(at).map(|(_, signal)| signal)
+        let from_back = self.waiting.iter().rev().take(KEEP).position(|(_, signal)| is_unwanted(signal))?;
+        let (_, signal) = self.waiting.remove(self.waiting.len() - 1 - from_back)?;
+        free_burst(&mut self.waiting);
+        Some(signal)
     }
 
     /// Moves all signals to `to`. The parameter `ahead` is the number of messages that the receiver has taken so far,

@@ -582,7 +582,8 @@ impl Current {
 
     // ---- Wakers that are called after a notification
 
-    /// Begins to collect wakers. Returns false if this thread already collects wakers, because notifications are nested.
+    /// Begins to collect wakers. Returns false if this thread already collects wakers, because notifications are
+    /// nested.
     pub(crate) fn begin_collecting_wakers(&self) -> bool {
         let mut wakers = self.wakers.borrow_mut();
         let begins = wakers.is_none();

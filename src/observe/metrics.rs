@@ -236,15 +236,29 @@ pub(crate) fn is_sampled_turn() -> bool {
     HERE.try_with(|here| here.sampled_turns.get() != 0).unwrap_or(false)
 }
 
-/// Sets the sampling state of this thread to a constant. A new simulation calls this function. A measured message takes
-/// another path than other messages, and the number of turns can depend on the path. Therefore, two simulations with
-/// the same seed must measure the same messages.
-pub(crate) fn restart_sampling() {
-    let _ = HERE.try_with(|here| {
-        here.ticks.set(1);
-        here.messages_left.set(128);
-        here.distances.set(0);
-    });
+/// The sampling state of a thread. The state decides which of the next turns and messages are measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sampling {
+    ticks: u32,
+    messages_left: u32,
+    distances: u32,
+}
+
+impl Sampling {
+    /// The sampling state of a new simulation. A measured message takes another path than other messages, and the
+    /// number of turns can depend on the path. Therefore, two simulations with the same seed must measure the same
+    /// messages.
+    pub(crate) const FIRST: Self = Self { ticks: 1, messages_left: 128, distances: 0 };
+
+    /// Makes this state the state of this thread. Returns the former state of this thread.
+    pub(crate) fn replace(self) -> Self {
+        let replace = |here: &Here| Self {
+            ticks: here.ticks.replace(self.ticks),
+            messages_left: here.messages_left.replace(self.messages_left),
+            distances: here.distances.replace(self.distances),
+        };
+        HERE.try_with(replace).unwrap_or(self)
+    }
 }
 
 /// Counts a message. Returns false if the caller must call [`Metrics::measures_message`], provided that the mailbox is

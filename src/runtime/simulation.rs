@@ -25,7 +25,7 @@ use crate::host::{Environment, Host, PanicPolicy, Phase, Shared};
 use crate::observe::exits::ExitHistory;
 use crate::observe::snapshot::SchedulerGauges;
 use crate::observe::trace::timeline::Gauges;
-use crate::observe::{Counter, FlightRecorder, Metrics, Observer, restart_sampling};
+use crate::observe::{Counter, FlightRecorder, Metrics, Observer, Sampling};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::random::Rng;
 use crate::platform::sync::tally::{AtomicU32, Ordering};
@@ -138,6 +138,9 @@ pub struct Simulation {
     idle: Idle,
     /// Number of turns since the clock last moved.
     turns: u32,
+    /// The sampling state of the thread at the end of the last run. The next run continues with this state, so the code
+    /// between two runs cannot change which messages are measured.
+    sampling: Sampling,
 }
 
 /// Returns the incarnation of a new simulation. The incarnation is an even number other than 0. The incarnations repeat
@@ -211,7 +214,8 @@ impl Simulation {
     /// [`BuildError::DuplicateHandler`] if a command has two handlers.
     pub fn with_host(seed: u64, host: HostBuilder) -> Result<Self, BuildError> {
         let namespace = host.build()?;
-        restart_sampling();
+        // Which of the spawns before the first run are sampled does not depend on the former state of this thread.
+        let _ = Sampling::FIRST.replace();
         let mut rng = Rng::seeded(seed);
         let chance = Rng::seeded(rng.next());
         let queue = Arc::new(ReadyQueue::new(rng));
@@ -246,7 +250,7 @@ impl Simulation {
             chance: Mutex::new(chance),
         });
         let host = Host::new(Arc::new(shared), namespace);
-        Ok(Self { host, queue, trace, unobserved, idle: Idle::default(), turns: 0 })
+        Ok(Self { host, queue, trace, unobserved, idle: Idle::default(), turns: 0, sampling: Sampling::FIRST })
     }
 
     /// Sets the maximum number of random choices. After this number of choices, the next process is always the process
@@ -386,7 +390,8 @@ impl Simulation {
     fn inside<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let _counting = self.host.shared().metrics.enter(0);
         let _pids = Simulated::enter(self.host.shared().pid_table.incarnation());
-        Current::with(|current| current.outside(|| f(self)))
+        let run = SampledRun::begin(self);
+        Current::with(|current| current.outside(|| f(run.simulation)))
     }
 
     /// Returns the next runnable task. If there is no runnable task, returns `None`. If the queue chooses a timer,
@@ -463,6 +468,26 @@ impl Simulation {
             "deadlock: no process is runnable and no timer is set, so the future passed to `run` can't complete; wake it from \
              a process of the simulation, not from another thread: {who}"
         );
+    }
+}
+
+/// Guard of a run. During the run, the thread has the sampling state of the simulation.
+struct SampledRun<'a> {
+    simulation: &'a mut Simulation,
+    /// The state of the thread outside the run.
+    outside: Sampling,
+}
+
+impl<'a> SampledRun<'a> {
+    fn begin(simulation: &'a mut Simulation) -> Self {
+        let outside = simulation.sampling.replace();
+        Self { simulation, outside }
+    }
+}
+
+impl Drop for SampledRun<'_> {
+    fn drop(&mut self) {
+        self.simulation.sampling = self.outside.replace();
     }
 }
 

@@ -168,6 +168,59 @@ fn measured_messages_do_not_change_the_trace_of_a_seed() {
     assert!((0..5).all(|_| trace() == first));
 }
 
+/// 10.1b: messages that the thread sends between the creation and the run of a simulation do not change the trace of
+/// the seed. The trace also does not depend on the state of the thread that sends messages to the simulation between
+/// two runs.
+#[test]
+fn messages_outside_a_run_do_not_change_the_trace_of_a_seed() {
+    /// Sends `outside` messages between runs, and 1,000 messages during a run.
+    fn trace(mut simulation: Simulation, outside: usize) -> String {
+        let receives = simulation.spawn(async move |mut ctx: Context<u64>| {
+            for _ in 0..2_000 + 2 * outside {
+                if ctx.receive().await? != 0 {
+                    ctx.address().send(0).unwrap();
+                }
+            }
+            Ok::<_, Exit>(())
+        });
+        let (host, to) = (simulation.host().clone(), receives.address().clone());
+        for _ in 0..outside {
+            simulation.run(host.sleep(ms(1)));
+            to.send(1).unwrap();
+        }
+        let _sends = simulation.spawn(async move |ctx: Context| {
+            for _ in 0..1_000 {
+                to.send(1).unwrap();
+                ctx.sleep(ms(1)).await;
+            }
+        });
+        simulation.run(receives).unwrap();
+        simulation.trace()
+    }
+    /// Counts messages on this thread. Each message arrives in an empty mailbox.
+    fn send_elsewhere(messages: usize) {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let sends = rt.spawn(async move |mut ctx: Context<u64>| {
+            for _ in 0..messages {
+                ctx.address().send(0).unwrap();
+                ctx.receive().await?;
+            }
+            Ok::<_, Exit>(())
+        });
+        rt.block_on(sends).unwrap();
+    }
+    for outside in [0, 300] {
+        let (one, two) = (Simulation::new(5), Simulation::new(5));
+        let first = trace(one, outside);
+        assert!(trace(two, outside) == first, "{outside}");
+        for messages in [1, 77, 300] {
+            let simulation = Simulation::new(5);
+            send_elsewhere(messages);
+            assert!(trace(simulation, outside) == first, "{outside}, {messages}");
+        }
+    }
+}
+
 /// 10.1b: the same seed always gives the same trace, byte for byte. Another seed gives another trace. A correct program
 /// computes the same result under every seed.
 #[test]

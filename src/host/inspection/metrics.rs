@@ -37,7 +37,13 @@ impl Host {
     /// has found that [`skips_message`](crate::observe::skips_message) returns false.
     #[cold]
     pub(crate) fn message_timer(&self) -> Option<MessageTimer> {
-        if !self.shared().metrics.measures_message() {
+        let shared = self.shared();
+        // If a thread outside the run of a simulation sends a message to the simulation, the message is not measured.
+        // The sampling state of such a thread depends on its other messages, but equal runs measure equal messages.
+        if shared.timers.clock().is_virtual() && shared.metrics.worker().is_none() {
+            return None;
+        }
+        if !shared.metrics.measures_message() {
             return None;
         }
         // The timer may be dropped under the lock of the mailbox. This drop is never the drop of the last reference to

@@ -8,6 +8,7 @@ pub(crate) mod report;
 
 use std::fmt;
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::host::{Host, Phase};
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::Ordering;
-use crate::process::catch::notify;
+use crate::process::catch::{drop_caught, notify};
 use crate::process::exit::Reason;
 use crate::process::state::Ref;
 
@@ -220,6 +221,9 @@ impl Shared {
         for control in self.pid_table.all() {
             control.kill();
         }
+        // A receiver may be the host of another runtime, and that runtime may hold this host.
+        let nodes = mem::take(&mut *self.nodes.lock());
+        nodes.into_values().for_each(|receiver| drop(drop_caught(receiver)));
         let futures: Vec<Waker> = self.futures.lock().iter().map(|(_, waker)| waker.clone()).collect();
         futures.into_iter().for_each(Waker::wake);
     }

@@ -363,6 +363,33 @@ fn a_receiver_can_be_attached_for_a_pid_and_for_a_node() {
     assert_eq!(*wire.0.lock().unwrap(), [(pid, 7), (far, 9)]);
 }
 
+/// 2.4c, 8.3b: the end of a runtime detaches the receivers of other nodes. Therefore two connected runtimes do not keep
+/// each other, and a host of an ended runtime sends no message to another runtime.
+#[test]
+fn the_end_of_a_runtime_detaches_the_receivers_of_other_nodes() {
+    struct Now;
+    impl Command for Now {
+        type Reply = ();
+    }
+    let held = Arc::new(());
+    let runtime = |node| {
+        let handler = Arc::clone(&held);
+        Runtime::builder().workers(0).node(node).handle(move |_: Now| drop(handler.clone())).build().unwrap()
+    };
+    let (one, other) = (runtime(4711), runtime(4712));
+    one.attach_node(4712, other.host().clone());
+    other.attach_node(4711, one.host().clone());
+    let (host, inbox) = (one.host().clone(), other.spawn(async |mut ctx: Context<u8>| ctx.receive().await));
+    drop(one);
+    assert_eq!(host.send(inbox.pid(), 1_u8).unwrap_err().kind(), SendErrorKind::ShutDown);
+    // A receiver that is attached later is dropped immediately.
+    let wire = Wire::default();
+    host.attach_node(4713, wire.clone());
+    assert_eq!(Arc::strong_count(&wire.0), 1);
+    drop((host, inbox, other));
+    assert_eq!(Arc::strong_count(&held), 1);
+}
+
 /// 2.4b: the drop of an attached receiver does not wait for the deadline of a cancellation.
 #[test]
 fn an_attached_receiver_is_dropped_when_it_is_killed() {

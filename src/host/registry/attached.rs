@@ -32,7 +32,7 @@ impl Deliver for Host {
         let node = self.shared().nodes.lock().get(&to.node()).cloned();
         match node {
             Some(receiver) => receiver.deliver(Envelope { from, to, payload }),
-            None => refuse(SendErrorKind::NoProcess, payload),
+            None => refuse(self.gone(), payload),
         }
     }
 }
@@ -122,8 +122,17 @@ impl Host {
 
     /// Attaches the receiver for all pids of another node. If this node already has a receiver, the new receiver
     /// replaces the earlier receiver.
+    ///
+    /// The end of the runtime drops the receiver. If the runtime has shut down, this function drops `receiver`
+    /// immediately.
     pub fn attach_node(&self, node: u32, receiver: impl Deliver) {
-        let former = self.shared().nodes.lock().insert(node, Arc::new(receiver));
-        drop(former);
+        let receiver: Arc<dyn Deliver> = Arc::new(receiver);
+        let mut nodes = self.shared().nodes.lock();
+        // The end of the runtime first sets the phase, and then empties the map. Therefore either the end of the
+        // runtime finds this receiver, or this function reads the new phase.
+        let dropped = if self.phase() == Phase::Closed { Some(receiver) } else { nodes.insert(node, receiver) };
+        // The lock is released before the drop, because the drop runs user code.
+        drop(nodes);
+        drop(dropped);
     }
 }

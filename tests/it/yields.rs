@@ -1,5 +1,6 @@
 //! Sections 3 and 4.4 of the specification: commands, handlers, completions, and the wake-ups that completions cause.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -331,7 +332,7 @@ fn every_kind_of_handler_can_answer_fail_or_panic() {
         }),
     ];
     fn handler_result(c: Fail) -> Result<u64, Failure> {
-        match std::panic::catch_unwind(|| behave(&c)) {
+        match catch_unwind(|| behave(&c)) {
             Ok(result) => result.map_err(Failure::new),
             Err(_) => Err(Failure::Panicked("as told".into())),
         }
@@ -361,6 +362,42 @@ fn a_command_whose_completion_is_dropped_is_abandoned() {
         Err(exit) => assert!(matches!(exit.error::<Failure>(), Some(Failure::Abandoned)), "{exit:?}"),
         Ok(n) => panic!("{n}"),
     }
+}
+
+/// 3.3b: if a handler runs on a thread that is unwinding, only a panic of the handler itself gives `Panicked`.
+#[test]
+fn a_command_can_be_abandoned_on_a_thread_that_is_unwinding() {
+    struct OnDrop<F: FnMut()>(F);
+    impl<F: FnMut()> Drop for OnDrop<F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+    let handler = |Ask(n): Ask, completion: Completion<u64>| {
+        if n == 2 {
+            // No panic hook prints a backtrace.
+            resume_unwind(Box::new("the handler panics"));
+        }
+        if n == 0 {
+            return drop(completion);
+        }
+        drop(completion.intercept(move |answer, outer| if n == 3 { outer.complete(40) } else { outer.finish(answer) }));
+    };
+    let rt = Runtime::builder().workers(0).handler(handler).build().unwrap();
+    let mut results = Vec::new();
+    let unwound = catch_unwind(AssertUnwindSafe(|| {
+        let _performs = OnDrop(|| {
+            let perform = |n| rt.block_on(rt.spawn(async move |ctx: Context| ctx.perform(Ask(n)).await));
+            results = [0, 1, 2, 3].map(perform).into();
+        });
+        panic!("the thread unwinds");
+    }));
+    assert!(unwound.is_err());
+    let failure = |n: usize| results[n].as_ref().unwrap_err().error::<Failure>();
+    assert!(matches!(failure(0), Some(Failure::Abandoned)), "{results:?}");
+    assert!(matches!(failure(1), Some(Failure::Abandoned)), "{results:?}");
+    assert!(matches!(failure(2), Some(Failure::Panicked(_))), "{results:?}");
+    assert!(matches!(results[3], Ok(40)), "{results:?}");
 }
 
 /// 3.3c, 3.5a: a handler can ask whether its command is cancelled, and it can wait for the cancellation.

@@ -164,9 +164,14 @@ fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Re
 /// Fails the yields of completions that a handler dropped during the unwinding.
 #[cold]
 fn fail<T>(kept: Vec<Kept>, result: &Result<T, Reason>) {
-    let text = result.as_ref().err().cloned().unwrap_or(SOME_PANIC);
+    let failure = match result {
+        Err(text) => Failure::Panicked(text.clone()),
+        // The thread was already unwinding before the call, and the handler itself did not panic.
+        Ok(_) if thread::panicking() => Failure::Abandoned,
+        Ok(_) => Failure::Panicked(SOME_PANIC),
+    };
     for kept in kept {
-        let failure = Failure::Panicked(text.clone());
+        let failure = failure.clone();
         match kept {
             Kept::UntypedCompletion(slip) => slip.finish(Err(failure)),
             Kept::Layered(fail) => drop(catch(|| fail(failure))),

@@ -3,6 +3,9 @@
 //! If a handler panics, its completions are dropped during the unwinding. The text of the panic is known only at the
 //! end of the call. Therefore, the dropped completions are stored until the call ends. Then the commands of these
 //! completions fail with the text of the panic.
+//!
+//! A handler may also run on a thread that is already unwinding, for example in a destructor. Then each dropped
+//! completion is stored. If the handler returns without a panic, the commands of these completions fail as abandoned.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};

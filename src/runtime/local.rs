@@ -268,9 +268,17 @@ impl LocalSet<'_> {
 }
 
 impl Drop for LocalSet<'_> {
+    /// Kills the remaining processes and runs their exits, inside the context of tokio.
     fn drop(&mut self) {
-        // After this drop, no thread runs the processes of the `LocalSet`. The remaining processes are killed here, and
-        // exit in the loop below.
+        let tokio = self.runtime.tokio.clone();
+        tokio.within(|| self.end());
+    }
+}
+
+impl LocalSet<'_> {
+    fn end(&self) {
+        // After this function, no thread runs the processes of the `LocalSet`. The remaining processes are killed here,
+        // and exit in the loop below.
         let mut alive: Vec<_> = self.spawned.take().iter().filter_map(Weak::upgrade).collect();
         alive.iter().for_each(|control| control.kill());
         // If a process of this thread is `Running` here, the step of this process has called this `drop`. This process

@@ -23,6 +23,30 @@ impl Drop for Dropped {
     }
 }
 
+/// 1.5c, 8.2d: the drop of a `LocalSet` runs the exits of its processes inside the context of tokio.
+#[cfg(feature = "tokio")]
+#[test]
+fn the_drop_of_a_local_set_enters_the_context_of_tokio() {
+    struct UsesTokio(Rc<Cell<bool>>);
+    impl Drop for UsesTokio {
+        fn drop(&mut self) {
+            self.0.set(tokio::runtime::Handle::try_current().is_ok());
+        }
+    }
+    let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let rt = Runtime::builder().workers(0).tokio(tokio.handle().clone()).build().unwrap();
+    let (local, is_inside) = (rt.local_set(), Rc::new(Cell::new(false)));
+    let value = UsesTokio(Rc::clone(&is_inside));
+    let waits = local.spawn(async move |mut ctx: Context<u8>| {
+        let _value = value;
+        ctx.receive().await
+    });
+    local.block_on(waits.started()).unwrap();
+    drop(local);
+    assert!(is_inside.get());
+    assert!(matches!(rt.block_on(waits), Err(Exit::Killed)));
+}
+
 /// 1.5a, 1.5b, 8.1g: a local process runs only on its own thread, no matter which thread wakes it. Other processes of
 /// the runtime may move between threads at the same time.
 #[test]

@@ -317,9 +317,10 @@ impl Host {
     /// Converts an instant of the runtime's clock to an instant of the standard library. For example, a program can use
     /// the result as a deadline in tokio.
     ///
-    /// [`instant_from_std`](Self::instant_from_std) converts the result back to the same instant. The two clocks differ
-    /// by at most the time of one clock reading, which is about 50 ns. Returns `None` if `at` means *never*. Also
-    /// returns `None` in a [`Simulation`](crate::Simulation), because a virtual clock has no relation to real time.
+    /// [`instant_from_std`](Self::instant_from_std) converts the result back to the same instant. On Linux, the result
+    /// may be early by the time of two clock readings, which is usually less than 100 ns. On other systems, the result
+    /// is exact. Returns `None` if `at` means *never*. Also returns `None` in a [`Simulation`](crate::Simulation),
+    /// because a virtual clock has no relation to real time.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -175,12 +175,7 @@ impl Origin {
     /// instant.
     fn pair() -> (u64, StdInstant) {
         static PAIR: OnceLock<(u64, StdInstant)> = OnceLock::new();
-        *PAIR.get_or_init(|| {
-            // The clock of the standard library is read first. Therefore, a converted deadline may be late by the time
-            // between the two readings, but is never early.
-            let std = StdInstant::now();
-            (Self::now().0, std)
-        })
+        *PAIR.get_or_init(|| closest_pair(|| (Self::now().0, StdInstant::now(), Self::now().0)))
     }
 
     fn to_std(self, ns: u64) -> Option<StdInstant> {
@@ -200,6 +195,24 @@ impl Origin {
         };
         system.saturating_sub(self.0)
     }
+}
+
+/// Number of readings of [`closest_pair`]. A preemption may disturb some of these readings, but hardly all of them.
+#[cfg(target_os = "linux")]
+const PAIR_READINGS: usize = 16;
+
+/// Reads both clocks several times, and returns the pair with the smallest error. `read` reads the own clock, the clock
+/// of the standard library, and again the own clock.
+///
+/// The pair has the later reading of the own clock. Therefore, a converted instant of the standard library may be late
+/// by the time between the readings, but is never early. An instant that is converted to the standard library may be
+/// early by the same time, but is never late.
+#[cfg(target_os = "linux")]
+fn closest_pair(read: impl FnMut() -> (u64, StdInstant, u64)) -> (u64, StdInstant) {
+    let readings = std::iter::repeat_with(read).take(PAIR_READINGS);
+    let closest = readings.min_by_key(|(before, _, after)| after.saturating_sub(*before));
+    let (_, std, after) = closest.expect("there is at least one reading");
+    (after, std)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -295,6 +308,26 @@ mod tests {
         while clock.now() < late {}
         let clock = Clock::virtual_();
         assert_eq!((clock.to_std(clock.now()), clock.instant_of_std(before)), (None, None));
+    }
+
+    /// A preemption between the readings of two clocks does not change the conversion.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_pair_of_the_clocks_has_the_smallest_error() {
+        let start = StdInstant::now();
+        let at = |ns| start + Duration::from_nanos(ns);
+        let mut readings = 0;
+        let pair = closest_pair(|| {
+            readings += 1;
+            let before = readings * 1_000_000;
+            match readings {
+                // The thread is preempted before the reading of the standard library's clock, or after this reading.
+                1 => (before, at(before + 500_000), before + 500_020),
+                3 => (before, at(before + 30), before + 50),
+                _ => (before, at(before + 20), before + 900_000),
+            }
+        });
+        assert_eq!(pair, (3_000_050, at(3_000_030)));
     }
 
     #[test]

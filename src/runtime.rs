@@ -155,7 +155,8 @@ impl scheduler::Driver for Time {
 ///
 /// The drop of the runtime kills the remaining processes. The drop waits up to one second for steps in progress. If a
 /// step does not return within this second, the drop prints the pid of its process to stderr, and does not stop the
-/// thread of the step.
+/// thread of the step. The drop does not wait for a step on a thread that polls a future of
+/// [`shutdown`](Self::shutdown). Such a thread runs steps if the runtime has no workers.
 ///
 /// ```
 /// let rt = procession::Runtime::new()?;
@@ -706,6 +707,10 @@ impl Builder {
     /// program may use. If there are more workers than cores, the assignment starts again at the first core. The
     /// numbers of replacement threads follow the numbers of the workers, and the same rule pins replacement threads.
     /// Some systems treat the pinning as a hint. This method needs the feature `affinity`.
+    ///
+    /// On Linux, a new thread may use only the cores of the thread that starts it. Therefore, a thread that a process
+    /// starts on a pinned worker can use only the core of this worker. This also applies to the threads of the runtime
+    /// that a pinned worker starts, for example the threads of the blocking pool.
     ///
     /// Pinning helps if no other program runs on these cores. If another program takes the core of a pinned worker, the
     /// worker cannot move to another core, and the runtime becomes slower.

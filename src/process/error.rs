@@ -140,6 +140,11 @@ pub(crate) enum Addressee {
 /// assert_eq!(exit.error().map(SendError::<()>::kind), Some(SendErrorKind::NoProcess));
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
+///
+/// The conversion into a boxed error keeps the value. Therefore, if a body returns
+/// [`procession::Result`](crate::Result) and the refused value contains the address of the body's own process, the `?`
+/// creates a reference cycle: see [`Exit::failed`]. To avoid the cycle, return `Result<T, Exit>` from the body, or
+/// return only the [`kind`](Self::kind).
 pub struct SendError<M> {
     kind: SendErrorKind,
     to: Addressee,

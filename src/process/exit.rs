@@ -17,7 +17,7 @@ use crate::process::pid::Pid;
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Result of a body that may return any error. A body that fails only with errors of this crate may return `Result<T,
-/// Exit>` instead.
+/// Exit>` instead. The error must not contain an address of the body's own process: see [`Exit::failed`].
 pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 
 /// How a process exited. `Exit` implements `Error`, and is cheap to clone.
@@ -74,6 +74,12 @@ impl Exit {
     /// whole error. The whole error contains more information than its sources. Some wrappers hide the error that they
     /// contain, and expose only the source of that error. Therefore, the source of a `Cancelled` is treated like the
     /// `Cancelled` itself. The exit of another process inside a `CallError` or a `Failure` is ignored.
+    ///
+    /// A failed process keeps its exit, and therefore the error, until the memory of the process is freed. An
+    /// [`Address`](crate::Address) of the process keeps this memory and the runtime's handlers. Therefore, if the error
+    /// contains an address of the process that fails, the error, this memory and the handlers are never freed. For
+    /// example, a [`SendError`](crate::SendError) contains the refused message, and the message may contain the address
+    /// of its sender.
     pub fn failed(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(exit) => return *exit,

@@ -285,9 +285,9 @@ impl Runtime {
     /// A poll ends after 200 steps or after 100 µs, so that other tasks of the executor can run. While steps are long,
     /// the poll reads the clock after each step. While steps are short, the poll reads the clock at least once in 16
     /// steps. Therefore, while steps are long, a poll exceeds 100 µs by at most one step. If long steps follow short
-    /// steps, up to 16 long steps may run before the poll reads the clock. If the poll of `future` itself takes the
-    /// whole time, one step still runs, so that `future` does not starve the processes. If processes are still runnable
-    /// at the end of a poll, the poll wakes its own waker before it returns.
+    /// steps, up to 16 long steps may run before the poll reads the clock. Each poll runs at least one step, even if
+    /// the poll of `future` takes more than 100 µs. Therefore, `future` does not starve the processes. If processes are
+    /// still runnable at the end of a poll, the poll wakes its own waker before it returns.
     ///
     /// When `future` is woken, `future` is polled again after the step in progress, as in [`block_on`](Self::block_on).
     ///

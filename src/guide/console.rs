@@ -70,8 +70,7 @@
 //!
 //! Each client takes at most the memory of one request, one reply, one [live trace](#live-trace) and one table of run
 //! times. While the server answers `wait_for_graph`, `process` or `supervision_tree`, it also needs memory for all
-//! edges of the graph, for all links of the process, or for a list of all children below one supervisor without a
-//! supervisor.
+//! edges of the graph, for all links of the process, or for a list of all processes in one supervision tree.
 //!
 //! # Protocol
 //!

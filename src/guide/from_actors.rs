@@ -45,18 +45,18 @@
 //! | address | `Addr<A>` | `ActorRef<M>` | `ActorRef<A>` | [`Address<M>`](crate::Address) |
 //! | address of one kind of message | `Recipient<M>` | `DerivedActorRef` | `Recipient<M>` | [`Recipient<A>`](crate::Recipient) |
 //! | send without an answer | `do_send`, `try_send` | `cast` | `tell` | [`send`](crate::Address::send) |
-//! | send, and wait for free space in the mailbox | – | – | `tell(…).await` | [`send_wait`](crate::Address::send_wait) |
+//! | send, and wait for free space in the mailbox | `send(…).await`, which also waits for the answer | – | `tell(…).await` | [`send_wait`](crate::Address::send_wait) |
 //! | request with an answer | `send(…).await` | `call` | `ask(…).await` | [`call`](crate::Address::call) |
 //! | the answer | return value | `RpcReplyPort` | return value, `DelegatedReply` | [`Reply`](crate::Reply), now or later |
 //! | time limit of a request | `timeout` | argument of `call` | `reply_timeout` | [`Call::timeout`](crate::future::Call::timeout) |
 //! | spawn | `start` | `Actor::spawn` | `Actor::spawn` | [`Host::spawn`](crate::Host::spawn) |
 //! | start and end | `started`, `stopping`, `stopped` | `pre_start`, `post_start`, `post_stop` | `on_start`, `on_stop` | [`init`](crate::Server::init), [`terminate`](crate::Server::terminate) |
 //! | mailbox | 16 messages by default | unbounded | 64 messages by default | unbounded by default, [`MailboxCapacity`](crate::MailboxCapacity) |
-//! | links | – | supervisor and child | `link`, `on_link_died` | [`link`](crate::SelfHandle::link), [`monitor`](crate::SelfHandle::monitor) |
+//! | links | – | supervisor and child; `monitor` with the feature `monitors` | `link`, `on_link_died` | [`link`](crate::SelfHandle::link), [`monitor`](crate::SelfHandle::monitor) |
 //! | restarts | `Supervisor` | by hand, in `handle_supervisor_evt` | `supervise`, strategies | [`Supervisor`](crate::Supervisor), strategies |
 //! | lookup by name | `Registry`, by type | `registry::where_is` | `lookup` | [`Name`](crate::Name), [`Host::whereis`](crate::Host::whereis) |
-//! | groups | – | `pg` | – | [`Group`](crate::Group) |
-//! | several actors as one | `SyncArbiter` | `factory` | – | [`Pool`](crate::Pool) |
+//! | groups | – | `pg` | crate `kameo_actors` | [`Group`](crate::Group) |
+//! | several actors as one | `SyncArbiter` | `factory` | crate `kameo_actors` | [`Pool`](crate::Pool) |
 //! | timers | `run_later`, `run_interval` | `send_after`, `send_interval` | `send_after` | [`send_after`](crate::SelfHandle::send_after), [`send_interval`](crate::SelfHandle::send_interval), [`sleep`](crate::SelfHandle::sleep) |
 //! | runs on | an arbiter, which is one thread | tokio | tokio | its own workers, or inside another runtime |
 //! | tests in virtual time and in many orders | – | – | – | [`Simulation`](crate::Simulation), [`check`](crate::check()) |

@@ -58,7 +58,7 @@
 //! | `gen_server:call`, default 5 s | [`call`](crate::Address::call) | a call has no time limit by default: see [`Call::timeout`](crate::future::Call::timeout) |
 //! | `gen_server:multi_call` | [`multi_call`](crate::Host::multi_call) | also the first reply, or a quorum of replies |
 //! | `gen_statem` | a `Server` with an `enum` as its state, and [`stash`](crate::Context::stash) | |
-//! | `supervisor` | [`Supervisor`](crate::Supervisor), [`Child`](crate::Child) | the strategies, restart types and intensity are the same as in OTP. Default intensity: 3 in 5 s |
+//! | `supervisor` | [`Supervisor`](crate::Supervisor), [`Child`](crate::Child) | the restart types and the strategies one-for-one, one-for-all and rest-for-one are the same as in OTP. The default intensity is 3 restarts in 5 s, as in Elixir. The default of OTP is 1 restart in 5 s |
 //! | `DynamicSupervisor` | [`SupervisorMessage::StartChild`](crate::supervisor::SupervisorMessage::StartChild) | |
 //! | `Task.async`, `Task.await` | `spawn`, and await the handle | |
 //! | `Task.Supervisor`, `Task.async_stream` | [`scope`](crate::SelfHandle::scope), [`Pool`](crate::Pool) | |
@@ -70,7 +70,7 @@
 //! | port, NIF | a [`Command`](crate::Command) with a handler | |
 //! | `'$ancestors'`, `$callers` | [`ProcessBuilder::value`](crate::ProcessBuilder::value) | values that spawned processes inherit |
 //! | code change | [`Context::upgrade`](crate::Context::upgrade) | a process replaces its own code |
-//! | `sys:get_state`, `observer` | [`Observer`](crate::Observer), [`Counters`](crate::observe::Counters), [`supervision_tree`](crate::Host::supervision_tree) | |
+//! | `observer`, `sys:get_state` | [`Host::processes`](crate::Host::processes), [`Host::process_details`](crate::Host::process_details), [`supervision_tree`](crate::Host::supervision_tree), and the [console](super::console) | no function returns the state of a process |
 //! | node, distribution | – | not available yet |
 //!
 //! # What surprises Erlang users

@@ -56,14 +56,14 @@
 //! | `errgroup` | [`scope`](crate::SelfHandle::scope) | the first error cancels the other processes |
 //! | `sync.Mutex` | a process that owns the data | locks of other crates also work, but do not hold a lock across an `await` |
 //! | `sync.Once`, `singleflight` | [`spawn_or_send`](crate::ProcessBuilder::spawn_or_send) | if several callers race, exactly one caller spawns the process |
-//! | request with a reply channel | [`call`](crate::Address::call) with a [`Reply`](crate::Reply) | if the other process exits, the call fails immediately |
+//! | request with a reply channel | [`call`](crate::Address::call) with a [`Reply`](crate::Reply) | if the called process exits before it answers or forwards the `Reply`, the call fails immediately |
 //! | `recover` | [`Supervisor`](crate::Supervisor), or the exit of the process | a panic ends only one process |
 //! | `runtime.Gosched` | [`yield_now`](crate::SelfHandle::yield_now) | |
 //! | `GOMAXPROCS` | [`Builder::workers`](crate::Builder::workers), [`set_workers`](crate::Runtime::set_workers) | |
 //! | blocking system call | [`spawn_blocking`](crate::Host::spawn_blocking), [`block_in_place`](crate::block_in_place) | without these functions, the monitor detects a blocking step after 10 to 20 ms |
 //! | package `net`, the network poller | `procession::net`, feature `net` | as in Go, a worker that searches for work also finds ready sockets. To limit the time of a read, use [`timeout`](crate::SelfHandle::timeout) instead of a deadline of the connection |
 //! | `signal.Notify`, `signal.NotifyContext` | `procession::signal`, feature `net` | |
-//! | `runtime/trace`, `pprof` | [`Observer`](crate::Observer), [`Counters`](crate::observe::Counters) | |
+//! | `runtime/trace`, `pprof` | [`Host::start_trace`](crate::Host::start_trace), [`Host::sample_run_times`](crate::Host::sample_run_times) | a [flight recorder](crate::observe::FlightRecorder) keeps the last events |
 //! | race detector, `synctest` | the compiler; [`check`](crate::check()) | safe Rust code has no data races. `check` finds wrong orders of events |
 //!
 //! # What surprises Go users

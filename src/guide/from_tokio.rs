@@ -41,14 +41,14 @@
 //! | `#[tokio::main]` | [`run`](crate::run), [`Runtime::block_on`](crate::Runtime::block_on) | `main` stays a plain function |
 //! | `runtime::Builder` | [`Runtime::builder`](crate::Runtime::builder) | the handlers of commands are also registered with this builder |
 //! | `Handle` | [`Host`](crate::Host) | works on any thread; does not keep the runtime alive |
-//! | `tokio::spawn(future)` | [`Host::spawn(body)`](crate::Host::spawn), [`SelfHandle::spawn`](crate::SelfHandle::spawn) | a body is a function of a [`Context`](crate::Context). `Host` also implements `futures::task::Spawn` for plain futures that have no pid |
+//! | `tokio::spawn(future)` | [`Host::spawn(body)`](crate::Host::spawn), [`SelfHandle::spawn`](crate::SelfHandle::spawn) | a body is a function of a [`Context`](crate::Context). `Host` also implements `futures::task::Spawn`. This trait spawns a plain future, which gets no pid |
 //! | `JoinHandle` | [`JoinHandle`](crate::JoinHandle) | the handle is also the address of the process. The error of the handle is an [`Exit`](crate::Exit). As in tokio, dropping the handle detaches the process |
 //! | `JoinError::is_panic` | [`Exit::Panicked`](crate::Exit::Panicked) | contains the panic message |
 //! | `JoinSet` | [`JoinSet`](crate::JoinSet), [`SelfHandle::scope`](crate::SelfHandle::scope) | a scope fails with the first error, and then ends its other processes |
 //! | `abort` | [`abort`](crate::JoinHandle::abort), [`Host::kill`](crate::Host::kill) | the process ends at its next scheduling point. If [`cancel`](crate::Host::cancel) is used instead, the process can clean up before its exit |
 //! | `mpsc::unbounded_channel` | the mailbox; [`Host::mailbox`](crate::Host::mailbox) outside a process | every [`Address`](crate::Address) is a sender. There is one receiver. Dropping all addresses does not end the process |
 //! | `mpsc::channel(n)` | [`MailboxCapacity`](crate::MailboxCapacity) and [`send_wait`](crate::Address::send_wait) | `send` never waits. If the mailbox is full, the policy determines whether the send fails or a message is dropped |
-//! | `oneshot` | [`Reply`](crate::Reply), [`call`](crate::Address::call) | if the receiver of the request exits, the call fails immediately with the exit of the receiver |
+//! | `oneshot` | [`Reply`](crate::Reply), [`call`](crate::Address::call) | if the called process exits before it answers or forwards the `Reply`, the call fails immediately with this exit |
 //! | `broadcast` | [`Group`](crate::Group), [`Host::broadcast`](crate::Host::broadcast) | each member has its own mailbox, so a slow member does not affect the others |
 //! | `watch`, `Mutex`, `RwLock` | a process that owns the value | the types of `tokio::sync` also work in a process, because they need no tokio runtime |
 //! | `Semaphore` | [`layer::ConcurrencyLimit`](crate::handler::layer::ConcurrencyLimit), [`Pool`](crate::Pool) | the limits apply to commands or messages instead of sections of code |
@@ -71,7 +71,7 @@
 //! | `tokio::fs` | [`spawn_blocking`](crate::Host::spawn_blocking) with `std::fs` | tokio's file functions also run on a blocking pool |
 //! | `tokio::process` | `std::process` with [`spawn_blocking`](crate::Host::spawn_blocking), or tokio itself | see [chapter 6](super::tutorial::embedding) of the tutorial |
 //! | `time::pause`, `start_paused` | [`Simulation`](crate::Simulation), [`check`](crate::check()) | a seed also determines the order of the processes |
-//! | `RuntimeMetrics` | [`Counters`](crate::observe::Counters), [`Observer`](crate::Observer) | |
+//! | `RuntimeMetrics`, tokio-console | [`Host::metrics`](crate::Host::metrics), [`RuntimeMetrics`](crate::observe::RuntimeMetrics); the [console](super::console) | |
 //!
 //! # What surprises tokio users
 //!

@@ -71,14 +71,14 @@
 //! | A link to an exited process fails with the error `NoProcess`. If the caller traps exits, the caller gets an `Exit` event instead of the error. | `linking_to_an_exited_process_is_an_error_or_an_event` |
 //! | A second link between two processes changes nothing. A process cannot be linked with itself. | `a_second_link_and_a_link_to_oneself_have_no_effect` |
 //! | After `unlink` has returned, no new exit arrives through the link. | `no_exit_arrives_after_an_unlink` |
-//! | If an exit signal arrives while a process exits for another reason, the process still has only one exit. Each link and monitor delivers this exit once. | `a_process_exits_once_if_an_exit_signal_races_another_reason`, `two_linked_processes_can_be_killed_concurrently` |
+//! | A process has only one exit, even if an exit signal arrives during its exit. Each link and monitor delivers this exit once. | `a_process_exits_once_if_an_exit_signal_races_another_reason`, `two_linked_processes_can_be_killed_concurrently` |
 //! | If the links form a circle or a clique, each process exits once, in one turn. The total work is linear in the number of links. | `every_process_of_a_circle_of_links_exits_once`, `every_process_of_a_clique_of_links_exits_once` |
 //! | **Monitors.** A monitor of an exited process delivers one `Down` with `NoProcess`. If a process monitors itself, the monitor delivers no `Down`. | `monitoring_an_exited_process_delivers_one_down_event` |
 //! | Each monitor delivers its own `Down`, even after a normal exit. | `each_monitor_delivers_one_down_event` |
 //! | If the `Down` was not queued yet, `demonitor` returns true. `demonitor_flush` also removes an unread `Down`. | `demonitor_keeps_a_queued_down_event_and_demonitor_flush_removes_the_event` |
 //! | If a process has both a link and a monitor to another process, both the link and the monitor deliver an event. | `a_link_and_a_monitor_both_deliver_an_event` |
 //! | **Spawning.** `spawn_link` and `spawn_monitor` set the link and the monitor before the child runs. Even an exit in `init` is delivered. | `links_and_monitors_are_set_before_the_child_begins` |
-//! | If the runtime refuses a spawn, but the spawn function returns no error, the link and the monitor deliver the same events as after an exit. | `a_refused_spawn_delivers_its_refusal_as_an_exit` |
+//! | Some spawn functions return a handle and no error. If the runtime refuses such a spawn, the link and the monitor report the refusal as an exit. | `a_refused_spawn_delivers_its_refusal_as_an_exit` |
 //! | **Other hosts and nodes.** Links and monitors work between all hosts of a runtime. For a pid of another node, links and monitors deliver `NodeDown`. | `links_and_monitors_reach_other_hosts_but_not_other_runtimes` |
 //! | A [mailbox outside any process](crate::Host::mailbox) can have links and monitors, as a process can. | `mailboxes_outside_processes_can_link_and_monitor` |
 //! | A hand-written process has the same operations and receives the same events as an async body. | `a_hand_written_process_receives_down_and_exit_events` |
@@ -96,8 +96,8 @@
 //! | With one-for-one, only the child that exited is restarted, under the same name. | `a_child_is_restarted_under_its_name` |
 //! | With one-for-all, all other children are stopped, and then all children are started. | `one_for_all_restarts_all_children` |
 //! | With rest-for-one, the exited child and all children after this child are restarted. | `rest_for_one_restarts_the_later_children` |
-//! | A permanent child is always restarted. A transient child is restarted after an abnormal exit. A temporary child is never restarted. | `restart_policies_are_obeyed` |
-//! | A failed start counts as a restart. A start fails if the factory panics, if the name is taken, or if the child exits before its start is complete. | `failed_starts_count_as_restarts` |
+//! | A permanent child is always restarted. A transient child is restarted after every exit that is neither normal nor a cancellation. A temporary child is never restarted. | `restart_policies_are_obeyed` |
+//! | A failed start counts as a restart. A start fails if the factory panics, if the name is taken, or if the child exits before its start is complete. There are three exceptions. If the runtime refuses the first start of a child, the supervisor fails. If the start of an added child fails, the child is removed. If the runtime refuses a requested start, the child stays stopped. | `failed_starts_count_as_restarts` |
 //! | If the restarts exceed the intensity, the supervisor stops its children and fails. [`Exit::error`](crate::Exit::error) returns the cause. The parent supervisor restarts the branch. | `a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor` |
 //! | A backoff delays a restart, and grows with each restart. The backoff of a child delays only this child and the children that are restarted together with this child. | `a_backoff_grows` |
 //! | Each child has its own time limit for the stop, within the deadline of its supervisor. A child that has not exited within this limit is killed. | `each_child_has_its_own_shutdown_time` |

@@ -236,7 +236,7 @@
 //! |---|---|---|
 //! | The runtime has no workers, and no thread is inside `run` or `block_on`. | `Builder::workers(0)` in the code | Poll [`Runtime::run`](crate::Runtime::run) while processes must run, or use workers. |
 //! | `main` returned and dropped the runtime. The drop kills all processes. | the program exits | Await a join handle in `main`, or wait for a signal and call [`shutdown`](crate::Runtime::shutdown). |
-//! | The spawn was refused. | the join handle resolves to [`Exit::Refused`](crate::Exit::Refused) | Check the reason of the refusal. The reason is a shutdown or [`max_processes`](crate::Builder::max_processes). |
+//! | The spawn was refused. | the join handle resolves to [`Exit::Refused`](crate::Exit::Refused) | Check the reason of the refusal. The reason is a shutdown, [`max_processes`](crate::Builder::max_processes), or a [`Scope`](crate::Scope) that has ended. |
 //! | The future was created but is not polled. | the compiler warns about an unused future | Await the future. If a call must not wait, use [`Call::start`](crate::future::Call::start). |
 //! | The process failed at its start. | a [crash report](crate::CrashReport) on stderr, or the exit in the join handle | See [`JoinHandle::started`](crate::JoinHandle::started). |
 //! | A process was [suspended](crate::Host::suspend). | [`explain`](crate::Host::explain) lists the suspended processes | Call [`Host::resume`](crate::Host::resume). |
@@ -349,7 +349,7 @@
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
 //! | A mailbox grows, because the receiver is slower than its senders. | the [processes with the longest mailboxes](#list-the-processes), or [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len) | Set a [`MailboxCapacity`](crate::MailboxCapacity). Let the senders wait with [`send_wait`](crate::Address::send_wait). |
-//! | No `receive_where` accepts some messages. | the same | Also receive these messages, or drop these messages. |
+//! | Some messages are accepted by no call of `receive_where`, and stay in the mailbox. | the same | Also receive these messages, or drop these messages. |
 //! | `Down` and `Exit` events are never read. | the process monitors or links, and calls only `receive` | Call [`event`](crate::Context::event), or remove the monitor with [`demonitor`](crate::SelfHandle::demonitor). |
 //! | Stashed messages are never unstashed. | | Call [`unstash`](crate::Context::unstash). |
 //! | Processes are spawned and never exit. | [`Host::processes_alive`](crate::Host::processes_alive) grows | Dropping a handle or all addresses does not end a process. Use a [`scope`](crate::SelfHandle::scope), a [deadline](crate::ProcessBuilder::deadline), or [`max_processes`](crate::Builder::max_processes). |
@@ -392,9 +392,10 @@
 //! what to do: await `cancelled` or `receive` together with the other event, or set time limits
 //! ```
 //!
-//! [`Runtime::shutdown`](crate::Runtime::shutdown) returns at its deadline at the latest. If a process does not exit,
-//! the shutdown waits until the deadline. The [report](crate::ShutdownReport) contains each remaining process and its
-//! state:
+//! If the runtime has workers, [`Runtime::shutdown`](crate::Runtime::shutdown) returns at most 10 ms after its
+//! deadline. Without workers, the shutdown returns only after the step in progress has returned. If a process does not
+//! exit, the shutdown waits until the deadline. The [report](crate::ShutdownReport) contains each remaining process and
+//! its state:
 //!
 //! | report | cause | what to do |
 //! |---|---|---|
@@ -408,13 +409,14 @@
 //! - If a process awaits `shutdown`, the shutdown waits for the exit of this process until the deadline. Drop the
 //!   future, and let the process return.
 //! - A supervisor waits for each of its children, up to the [stop time](crate::Child::shutdown) of the child. The
-//!   default is 5 s for each child.
-//! - The drop of a runtime waits for steps in progress, up to one second. After one second, the drop prints the pid of
-//!   the process and detaches the thread.
+//!   default is 5 s. A child that is a supervisor has no limit by default.
+//! - The drop of a runtime waits for steps in progress, up to one second. If a shutdown has already left a process, the
+//!   drop waits at most 10 ms. After this time, the drop prints the pid of the process and detaches the thread.
 //!
 //! # A message is missing
 //!
-//! The [dead letters](crate::Host::dead_letters) are the messages that a process has accepted and not read. The
+//! The [dead letters](crate::Host::dead_letters) are the messages that a mailbox accepted and no process will read: the
+//! receiver exited, or the policy of the full mailbox dropped the message. The
 //! [counters](crate::Host::counters) show whether messages were refused, dropped or not read:
 //!
 //! ```
@@ -447,10 +449,10 @@
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
 //! | The send was refused, and the sender ignored the error. | the counter `refused` | Handle the error of [`send`](crate::Address::send), which contains the message. |
-//! | The receiver exited before it read the message. | the counter `dead_letters`; [`Host::dead_letters`](crate::Host::dead_letters) receives the message | If the sender must know the result, use a [`call`](crate::Address::call). [`Child::keep_mailbox`](crate::Child::keep_mailbox) keeps unread messages across a restart. |
+//! | The receiver exited before it read the message. | the counter `dead_letters` is higher than the counter `dropped_by_policy`; [`Host::dead_letters`](crate::Host::dead_letters) receives the message | If the sender must know the result, use a [`call`](crate::Address::call). [`Child::keep_mailbox`](crate::Child::keep_mailbox) keeps unread messages across a restart. |
 //! | The policy of a full mailbox dropped the message. | the counter `dropped_by_policy` | Use [`MailboxCapacity::Reject`](crate::MailboxCapacity::Reject). |
 //! | The process received the message and then crashed. | the exit of the process | The message is lost, as in Erlang. If a call fails, send the request again. |
-//! | The body waits for another event and does not receive. | the state of the process is `Blocked` | Wait for both the other event and a message in one `select!`, or use `event`. |
+//! | The body waits for another event and does not receive. | the state of the process is `Blocked`, or `Idle` with a long mailbox | Wait for both the other event and a message in one `select!`, or use `event`. |
 //! | A `receive_where` left the message in the mailbox. | | The next plain [`receive`](crate::Context::receive) returns the message. |
 //! | The pid belongs to another runtime, or the process was restarted and has a new pid. | [`SendErrorKind::NoProcess`](crate::SendErrorKind::NoProcess) | Send to a [`Name`](crate::Name). |
 //! | The process that called `send_after` or `send_interval` has exited. | | The exit of a process cancels its timers. |
@@ -484,8 +486,9 @@
 //! the answer to a call to <0-9f3c.0.1> at src/shop.rs:41
 //! ```
 //!
-//! If the other process exits or drops the [`Reply`](crate::Reply), the call fails immediately. Therefore, while a call
-//! waits, the other process is alive and has the request.
+//! If the process that holds the [`Reply`](crate::Reply) exits or drops the `Reply`, the call fails immediately. The
+//! called process may have passed the `Reply` to another process. With [`keep_mailbox`](crate::Child::keep_mailbox),
+//! the request may also wait in the mailbox of a stopped child.
 //!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|

@@ -14,8 +14,9 @@
 //! | threads | the threads of both runtimes | the threads of the other runtime |
 //! | choose it for | servers, computations | tests, tools, single-threaded programs, event loops of a user interface |
 //!
-//! The sockets of tokio and smol cost more than the sockets of this crate: the reactor of tokio or smol wakes the
-//! process from another thread, and each such wake-up costs a switch between threads.
+//! If the runtime has its own workers, the sockets of tokio and smol cost more than the sockets of this crate: the
+//! reactor of tokio or smol wakes the process from another thread, and each such wake-up costs a switch between
+//! threads. In a guest runtime under `run`, the sockets of this crate also need a wake-up from a helper thread.
 //!
 //! With own workers and as a guest, the tasks of the other runtime can spawn processes, send messages, call processes,
 //! and wait for exits. These tasks need a [`Host`](crate::Host), which is cheap to clone and works on any thread.

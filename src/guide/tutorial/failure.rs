@@ -5,9 +5,9 @@
 //! | [`Exit`](crate::Exit) | cause |
 //! |---|---|
 //! | `Normal` | the body returned `()` or `Ok` |
-//! | `Failed` | the body returned an error, often by `?` |
+//! | `Failed` | the body returned an error, often by `?`; or the process exceeded one of its [`Limits`](crate::Limits) |
 //! | `Panicked` | the body panicked |
-//! | `Cancelled` | the process was asked to exit, and then exited |
+//! | `Cancelled` | the process was asked to exit, and its body returned this request as an error. A body that returns `Ok` after the request exits with `Normal` |
 //! | `Killed` | the process was killed |
 //! | `Linked` | a linked process exited abnormally |
 //! | `InitFailed` | the initialization of a hand-written process or a server failed |

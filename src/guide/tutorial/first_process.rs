@@ -43,7 +43,8 @@
 //!   [`receive`](crate::Context::receive) takes the oldest message, and waits if the mailbox is empty.
 //! - `spawn` returns a [`JoinHandle`](crate::JoinHandle). The handle is a future of the result of the process. The
 //!   handle is also the address of the process, so messages can be sent to the handle.
-//! - [`block_on`](crate::Runtime::block_on) runs a future on the main thread until the future completes.
+//! - [`block_on`](crate::Runtime::block_on) runs a future on the calling thread until the future completes. Between the
+//!   polls of the future, this thread also runs processes.
 //!
 //! A process owns its local variables. No other process can access these variables, so the variables need no lock. A
 //! waiting process uses no thread and about 300 bytes of memory. Therefore a program can have millions of processes.
@@ -112,7 +113,8 @@
 //! </div>
 //!
 //! A *worker* is a thread of the runtime. While a process waits for a worker, the process is *ready*. While a worker
-//! runs the process, the process is *running*. A process that waits for messages is *idle*. A process that waits for an
-//! answer, for example to a command or a call, is *blocked*. Chapter 3 explains commands.
+//! runs the process, the process is *running*. A waiting process is *blocked* if an operation of the runtime is
+//! outstanding, for example a call, a command or a sleep. Any other waiting process is *idle*, for example a process
+//! that waits for a message or for a future of another crate. Chapter 3 explains commands.
 //!
 //! Next: [messages and calls](super::messages).

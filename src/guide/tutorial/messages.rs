@@ -45,8 +45,9 @@
 //! - [`call`](crate::Address::call) creates the `Reply`, sends the request, and waits for the answer. The argument of
 //!   `call` is a function that makes the message from the `Reply`. For example, the tuple variant `Msg::Balance` is
 //!   such a function.
-//! - A call fails if the called process does not exist, exits before its reply, or drops the `Reply`. The error is a
-//!   [`CallError`](crate::CallError) and contains the reason.
+//! - A call fails if the called process does not exist, exits before its reply, or drops the `Reply`. A call also fails
+//!   if the mailbox is full or refuses the type of the message. The error is a [`CallError`](crate::CallError) and
+//!   contains the reason.
 //! - A call has no time limit by default. [`timeout`](crate::future::Call::timeout) sets a time limit.
 //! - The called process may store the `Reply` and answer later, or send the `Reply` to another process.
 //!
@@ -62,11 +63,12 @@
 //! | [`Name<M>`](crate::Name) | `M`, checked at run time | one table lookup for each send | a constant |
 //! | [`Recipient<A>`](crate::Recipient) | `A`, converted into the message type of the process | none | [`Address::recipient`](crate::Address::recipient) |
 //!
-//! Messages from one process to another arrive in the order in which they were sent. Messages of different senders may
-//! arrive in any order.
+//! Messages from one process to another arrive in the order in which they were sent, except [urgent
+//! messages](crate::Address::send_urgent). Messages of different senders may arrive in any order.
 //!
 //! A send to an exited process fails, and the error contains the message. If a process exits before it has read an
-//! accepted message, this message becomes a *dead letter*. [`Host::dead_letters`] receives the dead letters.
+//! accepted message, this message becomes a *dead letter*. A message that the policy of a full mailbox drops also
+//! becomes a dead letter. [`Host::dead_letters`] receives the dead letters.
 //!
 //! [`Host::dead_letters`]: crate::Host::dead_letters
 //!

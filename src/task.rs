@@ -234,6 +234,11 @@ impl<P: Process> Machine for Raw<P> {
             }
             _ => unreachable!("it is stepped between its start and its end"),
         };
+        if current.upgrade.is_pending() {
+            // The step has polled the upgrade of an async body. The task of a hand-written process cannot grant this
+            // request. The request must not stay on the thread, because the next body on this thread would grant it.
+            current.upgrade.forget();
+        }
         let missed = matches!(next, Next::Wait) && mail.missed(me.control(), turn);
         if let Some(successor) = out.take_successor()
             && matches!(next, Next::Wait | Next::Again)

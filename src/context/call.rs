@@ -336,7 +336,9 @@ fn send<T>(asking: &mut PendingReply<T>, is_limited: bool) {
 impl<T> Call<T> {
     /// Sends the request immediately. Without this call, the first poll of the future sends the request.
     pub fn start(mut self) -> Self {
-        if let Some(asking) = &mut self.asking {
+        if let Some(asking) = &mut self.asking
+            && let RequestStage::Unsent(_) = asking.parts().1.stage
+        {
             // The task does not wait for the answer before the first poll. An answer that arrives before the first poll
             // must not wake the task.
             asking.listen_later();

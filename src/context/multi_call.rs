@@ -307,8 +307,10 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
 
     /// Sends the requests immediately. Without this call, the first poll of the future sends the requests.
     pub fn start(mut self) -> Self {
-        self.send();
-        self.counted = self.count_as_waiting(Waker::noop());
+        if self.output.is_some() {
+            self.send();
+            self.counted = self.count_as_waiting(Waker::noop());
+        }
         self
     }
 

@@ -307,7 +307,9 @@ impl<C: Command> Perform<C> {
     }
 
     /// Lets the command continue, and discards its answer. If the process has not yielded the command yet, this method
-    /// yields the command. The method can yield the command only in a step of the process.
+    /// yields the command. The method can yield the command only in a step of the process. If the method is called
+    /// outside the steps of the process, and the step that yielded the command has not returned yet, the command may be
+    /// cancelled.
     pub fn detach(mut self) {
         let _ = self.0.launch(|| AnswerTarget::Discard, None);
         if let State::Inline(number) = self.0.state

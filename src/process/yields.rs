@@ -25,6 +25,7 @@ pub(crate) mod stream;
 pub(crate) mod table;
 
 use std::any::TypeId;
+use std::collections::VecDeque;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::task::Waker;
@@ -39,7 +40,7 @@ use crate::process::event::{Answer, Tag};
 use crate::process::payload::Payload;
 use crate::process::yields::answer_state::{AnswerStates, Closed};
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::table::{Phase, Slot, Table, TypesOf, YieldTypes, types_of};
+use crate::process::yields::table::{KEEP, Phase, Slot, Table, TypesOf, YieldTypes, types_of};
 
 /// Commands of one step that the caller takes out of the table under one lock.
 pub(crate) type Batch = [Option<Yield>; 8];
@@ -383,6 +384,9 @@ impl Yields {
         let count = table.pending.len().min(batch.len());
         for (slot, pending) in batch.iter_mut().zip(table.pending.drain(..count)) {
             *slot = Some(pending);
+        }
+        if table.pending.is_empty() && table.pending.capacity() > KEEP {
+            table.pending = VecDeque::new();
         }
         self::count(&self.pending, -(count as i32));
         count

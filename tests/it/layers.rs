@@ -850,3 +850,33 @@ fn a_runtime_can_be_dropped_while_commands_wait_in_its_layers() {
         }
     });
 }
+
+/// 3.3c: a layer has received the answer of an attempt. A task that waits for the cancellation of the attempt is woken,
+/// although the command continues.
+#[test]
+fn an_answered_attempt_wakes_the_task_that_waits_for_its_cancellation() {
+    let shelf = Shelf::default();
+    let rt = runtime(0, Retry::new(shelf.clone(), 1, LONG));
+    let asks = rt.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.perform(Ask(1)).await));
+    settle(&rt);
+    let (_, completion) = shelf.try_take().unwrap();
+    let (waker, count) = counting_waker();
+    let mut cancelled = completion.cancelled();
+    assert!(cancelled.poll_unpin(&mut std::task::Context::from_waker(&waker)).is_pending());
+    completion.fail("no");
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+    assert!(cancelled.now_or_never().is_some());
+    rt.kill(asks.pid()).unwrap();
+}
+
+/// Returns a waker, and the number of its calls.
+fn counting_waker() -> (std::task::Waker, Arc<AtomicUsize>) {
+    struct Counts(Arc<AtomicUsize>);
+    impl std::task::Wake for Counts {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let count = Arc::new(AtomicUsize::new(0));
+    (std::task::Waker::from(Arc::new(Counts(Arc::clone(&count)))), count)
+}

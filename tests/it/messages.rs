@@ -378,3 +378,28 @@ fn each_message_is_one_plain_line() {
         assert!(text.contains(&format!("panicked at {}:", file!())), "{name}: {text}");
     }
 }
+
+/// 2.6a: a second `start` of a call has no effect, and neither has a `start` after the end of a multi-call.
+#[test]
+fn a_second_start_of_a_call_has_no_effect() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let server = rt.spawn(async |mut ctx: Context<Reply<u64>>| {
+        let mut count = 0;
+        while let Ok(reply) = ctx.receive().await {
+            count += 1;
+            reply.send(count);
+        }
+    });
+    assert_eq!(rt.block_on(server.call(|reply| reply).start().start()), Ok(1));
+    let mut call = server.call(|reply| reply);
+    assert!(futures::FutureExt::now_or_never(&mut call).is_none());
+    assert_eq!(rt.block_on(call.start()), Ok(2));
+    let address = server.address();
+    rt.kill(server.pid()).unwrap();
+    assert_eq!(rt.block_on(server), Err(Exit::Killed));
+    let refused = address.call(|reply| reply).start().start();
+    assert!(matches!(rt.block_on(refused), Err(CallError::Send(_))));
+    let mut all = rt.multi_call(&[address.clone(), address], |reply| reply).first();
+    assert!(rt.block_on(&mut all).is_err());
+    drop(all.start());
+}

@@ -720,3 +720,73 @@ fn the_old_code_continues_after_a_failed_upgrade_inside_a_failed_upgrade() {
     });
     assert_eq!(rt.block_on(process.unwrap()).unwrap(), 7);
 }
+
+/// 6.7b: a body may await two upgrades with different result types at the same time. Both fail.
+#[test]
+fn two_upgrades_of_one_body_get_their_own_replies() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let process = rt.spawn(async |ctx: Context<()>| -> Result<u32, Exit> {
+            let stale = Arc::new(std::sync::Mutex::new(None));
+            let keeps = Arc::clone(&stale);
+            let failed = ctx.upgrade(async move |ctx: Context<()>| -> Result<u32, &str> {
+                *keeps.lock().unwrap() = Some(ctx);
+                Err("no")
+            });
+            let (ctx, _) = failed.await;
+            let stale = stale.lock().unwrap().take().unwrap();
+            let one = stale.upgrade(async |_: Context<()>| Ok::<u8, Exit>(1));
+            let ((_, one), (_, other)) = join(one, ctx.upgrade(async |_: Context<()>| Ok::<u16, Exit>(2))).await;
+            assert!(one.to_string().contains("u8") && other.to_string().contains("u16"), "{one}, {other}");
+            Ok(3)
+        });
+        assert_eq!(rt.block_on(process).unwrap(), 3);
+    });
+}
+
+/// 6.7b: the step of a hand-written process polls the upgrade of an async body. The request never replaces the body of
+/// another process.
+#[test]
+fn an_upgrade_in_a_step_by_hand_replaces_no_other_process() {
+    type Upgraded = BoxFuture<'static, (Context<()>, Exit)>;
+    type Slot = Arc<std::sync::Mutex<Option<Context<()>>>>;
+    struct Polls(EntryPoints<(), ()>, Slot, Option<Upgraded>, u32);
+    impl Process for Polls {
+        type Message = ();
+        type Output = ();
+        fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
+            self.0.init(start)
+        }
+        fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+            self.3 += 1;
+            if self.3 == 1 {
+                self.0.step(events, out)?;
+                return Ok(Next::Again);
+            }
+            let slot = &self.1;
+            let upgrade = self.2.get_or_insert_with(|| {
+                let ctx = slot.lock().unwrap().take().expect("the entry point has run");
+                ctx.upgrade(async |_: Context<()>| std::future::pending::<()>().await).boxed()
+            });
+            let _ = upgrade.poll_unpin(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+            Ok(if self.3 == 1_000 { Next::Done(()) } else { Next::Again })
+        }
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let slot = Slot::default();
+    let puts = Arc::clone(&slot);
+    let entry = EntryPoints::new().entry("go", async move |ctx: Context<()>, (): ()| {
+        *puts.lock().unwrap() = Some(ctx);
+        std::future::pending::<()>().await;
+    });
+    let polls = rt.process().entry("go").input(()).spawn_process(Polls(entry, slot, None, 0)).unwrap();
+    let bystander = rt.spawn(async |ctx: Context| {
+        for _ in 0..2_000 {
+            ctx.yield_now().await;
+        }
+    });
+    within(60, move || {
+        rt.block_on(bystander).unwrap();
+        rt.block_on(polls).unwrap();
+    });
+}

@@ -36,7 +36,13 @@ impl<N: Clone + Send + 'static> Repeat<N> {
             return;
         }
         let host = self.owner.head().host();
-        let sent = catch(|| self.message.get_mut().clone()).map(|message| host.send_by(&self.to.way(), message));
+        let cloned = catch(|| self.message.get_mut().clone());
+        if !pending.is_there(self.timer) {
+            // The timer was cancelled during the clone, which is user code.
+            let _ = drop_caught(cloned);
+            return;
+        }
+        let sent = cloned.map(|message| host.send_by(&self.to.way(), message));
         let continues = match sent.map(|sent| sent.map_err(|refused| refused.kind())) {
             Ok(Ok(()) | Err(SendErrorKind::Full)) => true,
             // No process has the name now. A process that registers the name later receives the next messages.

@@ -12,6 +12,9 @@ use crate::process::catch::drop_caught;
 /// Maximum number of slots that one call of [`Pending::deadlines`] reads. The call holds the lock of the table.
 const PIECE: usize = 256;
 
+/// Largest capacity that an empty table keeps allocated.
+const KEEP: usize = 4096;
+
 /// Identifies a timer of one process. [`SelfHandle::cancel_timer`](crate::SelfHandle::cancel_timer) takes this value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimerRef {
@@ -67,7 +70,12 @@ impl Pending {
     pub(crate) fn end(&self, timer: TimerRef) -> Option<Option<(Key, Instant)>> {
         let mut table = self.0.lock();
         table.timers.get(timer.slot).filter(|(number, _)| *number == timer.number)?;
-        Some(table.timers.remove(timer.slot).1)
+        let (_, set) = table.timers.remove(timer.slot);
+        if table.timers.is_empty() && table.timers.capacity() > KEEP {
+            // Frees the memory of a burst.
+            table.timers = Slab::new();
+        }
+        Some(set)
     }
 
     /// Reads the deadlines of one part of the table. The part begins at the slot `from`. Returns the slot at which the

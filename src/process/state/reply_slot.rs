@@ -41,7 +41,7 @@ struct State<T> {
     answer: Option<T>,
     /// The listener, if it is not the task of the receiver.
     listener: Option<Waker>,
-    /// Wakers that are woken if the receiver leaves before an answer is sent. The list is boxed, because it is rarely
+    /// Wakers that are woken if the receiver leaves or an answer is sent. The list is boxed, because it is rarely
     /// needed, and a boxed list takes only one word.
     #[expect(clippy::box_collection, reason = "one word in each call, not three")]
     watchers: Option<Box<Vec<Waker>>>,
@@ -82,7 +82,8 @@ impl<T> ReplySlot<T> {
         self.phase.store(phase, Ordering::Relaxed);
     }
 
-    /// Stores the answer, and wakes the receiver. Calls `wake_task` if the listener is the task of the receiver.
+    /// Stores the answer, and wakes the receiver and the watchers. Calls `wake_task` if the listener is the task of the
+    /// receiver.
     ///
     /// # Errors
     /// Returns the answer if the receiver has left, or if an answer was sent before.
@@ -114,8 +115,8 @@ impl<T> ReplySlot<T> {
         self.set(bit::FULL);
         drop(state);
         wake();
-        // The watchers are dropped last, because the destructor of a waker is user code and may panic.
-        drop(watchers);
+        // The slot counts as closed now, so the watchers wait no longer.
+        watchers.into_iter().flat_map(|watchers| *watchers).for_each(panic::wake);
         Ok(())
     }
 
@@ -191,7 +192,7 @@ impl<T> ReplySlot<T> {
     }
 
     /// Returns the same result as [`is_closed`](Self::is_closed). If the result is false, `watcher` is woken when the
-    /// receiver leaves.
+    /// receiver leaves or an answer is sent.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         let mut fresh = Some(watcher.clone());
         let is_closed = self.is_closed();

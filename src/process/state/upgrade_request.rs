@@ -55,12 +55,12 @@ impl UpgradeRequest {
     /// Asks whether the result of the task is a `T`. `process` is the pid of the process. The
     /// first call returns `None`. When the task has replied, the next call returns the reply.
     ///
-    /// A reply stays on the thread if its body has dropped the upgrade. Such a reply answers no other question.
+    /// A reply stays on the thread until the body of its question takes it, or until the next reply. A body may await
+    /// several upgrades, so the reply may be for another question of the same body.
     pub(crate) fn ask<T: 'static>(&self, process: Pid) -> Option<Fit> {
         let question = (process, TypeId::of::<T>());
-        match self.exchange.borrow_mut().1.take() {
-            Some((answered, fit)) if answered == question => return Some(fit),
-            _ => {}
+        if let Some((_, fit)) = self.exchange.borrow_mut().1.take_if(|(answered, _)| *answered == question) {
+            return Some(fit);
         }
         self.request(Request::Fits(question));
         None
@@ -94,7 +94,7 @@ impl UpgradeRequest {
         }
     }
 
-    /// Drops the request of a body that has ended.
+    /// Drops the request of a body that has ended, and the request of a step that no task can grant.
     #[cold]
     pub(crate) fn forget(&self) {
         drop(self.save());

@@ -139,6 +139,9 @@ impl Slot {
     }
 }
 
+/// Largest capacity that the table keeps allocated after its last command has ended.
+pub(super) const KEEP: usize = 4096;
+
 /// The slots of all commands, by key. The first slot is stored inline. Most processes have only one command in flight
 /// at a time, and the inline slot halves the memory of the tables of these processes.
 #[derive(Debug, Default)]
@@ -181,7 +184,15 @@ impl Slots {
     /// Takes out an existing slot.
     #[inline]
     fn remove(&mut self, key: u32) -> Slot {
-        if key == 0 { self.first.take().expect("it is there") } else { self.others.remove(key as usize - 1) }
+        if key == 0 {
+            return self.first.take().expect("it is there");
+        }
+        let slot = self.others.remove(key as usize - 1);
+        if self.others.is_empty() && self.others.capacity() > KEEP {
+            // Frees the memory of a burst.
+            self.others = Slab::new();
+        }
+        slot
     }
 
     pub(super) fn into_all(self) -> impl Iterator<Item = Slot> {

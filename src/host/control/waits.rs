@@ -12,8 +12,8 @@
 //! its turns accesses about three cache lines less.
 //!
 //! A sleep has no record, because a record contains a source line. Each sleep would have to store its source line,
-//! which takes 8 bytes. A wait for a join handle has no record either, because such a record made a spawn with a join 6
-//! % more expensive. Instead, the joined process stores which process has polled its handle: see
+//! which takes 8 bytes. A wait for a join handle has no record either: such a record made a spawn with a join more
+//! expensive by 6 %. Instead, the joined process stores which process has polled its handle: see
 //! [`Joiner`](crate::process::state::Joiner).
 
 use std::collections::BTreeMap;

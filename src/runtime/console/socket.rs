@@ -87,31 +87,20 @@ fn accept_tcp(socket: &TcpListener) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-#[cfg(any(
-    target_os = "linux",
-    target_os = "android",
-    target_os = "macos",
-    target_os = "ios",
-    target_os = "freebsd",
-    target_os = "netbsd",
-    windows
-))]
 fn keepalive() -> TcpKeepalive {
-    TcpKeepalive::new().with_time(IDLE).with_interval(Duration::from_secs(10)).with_retries(3)
-}
-
-/// The other systems use their own interval and number of retries.
-#[cfg(not(any(
-    target_os = "linux",
-    target_os = "android",
-    target_os = "macos",
-    target_os = "ios",
-    target_os = "freebsd",
-    target_os = "netbsd",
-    windows
-)))]
-fn keepalive() -> TcpKeepalive {
-    TcpKeepalive::new().with_time(IDLE)
+    let keepalive = TcpKeepalive::new().with_time(IDLE);
+    // The other systems use their own interval and number of retries.
+    #[cfg(any(
+        target_os = "linux",
+        target_os = "android",
+        target_os = "macos",
+        target_os = "ios",
+        target_os = "freebsd",
+        target_os = "netbsd",
+        windows
+    ))]
+    let keepalive = keepalive.with_interval(Duration::from_secs(10)).with_retries(3);
+    keepalive
 }
 
 /// The file of a Unix socket. The drop removes the file, unless another server has replaced it.

@@ -309,9 +309,9 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// was already cancelled.
     ///
     /// A timer of [`send_interval`](Self::send_interval) stays active after each message. If another thread sends a
-    /// message of this timer at the moment of the cancellation, this message may still arrive. Pass only a [`TimerRef`] that
-    /// this process has received from one of its own calls. A `TimerRef` does not contain the pid of its process, so
-    /// the `TimerRef` of another process may cancel a timer of this process.
+    /// message of this timer at the moment of the cancellation, this message may still arrive. Pass only a [`TimerRef`]
+    /// that this process has received from one of its own calls. A `TimerRef` does not contain the pid of its process,
+    /// so the `TimerRef` of another process may cancel a timer of this process.
     pub fn cancel_timer(&self, timer: TimerRef) -> Option<Duration> {
         later::cancel(&self.control.head, timer)
     }

@@ -147,8 +147,9 @@ struct Abnormal {
     /// Whether a link, a monitor or a join handle has received the exit, or whether the exit was reported as
     /// unobserved.
     received: AtomicBool,
-    /// Whether the exit was not reported as unobserved, because an `Exited` future was pending at that time.
-    owes_report: AtomicBool,
+    /// Whether a report of the exit as unobserved was requested. If an `Exited` future was pending at that time, the
+    /// drop of this future repeats the request.
+    is_report_requested: AtomicBool,
     /// Details for the crash report. The value is `None` if the exit is no failure, or if the mailbox belonged to no
     /// process.
     crash: Option<CrashDetails>,
@@ -676,10 +677,10 @@ impl Head {
     /// function returns `None`, because the future may receive the exit. If the future is dropped instead,
     /// [`end_await`](Self::end_await) requests another call.
     pub(crate) fn take_unreceived(&self) -> Option<CrashReport> {
-        let Abnormal { exit, received, owes_report, crash } = self.abnormal()?;
+        let Abnormal { exit, received, is_report_requested, crash } = self.abnormal()?;
         // This store comes before the load of the number of futures, and `end_await` accesses both in the other order.
         // Therefore, either this function sees that no future is pending, or the last future sees the request.
-        owes_report.store(true, Ordering::SeqCst);
+        is_report_requested.store(true, Ordering::SeqCst);
         let is_awaited = self.rarest_if_any().is_some_and(|rarer| rarer.awaited.load(Ordering::SeqCst) != 0);
         if is_awaited || received.swap(true, Ordering::SeqCst) {
             return None;
@@ -710,7 +711,7 @@ impl Head {
     /// the exit as unobserved: no other future is pending, and an earlier try found a pending future.
     pub(crate) fn end_await(&self) -> bool {
         let is_last = self.rare().rarer().awaited.fetch_sub(1, Ordering::SeqCst) == 1;
-        is_last && self.abnormal().is_some_and(|abnormal| abnormal.owes_report.load(Ordering::SeqCst))
+        is_last && self.abnormal().is_some_and(|abnormal| abnormal.is_report_requested.load(Ordering::SeqCst))
     }
 
     #[inline]
@@ -749,7 +750,7 @@ impl Head {
         let _ = self.rare().exit.set(Box::new(Abnormal {
             exit,
             received: AtomicBool::new(false),
-            owes_report: AtomicBool::new(false),
+            is_report_requested: AtomicBool::new(false),
             crash,
         }));
     }

@@ -1,6 +1,6 @@
 //! Platform layer: locks, threads, the clock, the poller of sockets, random numbers, memory blocks, values of any type,
 //! values that are dropped by value, cells that two owners share, atomic references, prefetching, preemption requests,
-//! and the end of panics.
+//! delayed wake-ups, and the end of panics.
 //!
 //! This folder imports no other folder. The other folders get time, threads and random numbers only from here, so the
 //! model checkers and the simulation can replace them. It knows no process, no task and no queue.
@@ -8,6 +8,7 @@
 pub(crate) mod alloc;
 pub(crate) mod by_value;
 pub(crate) mod clock;
+pub(crate) mod delayed_wake;
 pub(crate) mod erased;
 pub(crate) mod poller;
 pub(crate) mod preempt;

@@ -20,6 +20,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::io::{Write, stderr};
 use std::ops::{Deref, DerefMut};
 use std::pin::{Pin, pin};
 use std::task::Waker;
@@ -252,11 +253,14 @@ impl Runtime {
         if let Some(step) = StepGuard::new(&self.host) {
             return self.block_on_in_step(&step, future);
         }
-        if const { is_large::<F, ()>() } {
-            self.block_on_pinned(Box::into_pin(Box::new(future)))
-        } else {
-            self.block_on_pinned(pin!(future))
-        }
+        // The future is dropped inside the context, because its destructor may also use tokio.
+        self.tokio.within(|| {
+            if const { is_large::<F, ()>() } {
+                self.block_on_pinned(Box::into_pin(Box::new(future)))
+            } else {
+                self.block_on_pinned(pin!(future))
+            }
+        })
     }
 
     fn block_on_pinned<F: Future>(&self, mut future: Pin<impl DerefMut<Target = F>>) -> F::Output {
@@ -265,7 +269,7 @@ impl Runtime {
             ProcessRef::refill_budget();
             future.as_mut().poll(cx)
         });
-        self.tokio.within(|| self.threads.block_on(poll))
+        self.threads.block_on(poll)
     }
 
     /// The future is a trait object, so that a program does not contain the code of `Threads::block_on` twice for each
@@ -273,9 +277,10 @@ impl Runtime {
     #[cold]
     fn block_on_in_step<F: Future>(&self, step: &StepGuard, future: F) -> F::Output {
         let mut output = None;
-        let mut inner: Pin<Box<dyn Future<Output = ()> + '_>> = Box::pin(async { output = Some(future.await) });
-        self.tokio.within(|| self.threads.block_on(poll_fn(|cx| step.poll(inner.as_mut(), cx))));
-        drop(inner);
+        self.tokio.within(|| {
+            let mut inner: Pin<Box<dyn Future<Output = ()> + '_>> = Box::pin(async { output = Some(future.await) });
+            self.threads.block_on(poll_fn(|cx| step.poll(inner.as_mut(), cx)));
+        });
         output.expect("the future has resolved")
     }
 
@@ -370,7 +375,9 @@ impl Runtime {
             for control in self.host.alive() {
                 let head = control.head();
                 if head.state() == Some(ProcessState::Running) {
-                    eprintln!(
+                    // A broken pipe must not panic here, because the rest of this function must run.
+                    let _ = writeln!(
+                        stderr(),
                         "procession: {} is in a step that does not return; its thread is left behind",
                         head.pid()
                     );
@@ -400,10 +407,9 @@ impl Drop for Runtime {
 }
 
 /// Runs `future`, and runs processes at each poll of the returned future. If there is a context of tokio, each poll
-/// runs inside this context.
-async fn drive<F: Future>(threads: &Arc<Threads>, tokio: &TokioContext, future: F) -> F::Output {
-    let mut run = pin!(threads.run(future));
-    poll_fn(|cx| tokio.within(|| run.as_mut().poll(cx))).await
+/// runs inside this context, and `future` is dropped inside this context.
+fn drive<F: Future>(threads: &Arc<Threads>, tokio: &TokioContext, future: F) -> impl Future<Output = F::Output> {
+    tokio.wrap_future(threads.run(future))
 }
 
 host_methods!(Builder, host);

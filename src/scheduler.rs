@@ -25,6 +25,7 @@ pub(crate) mod spawned;
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;
 pub(crate) mod threads;
+mod unattended;
 pub(crate) mod worker;
 
 use std::fmt;
@@ -39,8 +40,8 @@ use crate::platform::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::platform::sync::thread::LocalKey;
 use crate::platform::sync::{Arc, CachePadded, Condvar, Mutex, OnceLock, TallyLock, planted, thread};
 use crate::platform::unwind::contain;
-use crate::scheduler::guest::WaitingGuests;
 pub(crate) use crate::scheduler::guest::{Budget, OwnWaker};
+use crate::scheduler::guest::{WaitingGuest, WaitingGuests};
 pub(crate) use crate::scheduler::hooks::{Hook, Hooks};
 use crate::scheduler::idle::Idle;
 pub(crate) use crate::scheduler::idle::SLOTS;
@@ -53,6 +54,7 @@ use crate::scheduler::queue::{Queues, Remote};
 pub(crate) use crate::scheduler::slot::NOBODY;
 use crate::scheduler::slot::{OWN_FUTURE, WorkerSlot};
 use crate::scheduler::threads::{STOP, WorkerThreads};
+use crate::scheduler::unattended::Unattended;
 pub(crate) use crate::scheduler::worker::{Here, Local};
 
 /// Unit of work that a scheduler runs.
@@ -169,6 +171,19 @@ pub(crate) fn cores() -> usize {
     thread::available_parallelism().map_or(1, std::num::NonZero::get).min(SLOTS)
 }
 
+/// The vacant slots, and the guests that wait until a slot becomes vacant.
+struct Vacancies<T: Task> {
+    /// Each entry contains the part of the slot's queues that the owner of the slot uses.
+    slots: Vec<(usize, Queues<T>)>,
+    guests: WaitingGuests,
+}
+
+/// Wakes guests, because a slot is vacant. The caller holds no lock, because a waker is user code. A panic of a waker
+/// does not affect this thread.
+fn wake_guests(guests: Vec<Waker>) {
+    guests.into_iter().for_each(|guest| contain(|| guest.wake()));
+}
+
 /// Work-stealing scheduler for tasks of type `T`.
 pub(crate) struct Scheduler<T: Task> {
     options: Options,
@@ -181,10 +196,8 @@ pub(crate) struct Scheduler<T: Task> {
     /// Published states of the workers, indexed by slot.
     posts: Box<[Arc<CachePadded<WorkerSlot>>]>,
     idle: Idle,
-    /// Vacant slots. Each entry contains the part of the slot's queues that the owner of the slot uses.
-    vacant: Mutex<Vec<(usize, Queues<T>)>>,
-    /// Guest threads that have no slot, and wait until a slot becomes vacant.
-    waiting_guests: Mutex<WaitingGuests>,
+    unattended: Unattended,
+    vacancies: Mutex<Vacancies<T>>,
     /// True if a worker could not be added because all slots were occupied.
     lacks_slot: AtomicBool,
     /// The slots with this number and all higher numbers were never occupied. Therefore a search skips these slots.
@@ -301,8 +314,8 @@ impl<T: Task> Scheduler<T> {
             remotes: remotes.into(),
             posts: (0..SLOTS).map(|_| Arc::new(CachePadded(WorkerSlot::new()))).collect(),
             idle: Idle::new(SLOTS),
-            vacant: Mutex::new(vacant),
-            waiting_guests: Mutex::new(WaitingGuests::default()),
+            unattended: Unattended::new(),
+            vacancies: Mutex::new(Vacancies { slots: vacant, guests: WaitingGuests::default() }),
             lacks_slot: AtomicBool::new(false),
             reached: AtomicUsize::new(0),
             present: AtomicUsize::new(0),
@@ -319,27 +332,55 @@ impl<T: Task> Scheduler<T> {
     /// Occupies a vacant slot and returns its worker. The caller sets `lent` to true if a guest thread will work in the
     /// slot. Returns `None` if all slots are occupied.
     fn occupy(self: &Arc<Self>, lent: bool) -> Option<Local<T>> {
-        let (slot, queues) = self.vacant.lock().pop()?;
+        let (slot, queues) = self.vacancies.lock().slots.pop()?;
+        Some(self.occupied(slot, queues, lent))
+    }
+
+    /// Occupies a slot as [`occupy`](Self::occupy) does, for a guest. If all slots are occupied, adds the guest to the
+    /// waiting guests, and returns its number in this list. `waits` is this number if the guest waits already.
+    fn occupy_or_wait(self: &Arc<Self>, waits: Option<u64>, guest: WaitingGuest) -> Result<Local<T>, u64> {
+        let mut vacancies = self.vacancies.lock();
+        if let Some((slot, queues)) = vacancies.slots.pop() {
+            let former = vacancies.guests.remove(waits);
+            drop(vacancies);
+            // The drop of a waker is user code, so it comes after the release of the lock.
+            drop((former, guest));
+            return Ok(self.occupied(slot, queues, true));
+        }
+        let (number, former) = vacancies.guests.add(waits, guest);
+        drop(vacancies);
+        drop(former);
+        Err(number)
+    }
+
+    fn occupied(self: &Arc<Self>, slot: usize, queues: Queues<T>, lent: bool) -> Local<T> {
         self.posts[slot].occupied(lent);
         // This operation comes before the first push to the queues of this slot. Therefore, if a worker knows of such a
         // push and then checks all queues, its check includes this slot.
         self.reached.fetch_max(slot + 1, Ordering::SeqCst);
         self.present.fetch_add(1, Ordering::SeqCst);
-        Some(Local::new(Arc::clone(self), slot, queues))
+        Local::new(Arc::clone(self), slot, queues)
     }
 
     /// Makes a slot vacant. Wakes guest threads that wait for a slot.
     fn vacate(&self, slot: usize, queues: Queues<T>) {
         self.present.fetch_sub(1, Ordering::SeqCst);
-        self.vacant.lock().push((slot, queues));
-        self.wake_waiting_guests();
+        let mut vacancies = self.vacancies.lock();
+        vacancies.slots.push((slot, queues));
+        let guests = vacancies.guests.next_wakers();
+        drop(vacancies);
+        wake_guests(guests);
     }
 
-    /// Wakes guests that wait for a slot, because a slot is vacant.
-    fn wake_waiting_guests(&self) {
-        let guests = self.waiting_guests.lock().next_wakers();
-        // The wakers are called without the lock. A panic of a waker must not affect this thread.
-        guests.into_iter().for_each(|guest| contain(|| guest.wake()));
+    /// Removes a guest from the waiting guests. If the guest was woken for a vacant slot, the guest leaves without the
+    /// slot, and this function wakes the next guests.
+    fn stop_waiting(&self, waits: Option<u64>) {
+        let mut vacancies = self.vacancies.lock();
+        let guest = vacancies.guests.remove(waits);
+        let next = if guest.is_none() { vacancies.guests.next_wakers() } else { Vec::new() };
+        drop(vacancies);
+        drop(guest);
+        wake_guests(next);
     }
 
     fn present(&self) -> usize {
@@ -574,7 +615,7 @@ impl<T: Task> Scheduler<T> {
     /// Reads the depths of the queues and the states of the workers, one after another.
     pub(crate) fn gauges(&self) -> SchedulerGauges {
         let reached = self.reached.load(Ordering::SeqCst);
-        let vacant: Vec<usize> = self.vacant.lock().iter().map(|(slot, _)| *slot).collect();
+        let vacant: Vec<usize> = self.vacancies.lock().slots.iter().map(|(slot, _)| *slot).collect();
         let occupied = (0..reached).filter(|slot| !vacant.contains(slot));
         let (active, worker_target) = self.crew.lock().active_and_target();
         SchedulerGauges {

@@ -8,6 +8,7 @@ use std::io::{Write, stderr};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
 use std::task::{Context, Wake, Waker};
 
+use crate::platform::delayed_wake;
 use crate::platform::sync::{Arc, Event, OnceLock, thread, thread_local};
 use crate::platform::unwind::drop_payload;
 use crate::process::exit::Reason;
@@ -166,16 +167,13 @@ pub(crate) fn notify(event: &Event) {
 }
 
 /// Calls `f`, which notifies the listeners of an event, or drops a listener. The crate event-listener calls wakers
-/// under a lock of the event, and the drop of a listener takes the same lock. A waker of unknown origin may drop a
-/// listener, for example if the waker polls its task directly. Therefore, this function collects the
-/// [`PanicSafeWaker`]s that `f` wakes, and calls the collected wakers afterwards.
+/// under a lock of the event, and the drop of a listener takes the same lock. A foreign waker may drop a listener, for
+/// example if the waker polls its task directly. Therefore, this thread calls the foreign wakers after `f`.
+///
+/// There are two kinds of foreign wakers: a [`PanicSafeWaker`] in the event, and the waker of the executor that polls a
+/// guest. The guest is woken because a listener of the event is a process, and the guest can run this process.
 pub(crate) fn delay_wakers<R>(f: impl FnOnce() -> R) -> R {
-    let begins = Current::with(Current::begin_collecting_wakers);
-    let result = f();
-    if begins {
-        Current::with(Current::end_collecting_wakers).into_iter().for_each(Waker::wake);
-    }
-    result
+    delayed_wake::delay(f)
 }
 
 /// Wrapper for a waker of unknown origin. The wrapper catches a panic of the waker's `wake`. Without the wrapper, a
@@ -190,8 +188,7 @@ impl Wake for PanicSafeWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let collect = |current: &Current| current.collect_waker(|| Waker::from(Arc::clone(self)));
-        if !Current::try_with(collect).unwrap_or(false) {
+        if !delayed_wake::collect(|| Waker::from(Arc::clone(self))) {
             let _ = catch(|| self.0.get().wake_by_ref());
         }
     }

@@ -1,6 +1,11 @@
 //! The context of a tokio runtime. The threads that run processes enter this context: see `Builder::tokio`. Without the
 //! feature `tokio`, there is no context, and `within` only calls its argument.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
 #[cfg(feature = "tokio")]
 use tokio::runtime::Handle;
 
@@ -26,11 +31,18 @@ impl TokioContext {
     #[inline]
     pub(crate) fn within<R>(&self, f: impl FnOnce() -> R) -> R {
         #[cfg(feature = "tokio")]
-        let _entered = {
-            let is_destroyed = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
-            self.handle.as_ref().filter(|_| !is_destroyed()).map(Handle::enter)
-        };
+        if let Some(handle) = &self.handle
+            && !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
+        {
+            let _entered = handle.enter();
+            return unconstrained(f);
+        }
         f()
+    }
+
+    /// Wraps a future. The wrapper polls and drops the future inside the context.
+    pub(crate) fn wrap_future<F: Future>(&self, future: F) -> FutureWithin<F> {
+        FutureWithin { future: Some(future), context: self.clone() }
     }
 
     /// Returns a wrapper for the main function of a thread. The wrapper enters the context, and then calls `wrap` or,
@@ -47,5 +59,46 @@ impl TokioContext {
             }));
         }
         wrap
+    }
+}
+
+/// Calls `f` without the budget of a task of tokio. If this thread is inside a task of tokio, the operations of tokio
+/// that `f` calls use the budget of this task. Tokio restores the budget only when the poll of the task ends, but `f`
+/// may block this poll until the operations complete. The runtime has its own limits for each poll.
+#[cfg(feature = "tokio")]
+fn unconstrained<R>(f: impl FnOnce() -> R) -> R {
+    let mut f = Some(f);
+    let call = std::future::poll_fn(|_| Poll::Ready(f.take().expect("polled once")()));
+    let polled =
+        std::pin::pin!(tokio::task::unconstrained(call)).poll(&mut Context::from_waker(std::task::Waker::noop()));
+    match polled {
+        Poll::Ready(result) => result,
+        Poll::Pending => unreachable!("the future is always ready"),
+    }
+}
+
+pin_project! {
+    /// Future that is polled and dropped inside a context.
+    pub(crate) struct FutureWithin<F> {
+        #[pin]
+        future: Option<F>,
+        context: TokioContext,
+    }
+
+    impl<F> PinnedDrop for FutureWithin<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            this.context.within(|| this.future.set(None));
+        }
+    }
+}
+
+impl<F: Future> Future for FutureWithin<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let future = this.future.as_pin_mut().expect("the future exists until the drop");
+        this.context.within(|| future.poll(cx))
     }
 }

@@ -34,6 +34,8 @@ const SHORT: Duration = Duration::from_micros(20);
 /// Maximum number of successive polls of a guest's own future, if another thread wakes the future during each poll.
 /// After these polls, one task runs.
 const OWN_POLLS_IN_A_ROW: u32 = 16;
+/// Maximum number of guests that are woken when one slot becomes vacant.
+const WAKES_PER_VACANCY: usize = 8;
 /// Maximum time that a thread without a worker slot parks before it checks the timers.
 const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
 /// Time after which a polled guest without work checks the poller again. This time is used only if the system could not
@@ -239,23 +241,36 @@ pub(super) struct WaitingGuests {
     guests: BTreeMap<u64, WaitingGuest>,
 }
 
-struct WaitingGuest {
+pub(super) struct WaitingGuest {
     waker: Waker,
     is_thread: bool,
 }
 
 impl WaitingGuests {
-    fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
+    /// Adds a guest, and returns its number. If the guest already has a number, it keeps this number, and the call also
+    /// returns the former entry.
+    pub(super) fn add(&mut self, number: Option<u64>, guest: WaitingGuest) -> (u64, Option<WaitingGuest>) {
+        let number = number.unwrap_or_else(|| {
+            self.next += 1;
+            self.next
+        });
+        (number, self.guests.insert(number, guest))
+    }
+
+    /// Removes a guest. Returns `None` if the guest is not in the list, because it was woken.
+    pub(super) fn remove(&mut self, number: Option<u64>) -> Option<WaitingGuest> {
+        number.and_then(|number| self.guests.remove(&number))
     }
 
     /// Removes the oldest guests up to the first guest in `block_on`, and returns their wakers. An executor may never
     /// poll a polled guest again. A thread in `block_on` always tries to occupy a slot, or leaves and wakes the next
-    /// guests. If all guests were woken, each vacant slot would wake every waiting thread.
+    /// guests. If all guests were woken, each vacant slot would wake every waiting guest. Therefore the call returns at
+    /// most [`WAKES_PER_VACANCY`] wakers. A thread behind more polled guests tries again after [`PARK_WITHOUT_SLOT`].
     pub(super) fn next_wakers(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        while let Some((_, WaitingGuest { waker, is_thread })) = self.guests.pop_first() {
+        while wakers.len() < WAKES_PER_VACANCY
+            && let Some((_, WaitingGuest { waker, is_thread })) = self.guests.pop_first()
+        {
             wakers.push(waker);
             if is_thread {
                 break;
@@ -276,36 +291,20 @@ impl<T: Task> GuestSlot<T> {
         if self.local.is_some() {
             return;
         }
-        // The second attempt finds a slot that became vacant before the registration.
-        for registers in [true, false] {
-            // This thread may be a worker whose task calls `block_on`. The task may wait for another task in the local
-            // queues of this worker. Therefore another worker is woken, which can steal this other task.
-            Local::<T>::share_here();
+        // This thread may be a worker whose task calls `block_on`. The task may wait for another task in the local
+        // queues of this worker. Therefore another worker is woken, which can steal this other task.
+        Local::<T>::share_here();
+        // Usually a slot is vacant, and no waker is cloned.
+        if self.waits.is_none() {
             self.local = self.scheduler.occupy(true);
-            if self.local.is_some() {
-                self.stop_waiting();
-                return;
-            }
-            if registers {
-                self.wait_for_slot(cx.waker().clone());
+        }
+        if self.local.is_none() {
+            let guest = WaitingGuest { waker: cx.waker().clone(), is_thread: self.is_thread };
+            match self.scheduler.occupy_or_wait(self.waits.take(), guest) {
+                Ok(local) => self.local = Some(local),
+                Err(number) => self.waits = Some(number),
             }
         }
-    }
-
-    fn wait_for_slot(&mut self, waker: Waker) {
-        let mut guests = self.scheduler.waiting_guests.lock();
-        let number = *self.waits.get_or_insert_with(|| guests.number());
-        let former = guests.guests.insert(number, WaitingGuest { waker, is_thread: self.is_thread });
-        drop(guests);
-        drop(former);
-    }
-
-    /// Removes this guest from the list of waiting guests. Returns true if this guest was woken, because a slot became
-    /// vacant.
-    fn stop_waiting(&mut self) -> bool {
-        let Some(number) = self.waits.take() else { return false };
-        let guest = self.scheduler.waiting_guests.lock().guests.remove(&number);
-        guest.is_none()
     }
 
     fn wake_up(&mut self) {
@@ -320,9 +319,8 @@ impl<T: Task> GuestSlot<T> {
     /// Makes the slot vacant. A push may have chosen this slot just before. In this case `wake_up` detects the choice,
     /// and `Local::leave` wakes another worker.
     fn leave(&mut self) {
-        if self.stop_waiting() {
-            // This guest was woken for a vacant slot, and leaves without the slot.
-            self.scheduler.wake_waiting_guests();
+        if self.waits.is_some() {
+            self.scheduler.stop_waiting(self.waits.take());
         }
         self.wake_up();
         if let Some(local) = self.local.take() {
@@ -683,9 +681,12 @@ mod tests {
     fn a_vacant_slot_wakes_the_guests_up_to_the_first_thread() {
         let mut guests = WaitingGuests::default();
         for is_thread in [false, false, true, true, false] {
-            let number = guests.number();
-            guests.guests.insert(number, WaitingGuest { waker: Waker::noop().clone(), is_thread });
+            let _ = guests.add(None, WaitingGuest { waker: Waker::noop().clone(), is_thread });
         }
         assert_eq!([3, 1, 1, 0].map(|_| guests.next_wakers().len()), [3, 1, 1, 0]);
+        for _ in 0..=WAKES_PER_VACANCY {
+            let _ = guests.add(None, WaitingGuest { waker: Waker::noop().clone(), is_thread: false });
+        }
+        assert_eq!([WAKES_PER_VACANCY, 1].map(|_| guests.next_wakers().len()), [WAKES_PER_VACANCY, 1]);
     }
 }

@@ -8,6 +8,7 @@ use std::fmt;
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::platform::delayed_wake;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{CachePadded, Mutex, planted, thread};
 use crate::platform::unwind::contain;
@@ -272,8 +273,12 @@ impl Idle {
         };
         if let Parker::Waker(waker) = waker {
             // A waker is user code and may panic. The panic must not unwind through the caller, because the caller may
-            // be in the middle of a push.
-            contain(|| waker.wake());
+            // be in the middle of a push. The caller may also hold the lock of an event. In this case, the waker is
+            // called after the release of the lock.
+            let mut waker = Some(waker);
+            if !delayed_wake::collect(|| waker.take().expect("called at most once")) {
+                contain(|| waker.into_iter().for_each(Waker::wake));
+            }
         }
     }
 

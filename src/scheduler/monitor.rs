@@ -1,6 +1,6 @@
 //! The monitor is a thread that detects long steps. A step is long if it takes longer than a threshold. Twice per
-//! threshold, the monitor checks whether each worker is still in the same step. If a step is long, the monitor hands
-//! the tasks in the worker's queues over to another thread.
+//! threshold, the monitor checks whether each worker is still in the same step. If a step is long, the monitor moves
+//! the tasks in the worker's queues to the global queue, and starts a replacement thread.
 //!
 //! The monitor compares the numbers of polls that the workers count, so no step has to read a clock. The monitor thread
 //! starts with the first task. While no worker runs tasks, the monitor sleeps without periodic wake-ups.

@@ -134,6 +134,12 @@ impl<T> Remote<T> {
         self.slot.steal()
     }
 
+    /// Steals the task in the next slot. If there is none, steals as [`steal_half`](Self::steal_half) does.
+    pub(crate) fn steal_any(&self, into: &Queues<T>) -> Steal<T> {
+        let stolen = self.steal_slot();
+        if stolen.is_empty() { self.steal_half(into) } else { stolen }
+    }
+
     /// Moves all tasks to `into`. The owner may push more tasks during this call.
     pub(crate) fn drain(&self, into: &mut Vec<T>) {
         into.extend(std::iter::from_fn(|| certain(|| self.slot.steal())));
@@ -155,6 +161,9 @@ pub(crate) struct Queues<T> {
     budget: Cell<u8>,
     /// Number of times that the budget was spent.
     spent: Cell<u32>,
+    /// Number of times that a worker of this slot has looked for a task. This number selects the looks with another
+    /// order. It stays with the slot, because a guest may occupy the slot for only one look at a time.
+    looks: Cell<u32>,
     new_tasks: NewTasks<T>,
     deque: Deque<T>,
     batch: Arc<Batch<T>>,
@@ -197,12 +206,26 @@ impl<T> Queues<T> {
             slot_is_new: Cell::new(false),
             budget: Cell::new(BUDGET),
             spent: Cell::new(0),
+            looks: Cell::new(0),
             new_tasks,
             deque,
             batch,
             oldest,
         };
         (queues, remote)
+    }
+
+    /// Returns how often a worker of this slot has looked for a task.
+    pub(crate) fn looks(&self) -> u32 {
+        self.looks.get()
+    }
+
+    /// Counts a look for a task. Returns the new number of looks.
+    #[inline]
+    pub(crate) fn count_look(&self) -> u32 {
+        let looks = self.looks.get().wrapping_add(1);
+        self.looks.set(looks);
+        looks
     }
 
     /// Returns whether the deque is LIFO for the owner.

@@ -375,11 +375,13 @@ impl<T: Task> Scheduler<T> {
         if !post.take() {
             return false;
         }
+        self.unattended.set_taken(slot, true);
         if !post.is_lent() {
             crew.active -= 1;
             crew.taken += 1;
         }
         drop(crew);
+        self.release(slot);
         if !planted!("handover_finds_nobody") {
             self.hire();
         }
@@ -387,11 +389,32 @@ impl<T: Task> Scheduler<T> {
         true
     }
 
+    /// Moves the tasks in the queues of this slot to the global queue. Each worker checks the global queue at least at
+    /// every 61st look for a task, also while it has local tasks. A replacement thread has no local tasks, so it takes
+    /// these tasks first.
+    fn release(&self, slot: usize) {
+        let mut tasks = Vec::new();
+        self.remotes[slot].drain(&mut tasks);
+        if !tasks.is_empty() {
+            self.global.append(&mut tasks);
+        }
+        // If the global queue is closed, the tasks are still in the vector. These tasks will never run.
+        drop(tasks);
+    }
+
+    /// Ends the hand-over of a guest after its step has returned.
+    pub(super) fn guest_comes_back(&self, slot: usize) {
+        let _crew = self.crew.lock();
+        self.posts[slot].resume();
+        self.unattended.set_taken(slot, false);
+    }
+
     /// Ends a hand-over after the step has returned. Returns false if the worker must leave its slot because there are
     /// enough other workers.
     pub(super) fn comes_back(&self, slot: usize) -> bool {
         let mut crew = self.crew.lock();
         self.posts[slot].resume();
+        self.unattended.set_taken(slot, false);
         crew.taken -= 1;
         let room = crew.active < crew.target || planted!("handover_returns_anyway");
         crew.active += usize::from(room);

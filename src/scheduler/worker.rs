@@ -1,8 +1,11 @@
 //! Worker of the scheduler. A worker looks for tasks in a fixed order, runs the tasks, and parks when there are no
 //! tasks.
 //!
-//! The file `queue.rs` owns the local queues of the worker. The file `idle.rs` owns the state of parked and searching
-//! workers. `README.md` in this folder explains why no wake-up is lost.
+//! The file `worker/search.rs` steals tasks. The file `queue.rs` owns the local queues of the worker. The file
+//! `idle.rs` owns the state of parked and searching workers. `README.md` in this folder explains why no wake-up is
+//! lost.
+
+mod search;
 
 use std::cell::{Cell, RefCell};
 use std::collections::vec_deque::Drain;
@@ -11,13 +14,11 @@ use std::rc::Rc;
 use std::task::Waker;
 use std::time::Duration;
 
-use crossbeam_deque::Steal;
-
 use crate::observe::{Counter, SlotGuard, WorkerState};
 use crate::platform::poller::{Poller, Wait};
 use crate::platform::preempt;
 use crate::platform::random::Rng;
-use crate::platform::sync::{Arc, CachePadded, NeverDropped, hint, planted, thread};
+use crate::platform::sync::{Arc, CachePadded, NeverDropped, planted, thread};
 use crate::platform::unwind::contain;
 use crate::scheduler::idle::Woken;
 use crate::scheduler::queue::{Pushed, Queues};
@@ -25,19 +26,14 @@ use crate::scheduler::slot::{OWN_FUTURE, WorkerSlot};
 use crate::scheduler::threads::TOO_MANY;
 use crate::scheduler::{Placement, Scheduler, Task, hooks};
 
-/// Every 61st time that a worker looks for a task, the worker first checks the timers and the global queue. Otherwise a
-/// worker with many local tasks would never check them.
+/// Every 61st time that a worker looks for a task, the worker first checks the timers, the sockets, the global queue
+/// and the unattended slots. Otherwise a worker with many local tasks would never check them.
 const GLOBAL_EVERY: u32 = 61;
 /// With LIFO order, a worker takes the oldest local task every 16th time that it looks for a task.
 const OLDEST_EVERY: u32 = 16;
 /// Remainder that selects one of every `OLDEST_EVERY` attempts to find a task. At this attempt, no priority queue comes
 /// before the local queues: see `priority.rs`.
 const OLDEST_AT: u32 = 8;
-/// Number of passes over the other workers in one round of a search.
-const PASSES: u32 = 4;
-/// The first rounds of a search, in this number, follow each other without a pause. After each later round, the thread
-/// yields its core to other threads.
-const TIGHT_ROUNDS: u32 = 4;
 /// Maximum number of rounds of a search before the worker parks. If a search finds no task and the worker then sleeps
 /// for a long time, the next search has half as many rounds.
 const ROUNDS: u32 = if cfg!(any(procession_loom, procession_shuttle)) { 1 } else { 16 };
@@ -54,7 +50,6 @@ pub(crate) struct Local<T: Task> {
     slot: usize,
     post: Arc<CachePadded<WorkerSlot>>,
     queues: Queues<T>,
-    looks: Cell<u32>,
     searching: Cell<bool>,
     /// Whether a push has woken the worker, and the worker has not found a task since then. A polled slot does not use
     /// this field, because a polled slot does not search after a wake-up.
@@ -67,6 +62,8 @@ pub(crate) struct Local<T: Task> {
     /// Whether the worker runs tasks only while an executor polls the worker. The executor may never poll the worker
     /// again.
     polled: Cell<bool>,
+    /// Whether the slot is marked as a paused guest in `unattended.rs`.
+    paused: Cell<bool>,
     /// Buffer for the wakers that the poller returns. The worker reuses the memory of this vector.
     ready: Cell<Vec<Waker>>,
     shuffles: bool,
@@ -119,19 +116,21 @@ impl<T: Task> std::fmt::Debug for Local<T> {
 
 impl<T: Task> Local<T> {
     pub(super) fn new(scheduler: Arc<Scheduler<T>>, slot: usize, queues: Queues<T>) -> Self {
-        let rng = Rng::seeded(scheduler.options.seed ^ (slot as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        // The number of looks gives each occupant of the slot another sequence.
+        let slot_seed = (slot as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(queues.looks()) << 32;
+        let rng = Rng::seeded(scheduler.options.seed ^ slot_seed);
         let home = Arc::as_ptr(&scheduler) as usize;
         Self {
             post: Arc::clone(&scheduler.posts[slot]),
             home,
             slot,
             queues,
-            looks: Cell::new(0),
             searching: Cell::new(false),
             woken: Cell::new(false),
             rounds: Cell::new(ROUNDS),
             kept_time: Cell::new(false),
             polled: Cell::new(false),
+            paused: Cell::new(false),
             ready: Cell::default(),
             shuffles: scheduler.options.shuffle,
             rng: RefCell::new(rng),
@@ -304,14 +303,19 @@ impl<T: Task> Local<T> {
     /// Takes a task without a search. Defines the order in which a worker looks for tasks.
     #[inline]
     fn look(&self) -> Option<T> {
-        let looks = self.looks.get().wrapping_add(1);
-        self.looks.set(looks);
+        let looks = self.queues.count_look();
         if looks.is_multiple_of(GLOBAL_EVERY) {
-            // At every 61st attempt, the timers, the sockets and the global queue come first, even if local tasks wait.
+            // At every 61st attempt, the timers, the sockets, the global queue and the unattended slots come first,
+            // even if local tasks wait.
             self.turn_driver();
             self.poll_sockets();
-            if let Some(task) = self.take_global() {
-                return Some(task);
+            let task = if looks.is_multiple_of(2) {
+                self.take_unattended().or_else(|| self.take_global())
+            } else {
+                self.take_global().or_else(|| self.take_unattended())
+            };
+            if task.is_some() {
+                return task;
             }
         }
         // At fixed values of `looks`, a task of high or low priority comes first.
@@ -393,50 +397,6 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Steals tasks. The thief passes up to `passes` times over all other workers that are not parked. Each pass begins
-    /// at a random worker. The thief takes half of the tasks of one victim. In the last pass, if the victim has no
-    /// other task, the thief takes the task in the victim's next slot.
-    pub(super) fn steal(&self, passes: u32) -> Option<T> {
-        let (scheduler, metrics) = (&self.scheduler, &self.scheduler.metrics);
-        let remotes = scheduler.remotes();
-        let (count, others) = (remotes.len(), remotes.len() - 1);
-        for pass in 0..passes {
-            let (last, mut lost_a_race) = (pass + 1 == passes, false);
-            // The random start is one of the slots that were ever occupied. If the start could be a higher slot, the
-            // pass would nearly always begin at the same worker, namely the first worker after the vacant slots.
-            let start = self.rng.borrow_mut().below(others);
-            for victim in (start..others).chain(0..start).map(|n| (self.slot + 1 + n) % count) {
-                let remote = &remotes[victim];
-                if remote.is_empty() || scheduler.idle.is_sleeping(victim) {
-                    continue;
-                }
-                metrics.add(Counter::StealsTried, 1);
-                let mut stolen = remote.steal_half(&self.queues);
-                if last && stolen.is_empty() {
-                    // The victim itself would run this task next. Therefore a thief takes this task only if there is no
-                    // other task.
-                    stolen = remote.steal_slot();
-                }
-                match stolen {
-                    Steal::Success(task) => {
-                        metrics.add(Counter::StealsWon, 1);
-                        scheduler.trace_steal(victim);
-                        return Some(task);
-                    }
-                    Steal::Empty => metrics.add(Counter::StealsEmpty, 1),
-                    Steal::Retry => {
-                        metrics.add(Counter::StealsRetried, 1);
-                        lost_a_race = true;
-                    }
-                }
-            }
-            if !lost_a_race && !last && remotes.iter().all(crate::scheduler::Remote::is_empty) {
-                return None;
-            }
-        }
-        None
-    }
-
     /// Returns the next task. The task comes from a local queue, from a shared queue, or from a search of at most
     /// `rounds` rounds.
     #[inline]
@@ -481,45 +441,6 @@ impl<T: Task> Local<T> {
         }
     }
 
-    #[cold]
-    fn search(&self, rounds: u32) -> Option<T> {
-        self.enter(WorkerState::Searching);
-        if !self.searching.get() {
-            self.searching.set(self.scheduler.idle.start_searching(self.scheduler.present()));
-            if !self.searching.get() {
-                return None;
-            }
-        }
-        for round in 0..rounds {
-            if let Some(task) = self.steal(PASSES).or_else(|| self.take_global()).or_else(|| self.take_ranked()) {
-                self.rounds.set(ROUNDS);
-                return Some(task);
-            }
-            if self.scheduler.is_stopping() {
-                return None;
-            }
-            // In a search of only one round, the worker does not ask the poller, because the worker parks next. If the
-            // parked worker is the timekeeper, it receives the events from the poller.
-            if rounds > 1 && self.scheduler.poller().is_some() {
-                self.poll_sockets();
-                if let Some(task) = self.queues.next() {
-                    return Some(task);
-                }
-                if !self.searching.get() {
-                    // The call of `poll_sockets` has called wakers and has therefore ended the search of this worker.
-                    // However, no woken task is in the queues of this worker.
-                    return None;
-                }
-            }
-            if round < TIGHT_ROUNDS {
-                hint::spin_loop();
-            } else {
-                thread::yield_now();
-            }
-        }
-        None
-    }
-
     /// Runs a task. The task itself catches the panics of its process. This function catches all other panics, so that
     /// the worker continues.
     #[inline]
@@ -560,7 +481,7 @@ impl<T: Task> Local<T> {
     pub(super) fn return_from_hand_over(&self) -> bool {
         self.state.set(WorkerState::Blocked);
         if self.post.is_lent() {
-            self.post.resume();
+            self.scheduler.guest_comes_back(self.slot);
             return true;
         }
         self.scheduler.comes_back(self.slot)
@@ -589,7 +510,15 @@ impl<T: Task> Local<T> {
     /// waker of the executor in `waker`.
     pub(super) fn is_polled_with(&self, waker: &Waker) {
         self.polled.set(true);
+        self.set_paused(false);
         self.scheduler.idle.parks_as_waker(self.slot, waker);
+    }
+
+    /// Records whether this guest has left tasks in its queues until the next poll.
+    fn set_paused(&self, is_paused: bool) {
+        if self.paused.replace(is_paused) != is_paused {
+            self.scheduler.unattended.set_paused(self.slot, is_paused);
+        }
     }
 
     /// Announces that this worker will park.
@@ -692,14 +621,16 @@ impl<T: Task> Local<T> {
         self.scheduler.fire_due(now);
     }
 
-    /// Ends the search of a polled guest that returns to its executor with tasks left. If the queues of the guest are
-    /// not empty, wakes another worker, because the executor may never poll the guest again.
+    /// Ends the search of a polled guest that returns to its executor with tasks left. The executor may never poll the
+    /// guest again. Therefore, if the queues of the guest are not empty, this function wakes another worker, and marks
+    /// the slot as unattended for the workers that are busy.
     #[cold]
     pub(super) fn pause(&self) {
         if self.searching.take() && self.scheduler.idle.stop_searching() && self.scheduler.has_work() {
             self.scheduler.notify();
         }
         self.enter(WorkerState::Parked);
+        self.set_paused(!self.queues.is_empty());
         self.share();
     }
 
@@ -813,6 +744,11 @@ impl<T: Task> Local<T> {
         // The call of `vacate` below makes the slot vacant. An observer must not see a vacant slot in the state running
         // or searching. Therefore the state changes to parked before the call of `vacate`.
         self.enter(WorkerState::Parked);
+        self.set_paused(false);
+        if self.post.is_lent() && self.post.is_taken() {
+            // The monitor has handed over the guest's own future at the moment of its return.
+            scheduler.guest_comes_back(self.slot);
+        }
         let Local { slot, queues, .. } = self;
         scheduler.vacate(slot, queues);
         drop(rest);

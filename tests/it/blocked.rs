@@ -257,6 +257,45 @@ fn a_call_of_block_in_place_immediately_hands_over_the_queues_of_its_worker() {
     });
 }
 
+/// 4.6a, 4.7d: the replacement thread always has a process to run, because one process yields in a loop. The processes
+/// in the queues of the blocked worker still run. The blocked step has spawned them before and after the hand-over.
+#[test]
+fn the_queues_of_a_blocked_worker_need_no_idle_worker() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
+        let turns = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&turns);
+        let endless = rt.spawn(async move |ctx: Context| -> Result<(), Exit> {
+            loop {
+                counted.fetch_add(1, Ordering::SeqCst);
+                ctx.yield_now().await;
+            }
+        });
+        eventually("the endless process runs", || turns.load(Ordering::SeqCst) != 0);
+        let blocks = rt.spawn(async move |ctx: Context| {
+            let (answer, answers) = mpsc::channel();
+            let answering = || {
+                let answer = answer.clone();
+                let _ = ctx.spawn(async move |_: Context| {
+                    let _ = answer.send(());
+                });
+            };
+            (0..3).for_each(|_| answering());
+            block_in_place(|| {
+                let begun = turns.load(Ordering::SeqCst);
+                // The replacement thread now has a process of its own, and searches no more.
+                eventually("the replacement runs", || turns.load(Ordering::SeqCst) >= begun + 1_000);
+                (0..3).for_each(|_| answering());
+                (0..6).try_for_each(|_| answers.recv())
+            })
+            .map_err(Exit::failed)
+        });
+        block_on(blocks).unwrap();
+        endless.abort();
+        assert!(matches!(block_on(endless), Err(Exit::Killed)));
+    });
+}
+
 /// 4.7d, 4.7f, 4.7g: if a replacement thread blocks, another thread replaces it. A thread may become a replacement
 /// thread many times. Many steps block, one after the other, and at most one replacement thread exists at a time. When
 /// a step blocks, another thread takes over the queues of its worker.

@@ -1030,6 +1030,137 @@ fn a_replacement_thread_enters_the_context_of_tokio() {
     });
 }
 
+/// 8.2d: inside a task of tokio, `block_on` needs no budget of this task. A future of `block_on` and of `run` is
+/// dropped inside the context of tokio.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_future_inside_a_task_of_tokio_has_no_budget_and_is_dropped_inside_the_context() {
+    struct Drops(Arc<AtomicUsize>);
+    impl Drop for Drops {
+        fn drop(&mut self) {
+            self.0.fetch_add(usize::from(tokio::runtime::Handle::try_current().is_ok()), Ordering::SeqCst);
+        }
+    }
+    impl Future for Drops {
+        type Output = ();
+        fn poll(self: Pin<&mut Self>, _: &mut Cx<'_>) -> std::task::Poll<()> {
+            std::task::Poll::Ready(())
+        }
+    }
+    async fn receives() -> usize {
+        let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+        for n in 0..1_000 {
+            let _ = send.send(n);
+            let _ = receive.recv().await;
+        }
+        1_000
+    }
+    within(60, || {
+        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let builder = || Runtime::builder().workers(0).tokio(tokio.handle().clone());
+        let inside = Arc::new(AtomicUsize::new(0));
+        let drops = || Drops(Arc::clone(&inside));
+        let rt = builder().build().unwrap();
+        rt.block_on(drops());
+        rt.block_on(rt.spawn(async |_: Context| {})).unwrap();
+        futures::executor::block_on(rt.run(drops()));
+        let mut unfinished = Box::pin(rt.run(async {
+            let _drops = drops();
+            pending::<()>().await;
+        }));
+        assert!(unfinished.as_mut().poll(&mut Cx::from_waker(Waker::noop())).is_pending());
+        drop(unfinished);
+        assert_eq!(inside.load(Ordering::SeqCst), 3);
+        let nested = builder().build().unwrap();
+        let task = tokio.spawn(async move {
+            // The guest of this call is a thread, and the call needs no other thread of tokio.
+            let received = nested.block_on(receives());
+            received + nested.block_on(nested.spawn(async |_: Context| Ok::<_, Exit>(receives().await))).unwrap()
+        });
+        assert_eq!(futures::executor::block_on(task).unwrap(), 2_000);
+    });
+}
+
+/// 4.6a, 8.1e: a guest steals processes from a busy worker, and the executor then polls the guest no more. The worker
+/// always has other processes to run. Nevertheless, each process continues to run.
+#[test]
+fn a_busy_worker_runs_the_processes_of_a_guest_that_is_not_polled() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
+        let counts: Arc<[AtomicUsize; 8]> = Arc::default();
+        let all: Vec<_> = (0..counts.len())
+            .map(|n| {
+                let counts = Arc::clone(&counts);
+                rt.spawn(async move |ctx: Context| -> Result<(), Exit> {
+                    loop {
+                        counts[n].fetch_add(1, Ordering::SeqCst);
+                        ctx.yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        let all_run = || {
+            let begun: Vec<_> = counts.iter().map(|count| count.load(Ordering::SeqCst)).collect();
+            while counts.iter().zip(&begun).any(|(count, begun)| count.load(Ordering::SeqCst) < begun + 100) {
+                thread::yield_now();
+            }
+        };
+        all_run();
+        let mut paused = Box::pin(rt.run(pending::<()>()));
+        for _ in 0..3 {
+            assert!(paused.as_mut().poll(&mut Cx::from_waker(Waker::noop())).is_pending());
+            all_run();
+        }
+        std::mem::forget(paused);
+        all_run();
+        all.iter().for_each(JoinHandle::abort);
+    });
+}
+
+/// 8.1e: many guests wait for a slot, and complete one after another. Each vacant slot wakes a bounded number of
+/// guests. So the number of polls grows in proportion to the number of guests.
+#[test]
+fn a_vacant_slot_wakes_few_waiting_guests() {
+    struct Flag(AtomicBool);
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    const GUESTS: usize = 400;
+    within(60, || {
+        let rt = none();
+        let (mut senders, mut guests) = (Vec::new(), Vec::new());
+        for _ in 0..GUESTS {
+            let (send, receive) = futures::channel::oneshot::channel::<()>();
+            senders.push(send);
+            guests.push(Some((Box::pin(rt.run(receive)), Arc::new(Flag(AtomicBool::new(true))))));
+        }
+        let mut polls = 0;
+        let mut poll_woken = || {
+            for guest in &mut guests {
+                let Some((future, flag)) = guest else { continue };
+                if flag.0.swap(false, Ordering::SeqCst) {
+                    polls += 1;
+                    let waker = Waker::from(Arc::clone(flag));
+                    if future.as_mut().poll(&mut Cx::from_waker(&waker)).is_ready() {
+                        *guest = None;
+                    }
+                }
+            }
+            guests.iter().flatten().any(|(_, flag)| flag.0.load(Ordering::SeqCst))
+        };
+        poll_woken();
+        for send in senders {
+            send.send(()).unwrap();
+            poll_woken();
+        }
+        while poll_woken() {}
+        assert!(guests.iter().all(Option::is_none), "a guest was not woken");
+        assert!(polls < 20 * GUESTS, "{polls} polls");
+    });
+}
+
 /// 8.1d: a step may block its thread in `Runtime::block_on`. The inner future may receive more messages than the budget
 /// of a turn.
 #[test]

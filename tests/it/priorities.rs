@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use futures::executor::block_on;
 use procession::*;
 
-use crate::{alone, within};
+use crate::{alone, step_aside, within};
 
 const ALL: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
 
@@ -201,5 +201,29 @@ fn processes_of_every_priority_run_during_a_long_step_and_are_dropped_with_the_r
         assert_eq!(Arc::strong_count(&dropped), 4);
         drop(none);
         assert_eq!(Arc::strong_count(&dropped), 1);
+    });
+}
+
+/// 4.10a: each call of `block_on` looks for few tasks. The shares of the priorities continue from call to call.
+#[test]
+fn short_calls_of_block_on_starve_no_priority() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let counts: Arc<[AtomicU64; 3]> = Arc::default();
+        for (class, priority) in ALL.into_iter().enumerate() {
+            let counts = Arc::clone(&counts);
+            let body = async move |ctx: Context| -> Result<(), Exit> {
+                loop {
+                    counts[class].fetch_add(1, Ordering::Relaxed);
+                    ctx.yield_now().await;
+                }
+            };
+            drop(rt.process().priority(priority).spawn(body).unwrap());
+        }
+        for _ in 0..1_600 {
+            rt.block_on(step_aside());
+        }
+        let counts = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+        assert!(counts.iter().zip([1_200, 300, 100]).all(|(&got, share)| got >= share / 2), "{counts:?}");
     });
 }

@@ -80,6 +80,18 @@ impl Wake for Act {
     }
 }
 
+/// Polls the future directly in the waker, as an executor without a queue does.
+struct Inline(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
+impl Wake for Inline {
+    fn wake(self: Arc<Self>) {
+        let waker = Waker::from(Arc::clone(&self));
+        let Some(mut future) = self.0.lock().unwrap().take() else { return };
+        if future.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending() {
+            *self.0.lock().unwrap() = Some(future);
+        }
+    }
+}
+
 /// A value that runs its action when it is dropped, but not when it is woken.
 struct ActsOnDrop(#[expect(dead_code)] Act);
 
@@ -449,17 +461,6 @@ fn a_waker_may_use_the_event_that_wakes_it() {
             self.0.cancel(self.1, "seen", Duration::from_secs(3600)).unwrap();
         }
     }
-    /// Polls the future directly in the waker, as an executor without a queue does.
-    struct Inline(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
-    impl Wake for Inline {
-        fn wake(self: Arc<Self>) {
-            let waker = Waker::from(Arc::clone(&self));
-            let Some(mut future) = self.0.lock().unwrap().take() else { return };
-            if future.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending() {
-                *self.0.lock().unwrap() = Some(future);
-            }
-        }
-    }
     within(60, || {
         let rt = lone();
         let process = rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
@@ -484,6 +485,39 @@ fn a_waker_may_use_the_event_that_wakes_it() {
         process.abort();
         assert_eq!(rt.block_on(process), Err(Exit::Killed));
         token.cancel("done", Duration::MAX);
+        assert_eq!(seen.load(SeqCst), 2);
+    });
+}
+
+/// The executor of a guest polls the guest directly in its waker. An event wakes a process, and the guest then runs
+/// this process inside the notification. The process uses the same event.
+#[test]
+fn a_guest_may_run_a_process_inside_the_notification_of_an_event() {
+    within(60, || {
+        let rt: &'static Runtime = Box::leak(Box::new(lone()));
+        let token = CancelToken::new();
+        let target = rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
+        let seen = Arc::new(AtomicUsize::new(0));
+        let waits = |future: Pin<Box<dyn Future<Output = ()> + Send>>| {
+            let seen = Arc::clone(&seen);
+            drop(rt.spawn(async move |_: Context| {
+                future.await;
+                seen.fetch_add(1, SeqCst);
+            }));
+        };
+        let (exited, cancelled) = (target.exited(), token.clone());
+        waits(Box::pin(async move { drop(exited.await) }));
+        waits(Box::pin(async move { drop(cancelled.cancelled().await) }));
+        let guest: Arc<Inline> = Arc::new(Inline(Mutex::new(Some(Box::pin(rt.run(pending()))))));
+        // These polls run both processes up to their waits. This executor loses a wake-up during a poll, so one poll
+        // may not be enough.
+        let poll = || (0..100).for_each(|_| Arc::clone(&guest).wake());
+        poll();
+        let canceller = thread::spawn(move || token.cancel("done", Duration::MAX));
+        canceller.join().unwrap();
+        assert_eq!(seen.load(SeqCst), 1);
+        rt.kill(target.pid()).unwrap();
+        poll();
         assert_eq!(seen.load(SeqCst), 2);
     });
 }

@@ -82,8 +82,6 @@ pub(crate) struct Current {
     /// the drop, the message of the abort names this process.
     pub(crate) dropped: Cell<Option<(Pid, &'static str)>>,
     replies: NeverDropped<RefCell<Vec<DroppedReply>>>,
-    /// While this thread notifies the listeners of an event, the wakers that the thread calls after the notification.
-    wakers: NeverDropped<RefCell<Option<Vec<Waker>>>>,
     /// Saved states of the outer turns while a nested turn runs. The last entry is the state of the innermost outer
     /// turn.
     outer: NeverDropped<RefCell<Vec<Outer>>>,
@@ -147,7 +145,6 @@ thread_local! {
             simulation: Cell::new(0),
             dropped: Cell::new(None),
             replies: NeverDropped::new(RefCell::new(Vec::new())),
-            wakers: NeverDropped::new(RefCell::new(None)),
             outer: NeverDropped::new(RefCell::new(Vec::new())),
         }
     };
@@ -578,27 +575,6 @@ impl Current {
             self.budget.set(0);
         }
         !self.spend()
-    }
-
-    // ---- Wakers that are called after a notification
-
-    /// Begins to collect wakers. Returns false if this thread already collects wakers, because notifications are
-    /// nested.
-    pub(crate) fn begin_collecting_wakers(&self) -> bool {
-        let mut wakers = self.wakers.borrow_mut();
-        let begins = wakers.is_none();
-        wakers.get_or_insert_default();
-        begins
-    }
-
-    /// Adds a waker, if this thread collects wakers. Returns false if this thread collects no wakers.
-    pub(crate) fn collect_waker(&self, waker: impl FnOnce() -> Waker) -> bool {
-        self.wakers.borrow_mut().as_mut().map(|wakers| wakers.push(waker())).is_some()
-    }
-
-    /// Stops to collect wakers, and returns the collected wakers.
-    pub(crate) fn end_collecting_wakers(&self) -> Vec<Waker> {
-        self.wakers.take().unwrap_or_default()
     }
 
     // ---- Replies that are dropped with a process

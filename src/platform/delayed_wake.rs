@@ -1,0 +1,87 @@
+//! Delayed wake-ups of foreign wakers. A foreign waker is user code. A thread that holds a lock must not call it,
+//! because the waker may poll its task directly, and the task may take the same lock.
+//!
+//! The crate event-listener calls wakers under a lock of its event. Around such a call, the thread calls [`delay`].
+//! The code that would call a foreign waker passes the waker to [`collect`] first.
+
+use std::cell::RefCell;
+use std::task::Waker;
+
+use crate::platform::sync::{NeverDropped, thread_local};
+use crate::platform::unwind::contain;
+
+thread_local! {
+    /// The wakers that this thread calls at the end of [`delay`]. `None` if no call of `delay` is running.
+    static COLLECTED: NeverDropped<RefCell<Option<Vec<Waker>>>> = const { NeverDropped::new(RefCell::new(None)) };
+}
+
+/// Calls `f`. Then calls the wakers that this thread has [collected](collect) during `f`. In nested calls, the
+/// outermost call calls the wakers. `f` must not panic.
+pub(crate) fn delay<R>(f: impl FnOnce() -> R) -> R {
+    let begins = COLLECTED.with(|wakers| {
+        let mut wakers = wakers.borrow_mut();
+        let begins = wakers.is_none();
+        wakers.get_or_insert_default();
+        begins
+    });
+    let result = f();
+    if begins {
+        let wakers = COLLECTED.with(|wakers| wakers.take()).unwrap_or_default();
+        wakers.into_iter().for_each(|waker| contain(|| waker.wake()));
+    }
+    result
+}
+
+/// If this thread is inside [`delay`], keeps the result of `waker` for the end of `delay`, and returns true. Otherwise
+/// returns false, and the caller calls the waker.
+#[must_use]
+pub(crate) fn collect(waker: impl FnOnce() -> Waker) -> bool {
+    let collect = |wakers: &NeverDropped<RefCell<Option<Vec<Waker>>>>| {
+        wakers.borrow_mut().as_mut().map(|wakers| wakers.push(waker())).is_some()
+    };
+    // The model checkers drop a thread-local at the end of its thread.
+    COLLECTED.try_with(collect).unwrap_or(false)
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use std::cell::Cell;
+    use std::task::Wake;
+
+    use super::*;
+    use crate::platform::sync::Arc;
+    use crate::platform::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    struct Counts(AtomicUsize);
+
+    impl Wake for Counts {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn the_outermost_call_wakes_the_collected_wakers() {
+        let woken = Arc::new(Counts(AtomicUsize::new(0)));
+        let wake = || {
+            if !collect(|| Waker::from(Arc::clone(&woken))) {
+                woken.0.fetch_add(1, SeqCst);
+            }
+        };
+        let seen = Cell::new(Vec::new());
+        let note = || {
+            let mut list = seen.take();
+            list.push(woken.0.load(SeqCst));
+            seen.set(list);
+        };
+        delay(|| {
+            wake();
+            delay(wake);
+            note();
+        });
+        note();
+        wake();
+        note();
+        assert_eq!(seen.take(), [0, 2, 3]);
+    }
+}

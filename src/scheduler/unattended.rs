@@ -1,0 +1,48 @@
+//! The slots whose tasks wait although the worker of the slot does not sleep. The step of the worker was handed over,
+//! or an executor does not poll the guest at present.
+//!
+//! A worker without tasks steals from every slot. A worker that always has tasks never searches, so its every 61st look
+//! for a task includes the slots of this file. Otherwise the tasks in these slots would wait until a worker is idle.
+//!
+//! A bit may be out of date for a moment. This is harmless: a worker can steal from each slot at any time.
+
+use crate::platform::sync::tally::{AtomicU64, Ordering};
+
+/// Two sets of slots. Each set has one bit for each slot. The model checker does not see these atomics.
+#[derive(Debug)]
+pub(super) struct Unattended {
+    /// The slots whose step was handed over. A thread that changes this set holds the lock of the worker threads.
+    taken: AtomicU64,
+    /// The slots of polled guests that returned to their executors and left tasks in their queues. Each guest changes
+    /// only its own bit.
+    paused: AtomicU64,
+}
+
+impl Unattended {
+    pub(super) fn new() -> Self {
+        Self { taken: AtomicU64::new(0), paused: AtomicU64::new(0) }
+    }
+
+    /// Returns the bits of the unattended slots. Relaxed is enough, because a worker that misses a bit now sees the bit
+    /// at a later look.
+    #[inline]
+    pub(super) fn slots(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed) | self.paused.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_taken(&self, slot: usize, is_taken: bool) {
+        set(&self.taken, slot, is_taken);
+    }
+
+    pub(super) fn set_paused(&self, slot: usize, is_paused: bool) {
+        set(&self.paused, slot, is_paused);
+    }
+}
+
+fn set(slots: &AtomicU64, slot: usize, member: bool) {
+    if member {
+        slots.fetch_or(1 << slot, Ordering::Relaxed);
+    } else {
+        slots.fetch_and(!(1 << slot), Ordering::Relaxed);
+    }
+}

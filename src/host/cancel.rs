@@ -236,7 +236,7 @@ impl FusedFuture for Cancelled {
 }
 
 pin_project! {
-    /// Future that runs another future until that future completes or a cancellation comes.
+    /// Future that runs an inner future until the inner future completes, or until a cancellation is requested.
     /// [`SelfHandle::run_until_cancelled`](crate::SelfHandle::run_until_cancelled) explains the details.
     #[must_use = "futures do nothing unless polled"]
     pub(crate) struct UntilCancelled<F> {

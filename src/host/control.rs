@@ -62,8 +62,8 @@ impl<M: Send + 'static> Control<M> {
     /// Returns the message if the process has exited, or if the mailbox is full.
     #[inline]
     pub(crate) fn push(&self, message: M) -> Result<(), (SendErrorKind, M)> {
-        // This code does the same as `Inbox::push`. It is repeated here, so that the call for a measured message
-        // returns the final result. Otherwise, each result would be written to memory.
+        // This code repeats the code of `Inbox::push`. Here, `push_measured` can return the final result directly.
+        // Otherwise, the compiler would write the result of each push to memory.
         let mut message = message;
         if self.inbox.is_open() {
             if self.may_measure() {
@@ -87,7 +87,7 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Does the same as [`push`](Self::push), and may measure the time of the message in the mailbox.
+    /// Does the same as [`push`](Self::push). May also measure how long the message stays in the mailbox.
     #[cold]
     #[inline(never)]
     fn push_measured(&self, message: M) -> Result<(), (SendErrorKind, M)> {
@@ -152,8 +152,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Finishes a push that did not simply store the message. If the overflow policy dropped a message, the push counts
-    /// as successful.
+    /// Slow path of a push: returns a refused message to the sender, or passes the message to the router. If the
+    /// overflow policy dropped a message, the push counts as successful.
     #[cold]
     fn settle(&self, unsent: Unsent<M>) -> Result<(), (SendErrorKind, M)> {
         match unsent {
@@ -297,9 +297,9 @@ impl<M: Send + 'static> Control<M> {
         self.tell(wakes);
     }
 
-    /// Closes the mailbox slot at the beginning of a turn. A receiver that was split off can run outside the turns of
-    /// the process. A turn calls this function if such a receiver has polled the mailbox while the slot was open. If
-    /// the slot contains a message, this function wakes the receiver.
+    /// Closes the mailbox slot at the beginning of a turn. A receiver that was split off from the process can run
+    /// outside the turns of the process. A turn calls this function if such a receiver has polled the mailbox while the
+    /// slot was open. If the slot contains a message, this function wakes the receiver.
     #[cold]
     pub(crate) fn recalled(&self, ready: &RunnableProcess) {
         if let Some(reader) = self.inbox.recalled(ready.in_turn()) {
@@ -336,8 +336,8 @@ impl<M: Send + 'static> Control<M> {
 }
 
 impl<M: Send + 'static> Control<M> {
-    /// Puts the messages in `front` back into the mailbox. A receiver has read these messages ahead, but has not
-    /// consumed these messages. If the mailbox is closed or has a bound, these messages become dead letters.
+    /// Puts the messages in `front` back into the mailbox. A receiver has taken these messages out of the mailbox, but
+    /// has not consumed them. If the mailbox is closed or has a bound, these messages become dead letters.
     pub(crate) fn put_back(&self, front: &mut ReadAhead<M>) {
         match self.inbox.put_back(self, front) {
             Ok(wakes) => self.tell(wakes),
@@ -359,8 +359,8 @@ impl<M: Send + 'static> Control<M> {
 pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn as_any(&self) -> &dyn Any;
     fn head(&self) -> &Head;
-    /// Returns the place of the first record of an operation that the process waits for. Returns `None` if the control
-    /// block belongs to no process.
+    /// Returns the place of the process's first wait record: see [`waits`]. Returns `None` if the control block belongs
+    /// to no process.
     fn first_wait(&self) -> Option<&WaitRecord> {
         None
     }
@@ -399,7 +399,8 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn put_answer(&self, tag: Tag, answer: &mut Option<Answer>) -> Result<Wakes, ()>;
     /// Puts the `Down` event of a monitor into the mailbox. Returns `None` if the mailbox is closed.
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
-    /// Removes the unread `Down` event of a monitor from the mailbox, if it is one of the newest events of the mailbox.
+    /// Removes the unread `Down` event of a monitor from the mailbox, if this event is one of the newest events in the
+    /// mailbox.
     fn discard_down(&self, _: u64) {}
     /// Wakes the process. Also wakes a receiver that was split off from the process and waits on the mailbox.
     fn rouse(&self);
@@ -408,7 +409,8 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     /// Returns whether the mailbox is closed. An exiting process first closes the mailbox. Afterwards, the exiting
     /// process releases its names, drops its state and publishes its exit.
     fn is_closed(&self) -> bool;
-    /// Closes a mailbox that belongs to no process. The caller has set `KILLED`, which was not set before.
+    /// Closes a mailbox that belongs to no process. The caller has set `KILLED`, and no other thread had set `KILLED`
+    /// before.
     fn close_outside(&self, exit: &Exit);
 }
 
@@ -416,8 +418,8 @@ impl<M: Send + 'static> MessageClock for Control<M> {
     #[inline]
     fn recent(&self) -> u64 {
         let shared = self.head.host().shared();
-        // While a worker sends a message, the time of the last clock reading is recent. While all workers are parked,
-        // no thread reads the clock.
+        // On a worker, the last clock reading is recent. On another thread, the last reading may be old, because no
+        // thread reads the clock while all workers are parked.
         let now = if shared.metrics.worker().is_some() { shared.timers.recent() } else { shared.timers.now() };
         now.ns().max(1)
     }
@@ -588,8 +590,8 @@ impl dyn AnyControl {
             }
         };
         let measured = |command: &'static str, since| head.host().sample_command(command, since);
-        // In a trace, the answer must come before the exit of the process. The exit takes the lock, so an answer under
-        // the lock is recorded before the exit.
+        // In a trace, the answer must come before the exit of the process. The exit closes the table of yields under
+        // its lock. Therefore an answer that is recorded under this lock comes before the exit.
         let from = if head.is_observed() && from == Answerer::Completion { Answerer::Observed } else { from };
         match head.yields().complete(tag, answer, from, taken, &measured)? {
             Answered::Event(tag) => self.answer(tag, answer),

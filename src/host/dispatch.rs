@@ -33,8 +33,8 @@ use crate::process::state::inline_command::Number;
 /// `Fn(C, Completion<C::Reply>)` is a handler. A layer is a handler that wraps another handler.
 ///
 /// A completion holds a reference to its process. The process holds a reference to the runtime, and the runtime holds
-/// its handlers. Therefore a handler that stores a completion forms a reference cycle. If this handler never answers or
-/// drops the completion, the cycle is never freed, even after the drop of the runtime. A handler that stores
+/// its handlers. Therefore a handler that stores a completion forms a reference cycle. If this handler neither answers
+/// nor drops the completion, the cycle is never freed, even after the drop of the runtime. A handler that stores
 /// completions should remove each completion that [is cancelled](Completion::is_cancelled). When the runtime shuts
 /// down, the handler should drop all its completions.
 ///
@@ -107,7 +107,7 @@ fn handle<C: Command>(handler: &impl Handler<C>, command: &mut Option<Payload>, 
     }
 }
 
-/// Takes the inline command of this thread and returns it to the handler.
+/// Takes the inline command out of this thread's state, and returns the command for its handler.
 #[inline(always)]
 fn take_inline<C: Command>(current: &Current) -> Option<C> {
     match current.inline.take_command()?.downcast::<C>() {
@@ -196,7 +196,7 @@ impl Dispatcher<dyn AnyControl> {
         }
     }
 
-    /// Registers the handler of the streams with this name.
+    /// Registers the handler of the stream commands with this name.
     ///
     /// # Errors
     /// Returns an error if the name already has a handler.

@@ -47,8 +47,7 @@
 //! 11. **Notify a shutdown** that waits for the exit of the last top-level supervisor, or of the last process. If step
 //!     11 came before step 6, the woken shutdown could still count the process as alive, and would wait forever. Step
 //!     11 also comes after step 10. When the last top-level supervisor has exited, a shutdown cancels the other
-//!     processes. The other processes must receive the exit of this supervisor before the shutdown cancels the other
-//!     processes.
+//!     processes. Before this cancellation, the other processes must have received the exit of the supervisor.
 //! 12. **Notify the monitor that the parent set at the spawn.** The function `spawn_monitor` has set this monitor, and
 //!     the [`ExitOwner`] stores the monitor. Step 10 stores the exit, and step 12 marks the stored exit as received.
 //!     Therefore step 12 comes after step 10.
@@ -100,7 +99,8 @@ pub(crate) trait ExitOwner {
     fn may_be_awaited(&self) -> bool;
 }
 
-/// Owner of a mailbox that belongs to no process. This owner has no state, no pending replies and no parent.
+/// The [`ExitOwner`] of a mailbox that belongs to no process. Such a mailbox has no state, no pending replies and no
+/// parent.
 struct NoProcess;
 
 impl ExitOwner for NoProcess {
@@ -185,19 +185,21 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// Closes a mailbox that belongs to no process. Does nothing if the exit of the mailbox has begun. The thread that
-    /// sets `KILLED` runs the exit, so a kill and a drop of the mailbox at the same time run one exit.
+    /// sets `KILLED` runs the exit. Therefore the exit runs only once, even if a kill and the drop of the mailbox
+    /// happen at the same time.
     pub(crate) fn end_outside(&self, exit: &Exit) {
         if self.head.set(flag::KILLED) {
             self.run_outside_exit(exit);
         }
     }
 
-    /// Runs the exit of a mailbox that belongs to no process. The caller has set `KILLED`, which was not set before.
+    /// Runs the exit of a mailbox that belongs to no process. The caller has set `KILLED`, and no other thread had set
+    /// `KILLED` before.
     pub(super) fn run_outside_exit(&self, exit: &Exit) {
         let _ = self.run_exit(&mut NoProcess, exit.clone());
     }
 
-    /// Counts messages as dead letters. The receiver took these messages out of the mailbox, and did not read them.
+    /// Makes dead letters of messages that the receiver took out of the mailbox and did not read.
     pub(crate) fn drop_unread(&self, unread: VecDeque<M>) {
         if !unread.is_empty() {
             self.head.host().dead_letters_of(&self.head, unread.into_iter());

@@ -50,7 +50,7 @@ impl Host {
     ///
     /// Processes may start and exit during the call. A process that exists during the whole call is read exactly once.
     /// A process that starts or exits during the call may be missing. Each process is read at a different moment. The
-    /// [row](ProcessInfo) states which of its values belong together.
+    /// documentation of [`ProcessInfo`] states which values of a row belong together.
     ///
     /// The call reads the entire pid table. Its duration is proportional to the largest number of processes that were
     /// alive at one time. The call holds each lock only while it reads one process, and runs no user code. With a
@@ -79,13 +79,13 @@ impl Host {
         ranking.into_rows()
     }
 
-    /// Returns the details of a process: its row, and the lists that the row only counts. Returns `None` if no process
-    /// has this pid, or if the process exits during the call.
+    /// Returns the details of a process: its row, and several lists, for example its links. The row contains only the
+    /// lengths of these lists. Returns `None` if no process has this pid, or if the process exits during the call.
     ///
     /// Any thread can make this call, also during a step. The call never stops a worker. The call reads a long list in
     /// several parts, and holds each lock only while it reads one part. The call runs no user code. If the process
-    /// waits, the call searches all processes for joins, so its duration is proportional to the largest number of
-    /// processes that were alive at one time.
+    /// waits, the call searches all processes for those whose join handle this process awaits. The duration of the call
+    /// is then proportional to the largest number of processes that were alive at one time.
     pub fn process_details(&self, pid: Pid) -> Option<ProcessDetails> {
         self.details(pid, || self.read_joins().remove(&pid).unwrap_or_default())
     }
@@ -144,8 +144,8 @@ impl Host {
         roots
     }
 
-    /// Returns the process whose step spawned this process: `Some(None)` if there is none. Returns `None` if no process
-    /// has the pid.
+    /// Returns the process whose step spawned this process, or `Some(None)` if this process has no parent. Returns
+    /// `None` if no process has the pid.
     #[cfg(feature = "console")]
     pub(crate) fn parent(&self, pid: Pid) -> Option<Option<Pid>> {
         self.shared().pid_table.with(pid, |control| Ok(control.head().parent()))
@@ -221,7 +221,7 @@ type Name = Cow<'static, str>;
 
 /// The values that are read while the slot is locked once.
 struct Snapshot {
-    /// Details in which the lists that are read later are empty.
+    /// Details of the process. The lists that are read later are still empty.
     details: ProcessDetails,
     /// True if a receiver waits for the next message.
     is_awaited: bool,
@@ -241,7 +241,7 @@ impl Snapshot {
         let info = row(head, type_name, state, figures, names.first().cloned());
         let (inherited, meter) = (head.inherited(), head.meter());
         let details = ProcessDetails {
-            // A supervisor spawns its children itself.
+            // A supervisor spawns its children itself. Therefore the parent of a supervised process is its supervisor.
             supervisor: info.parent.filter(|_| head.has(flag::SUPERVISED)),
             names,
             groups,

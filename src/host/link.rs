@@ -74,7 +74,8 @@ pub(crate) trait Linkable {
     /// Puts the `Down` event of a monitor into the mailbox. Returns `None` if the mailbox is closed.
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
 
-    /// Removes the unread `Down` event of a monitor from the mailbox, if it is one of the newest events of the mailbox.
+    /// Removes the unread `Down` event of a monitor from the mailbox, if this event is one of the newest events in the
+    /// mailbox.
     fn discard_down(&self, number: u64);
 
     /// Marks the process as killed. Returns false if the process was marked before. In this case the process exits with
@@ -108,8 +109,8 @@ struct LinkTable<E: ?Sized> {
 /// processes are linked, or the other process monitors this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct LinkEntry {
-    /// Word of the other process's pid. The word is sufficient, because linked and monitoring processes belong to the
-    /// same runtime.
+    /// [Word](Pid::word) of the other process's pid. The word is sufficient, because linked and monitoring processes
+    /// belong to the same runtime.
     word: u64,
     /// Number of the monitor. For a link, the value is 0. No monitor has the number 0.
     number: u64,
@@ -120,7 +121,7 @@ impl LinkEntry {
         Self { word: pid.word(), number: 0 }
     }
 
-    /// Key of the monitor with this number. The process with this pid has set the monitor.
+    /// Returns the key of a monitor. The process `pid` has set the monitor under this number.
     fn monitor(pid: Pid, number: u64) -> Self {
         debug_assert_ne!(number, 0, "numbers begin further up");
         Self { word: pid.word(), number }
@@ -254,8 +255,7 @@ impl<E: Linkable + ?Sized> Links<E> {
     }
 
     /// Closes the table of a process that has published its exit, and notifies all linked and monitoring processes.
-    /// Returns whether at least one process received the exit. Such a process is a linked process that has not exited,
-    /// or a watcher.
+    /// Returns whether at least one process received the exit: a linked process that has not exited, or a watcher.
     pub(crate) fn dissolve(&self, pid: Pid, exit: &Exit) -> bool {
         let mut table = self.0.lock();
         // The exit is already published, so no thread adds an entry after this point.
@@ -273,7 +273,8 @@ impl<E: Linkable + ?Sized> Links<E> {
         one.into_iter().for_each(&mut tell);
         let Some(more) = more else { return received };
         let More { ties, watched, fate, .. } = *more;
-        // The error of another process may have its last reference here, and its destructor is user code.
+        // `fate` may hold the last reference to the error of another process. The destructor of this error is user
+        // code.
         let _ = drop_caught(fate);
         ties.into_iter().for_each(tell);
         for (number, watched) in watched.into_watched() {
@@ -317,7 +318,8 @@ pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
 /// received the exit. If `peer` has exited, `peer` does not receive the exit.
 ///
 /// A `peer` that was killed before receives the exit only if its own fate is a failure. In this case, the exit of
-/// `peer` itself reports a failure. A process that was killed directly exits with `Killed`, and `Killed` is no failure.
+/// `peer` itself reports a failure. If `peer` was killed without a link, `peer` exits with `Killed`, and `Killed` is no
+/// failure.
 fn tell_peer<E: Linkable + ?Sized>(
     peer: &Ref<E>,
     from: Pid,
@@ -469,8 +471,8 @@ pub(crate) fn monitor<E: Linkable + ?Sized>(
             if !caller.has_ended() && !other.has_ended() {
                 let vacant = own.more().watched.vacant();
                 theirs.add(LinkEntry::monitor(me, vacant.number()), handle);
-                // The early unlock of `theirs` is safe, because this thread still holds the lock of `own`. A comment in
-                // the function `link` explains the reason.
+                // The early unlock of `theirs` has no visible effect, because this thread still holds the lock of
+                // `own`: see the comment in the function `link`.
                 drop(theirs);
                 return MonitorRef::new(me, vacant.watch(Some(other)));
             }

@@ -73,8 +73,8 @@ impl<E: Linkable + ?Sized> Namespace<E> {
         }
     }
 
-    /// Subtracts one process from the count. The caller calls this function when a process has exited or was not
-    /// spawned.
+    /// Subtracts one process from the count. The caller calls this function when a counted process has exited, or when
+    /// its spawn has failed.
     #[inline]
     pub(crate) fn leave(&self) {
         if self.most != usize::MAX {

@@ -2,10 +2,10 @@
 //! waits for an external event.
 //!
 //! A process often sleeps or sets a time limit directly after another sleep or time limit. When a sleep is dropped in a
-//! step of its process, this thread keeps the reference until the step ends. Until then, the next sleep of the same
-//! process takes over this reference. The hand-over changes no reference count, and each change of a reference count is
-//! an atomic read-modify-write. A thread keeps at most one reference. Calls do not use such references, because a
-//! hand-over made calls more expensive.
+//! step of its process, the thread of the step keeps the reference until the step ends. Until then, the next sleep of
+//! the same process takes over this reference. The hand-over saves two changes of the reference count. Each such change
+//! is an atomic read-modify-write operation. A thread keeps at most one reference. Calls do not hand over references,
+//! because a hand-over made calls more expensive.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;
@@ -54,8 +54,8 @@ impl ProcessRef {
         is_stepped_here(self)
     }
 
-    /// Returns whether the receiver of the process that this thread steps has taken a delivered message and has not
-    /// requested the next message. The mailbox then still registers this receiver.
+    /// Checks the receiver of the process that this thread steps. Returns whether the receiver has taken a delivered
+    /// message, and has not requested the next message. In this case, the receiver is still registered in the mailbox.
     pub(crate) fn has_taken_delivered() -> bool {
         Current::with(Current::has_taken_delivered)
     }
@@ -96,7 +96,7 @@ pub(crate) fn is_stepped_here(control: &Ref<dyn AnyControl>) -> bool {
 /// up its process at each poll that returns `Pending`.
 #[derive(Debug, Default)]
 pub(crate) struct RecordedWait {
-    /// Word of the pid of the process that has the record.
+    /// Pid of the process that has the record, as one [word](crate::process::pid::Pid::word).
     by: Option<NonZeroU64>,
 }
 

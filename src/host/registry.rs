@@ -3,7 +3,7 @@
 //!
 //! The table has several shards. Therefore threads that spawn at the same time rarely contend. Each shard grows by
 //! chunks: four chunks of 64 slots, four of 128, four of 256 and so on. A chunk never moves. Therefore a look-up takes
-//! only the lock of the slot. When a slot has used all its generations, it is retired.
+//! only the lock of the slot. When a slot has used all its generations, the slot is retired: no later entry uses it.
 
 pub(crate) mod attached;
 pub(crate) mod groups;
@@ -46,7 +46,7 @@ impl LocalId {
     pub(crate) const NOWHERE: Self = Self { index: u32::MAX, generation: 1 };
 }
 
-/// Converts the id to one word, for code that does not read the id. No entry has an index close to `u32::MAX`.
+/// Converts the id to one word, for code that only stores and compares ids. No entry has an index close to `u32::MAX`.
 /// Therefore the highest words belong to no entry.
 impl From<LocalId> for u64 {
     #[inline]
@@ -104,7 +104,8 @@ pub(crate) trait Lane: Sized {
     /// Creates a stock of references to the same value. The stock has its own reference count.
     fn stock(&self, count: u32) -> Self::CountedRefs;
 
-    /// Takes one reference out of `stock`. Returns `None` if `stock` refers to another value than `self`, or is empty.
+    /// Takes one reference out of `stock`. Returns `None` if `stock` is empty, or if its references point to a value
+    /// other than `self`.
     fn take(&self, stock: &mut Self::CountedRefs) -> Option<Self>;
 }
 
@@ -240,8 +241,8 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         let lane = wanted.take(&mut stock).expect("there is one");
         let spent = if fresh.closed { Some(stock) } else { fresh.lane.replace(stock) };
         // When the last reference to a host is dropped, user code runs. The value `spent` may contain the last
-        // references to a host, so this function drops `spent` after the unlock. A spawn with a name reserves its
-        // process under the lock of the name: see `defer_drops_of_hosts`.
+        // references to a host, so this function drops `spent` after the unlock. A spawn with a name reserves its pid
+        // under the lock of the name: see `defer_drops_of_hosts`.
         drop(fresh);
         if let Some(spent) = spent {
             Current::with(|current| current.deferred.call(|| drop(spent)));

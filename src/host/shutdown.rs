@@ -221,7 +221,8 @@ impl Shared {
         for control in self.pid_table.all() {
             control.kill();
         }
-        // A receiver may be the host of another runtime, and that runtime may hold this host.
+        // A receiver may be the host of another runtime, and that runtime may hold this host. The drop of the receivers
+        // breaks this reference cycle.
         let nodes = mem::take(&mut *self.nodes.lock());
         nodes.into_values().for_each(|receiver| drop(drop_caught(receiver)));
         let futures: Vec<Waker> = self.futures.lock().iter().map(|(_, waker)| waker.clone()).collect();
@@ -301,7 +302,7 @@ struct AllEnded<A, R> {
 }
 
 impl<A, R> AllEnded<A, R> {
-    /// Makes the future wait for the exits of the killed processes, for [`SHUTDOWN_GRACE`] after the deadline.
+    /// Makes the future wait for the exits of the killed processes, until [`SHUTDOWN_GRACE`] after the deadline.
     fn kills(&mut self) {
         self.deadline = self.deadline.min(self.host.shutdown_deadline()) + SHUTDOWN_GRACE;
         self.has_killed = true;

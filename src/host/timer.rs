@@ -27,7 +27,7 @@ use crate::process::state::PendingSchedule;
 /// early.
 const TICK: u64 = 1_000_000;
 
-/// Maximum result of [`Timers::recent`]: 292 years. A process stores this time in a word with a flag.
+/// Maximum result of [`Timers::recent`]: 292 years. A process stores this time and a flag in one word.
 const MAX_RECENT: u64 = (1 << 63) - 2;
 
 /// Action of a timer. If the action panics, the panic is caught and ignored.
@@ -107,7 +107,8 @@ pub(crate) struct Timers {
     clock: Clock,
     /// One shard for each worker, and a last shard that all other threads share.
     shards: Box<[CachePadded<Shard>]>,
-    /// Latest time, in ns, of the next promised check of the timers. `u64::MAX` if no thread has promised a check.
+    /// Time in ns: a thread has promised to check the timers at this time or earlier. `u64::MAX` if no thread has
+    /// promised a check.
     kept: CachePadded<AtomicU64>,
     /// Earliest deadline in ns that was reported to a thread. A later cancellation of the timer does not change this
     /// value. `u64::MAX` if the reported deadline has passed.
@@ -170,7 +171,7 @@ impl Timers {
         let now = self.clock.now();
         // Each turn that ends in a wait reads `recent`. Rare writes keep the cache line of `recent` in the caches of
         // all cores. A model checker would have to explore each value that a relaxed load can return, and no protocol
-        // depends on the value. Therefore a model does not change it.
+        // depends on the value. Therefore a model does not change `recent`.
         if now.ns().saturating_sub(self.recent.load(Ordering::Relaxed)) > self.recent_slack
             && !cfg!(any(procession_loom, procession_shuttle))
         {
@@ -179,9 +180,13 @@ impl Timers {
         now
     }
 
-    /// Returns a time that the scheduler has read recently, without a clock reading. In a simulation, the result is the
-    /// present time. In a runtime, the scheduler reads the clock when a worker parks or wakes up, when a worker checks
-    /// the timers while a timer exists, for each sampled turn, and in each check of the monitor.
+    /// Returns the time of a recent clock reading, without a new clock reading. In a simulation, the result is the
+    /// present time. In a runtime, the scheduler reads the clock in these situations:
+    ///
+    /// - A worker parks or wakes up.
+    /// - A worker checks the timers while a timer exists.
+    /// - A worker begins a sampled turn.
+    /// - The monitor thread checks the workers.
     #[inline]
     pub(crate) fn recent(&self) -> Instant {
         Instant::from_ns(self.recent.load(Ordering::Relaxed))
@@ -367,10 +372,10 @@ impl Timers {
     /// Returns the time after which the caller must check the timers. With this call, the caller promises to make this
     /// check. A call of [`wait`](Self::wait) makes no such promise.
     ///
-    /// An earlier call may have reported a deadline that has not passed yet. The returned time then ends at the
-    /// reported deadline at the latest, also if the timer of this deadline was cancelled. Many programs set a timeout
-    /// and cancel it, again and again. In such a program, the thread wakes at most once in the length of a timeout, and
-    /// not once for each timeout.
+    /// An earlier call may have reported a deadline that has not passed yet. The returned time then ends at this
+    /// deadline or earlier, even if the timer of this deadline was cancelled. Many programs set a timeout and cancel
+    /// it, again and again. If such a program uses timeouts of one second, the thread wakes at most once per second,
+    /// and not once for each timeout.
     pub(crate) fn keep_time(&self) -> Option<Duration> {
         let now = self.now();
         let mut told = self.told.load(Ordering::Relaxed);
@@ -400,7 +405,8 @@ impl Timers {
         self.shards[self.shards.len() - 1].wheel.lock().next_number()
     }
 
-    /// Returns the lowest number of a timer on the last wheel that will fire. Returns `u64::MAX` if no timer will fire.
+    /// Returns the lowest number among the timers of the last wheel that will fire. Returns `u64::MAX` if no timer will
+    /// fire.
     pub(crate) fn oldest_number(&self) -> u64 {
         self.shards[self.shards.len() - 1].wheel.lock().oldest_number().unwrap_or(u64::MAX)
     }
@@ -410,8 +416,9 @@ impl Timers {
         self.shards.iter().map(|shard| shard.wheel.lock().len()).sum()
     }
 
-    /// Returns the figures of each wheel. This function takes constant time for each wheel. A list of all deadlines
-    /// would hold the spin lock of a wheel for a time that is linear in the number of timers.
+    /// Returns the figures of each wheel. This function takes constant time for each wheel. The function does not list
+    /// the deadlines, because it would then hold the spin lock of a wheel for a time that is linear in the number of
+    /// timers.
     #[cfg(feature = "console")]
     pub(crate) fn wheels(&self) -> Vec<WheelFigures> {
         let others = self.shards.len() - 1;
@@ -430,7 +437,7 @@ impl Timers {
         self.shards.iter().map(|shard| shard.wheel.lock().bytes()).sum()
     }
 
-    /// Drops all timers. This function does not call the functions of the timers, but wakes their wakers.
+    /// Drops all timers. This function calls the wakers of the timers, but does not call their functions.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let mut wheel = shard.wheel.lock();

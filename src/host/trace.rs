@@ -61,8 +61,8 @@ impl Host {
         self.record(urgency, || TraceEvent::State { process: word(head), to, steps: false });
     }
 
-    /// Returns false in a turn that is skipped. Such a turn records neither messages and answers nor wake-ups. If only
-    /// some processes are recorded, the turn of another process is not skipped.
+    /// Returns false in a turn that is skipped. Such a turn records no messages, no answers and no wake-ups. If the
+    /// traces select only some processes, this function always returns true.
     fn is_outside_or_traced(&self) -> bool {
         let is_skipped = Current::try_with(|current| current.pid().is_some() && !current.is_traced()).unwrap_or(false);
         !is_skipped || self.shared().metrics.recorder().is_partial()
@@ -93,7 +93,7 @@ impl Host {
         self.record(Urgency::InTurn, || TraceEvent::Received { process: word(head) });
     }
 
-    /// Records that a process receives its messages in another order than the order in which they were sent.
+    /// Records that a process does not receive its messages in the order in which they were sent.
     #[cold]
     pub(crate) fn trace_reorder(&self, head: &Head) {
         self.record(Urgency::InTurn, || TraceEvent::Reordered { process: word(head) });
@@ -231,10 +231,10 @@ impl Host {
     /// Starts an execution trace with these options, as [`start_trace_to`](Self::start_trace_to) does. The options
     /// select the processes of the trace, and limit the number of its events.
     ///
-    /// If the options select some processes, only these processes have the cost of a recorded turn. The trace contains
-    /// their turns, states, commands and received messages. The trace does not contain the messages that they send to
-    /// other processes, the searches of the workers, and the counter tracks. If a runtime has traces with different
-    /// options, each process in one of the traces has the cost.
+    /// If the options select some processes, only the turns of these processes have the cost of recording. The trace
+    /// contains their turns, states, commands and received messages. The trace does not contain the messages that they
+    /// send to other processes, the searches of the workers, or the counter tracks. If several traces run, the turns of
+    /// a process have this cost if at least one trace selects the process.
     ///
     /// A trace without events writes an empty packet once per second. Therefore the trace ends soon after its reader
     /// has disconnected, even if the selected processes do not run.

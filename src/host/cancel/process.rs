@@ -54,7 +54,8 @@ impl Host {
         Ok(())
     }
 
-    /// Asks a running process to let other processes run. Returns whether a worker was running the process.
+    /// Asks a running process to end its turn, so that other processes can run. Returns whether a worker was running
+    /// the process.
     ///
     /// The process learns of the request from [`should_yield`](crate::should_yield) or
     /// [`cooperative`](crate::cooperative()). These functions report the request once, in the turn that is running at

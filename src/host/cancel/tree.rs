@@ -1,16 +1,18 @@
-//! The tree of cancel tokens. Each token is a node with child nodes and subjects. A subject is a process that a
-//! cancellation notifies. This module defines the order of the notifications.
+//! The tree of cancel tokens. Each token is a node. A node has child nodes and registered processes. In the code, a
+//! registered process is a *subject*. This module defines the order in which a cancellation notifies the registered
+//! processes.
 //!
-//! A canceller is a thread that cancels a node. The canceller first closes the node, and then closes the descendants of
-//! the node, parents before children. If a thread adds a subject to a closed node, this thread notifies the subject. If
-//! a thread adds a child to a closed node, the child is created closed. A thread holds the lock of the node while it
-//! adds to the node or closes the node. Therefore each subject of a node is notified exactly once.
+//! A thread that cancels a node first closes the node, and then closes the descendants of the node, parents before
+//! children. If a thread registers a process with a closed node, this thread notifies the process immediately. If a
+//! thread adds a child to a closed node, the child is created closed. A thread holds the lock of the node while it
+//! closes the node, registers a process or adds a child. Therefore each process that registers with a node is notified
+//! exactly once.
 //!
-//! After all nodes are closed, the canceller notifies the subjects from the leaves to the root. Within a node, the
-//! canceller notifies newer subjects before older subjects. Exactly one canceller closes each node. This canceller
-//! notifies the subjects directly below the node.
+//! After all nodes are closed, the cancelling thread notifies the processes from the leaves to the root. Within a node,
+//! it notifies newer processes before older processes. If several threads cancel nodes of one tree, exactly one thread
+//! closes each node. This thread notifies the processes that are registered with the node.
 //!
-//! While a thread holds the lock of a node, the thread notifies no subject, calls no waker and drops no value. No
+//! While a thread holds the lock of a node, the thread notifies no process, calls no waker and drops no value. No
 //! thread holds the locks of two nodes at the same time.
 
 use std::collections::BTreeMap;
@@ -22,10 +24,10 @@ use crate::process::exit::Reason;
 use crate::process::state as counted;
 use crate::process::state::Ref;
 
-/// A process that a node of the tree can notify of a cancellation.
+/// A process that can register with a node of the tree.
 pub(crate) trait Subject: Send + Sync + 'static {
-    /// Notifies a subject of a cancellation. If a subject is notified several times, the subject keeps the first cause.
-    /// This function must not notify another subject, and must not panic.
+    /// Notifies the process of a cancellation. If the process is notified several times, it keeps the first cause. This
+    /// function must not notify another process, and must not panic.
     fn tell(this: &Ref<Self>, cause: &Cause);
 }
 
@@ -43,11 +45,11 @@ pub(crate) struct Node<E: ?Sized> {
     /// The parent node, and the number under which the parent has registered this node.
     parent: Option<(Arc<Self>, u64)>,
     state: Mutex<State<E>>,
-    /// Event that the canceller notifies after it has set [`State::over`].
+    /// Event that is notified after [`State::over`] was set.
     news: Event,
 }
 
-/// State of a node. Each registered child and each registered subject has a number. The numbers increase in the order
+/// State of a node. Each registered child and each registered process has a number. The numbers increase in the order
 /// of the registrations.
 #[derive(Debug)]
 struct State<E: ?Sized> {
@@ -56,13 +58,13 @@ struct State<E: ?Sized> {
     subjects: BTreeMap<u64, counted::Weak<E>>,
     /// Cause of the cancellation. This field is set when the node is closed.
     cause: Option<Cause>,
-    /// Whether the canceller that closed this node has notified the subjects of the node. Before these subjects, the
-    /// canceller notifies the subjects of all descendants that it has closed. If a node is created closed, this field
-    /// is true from the beginning.
+    /// Whether the processes of this node have been notified. The thread that closed this node sets this field. Before
+    /// that, this thread has also notified the processes of all descendants that it has closed. If a node is created
+    /// closed, this field is true from the beginning.
     over: bool,
 }
 
-/// The children and subjects that a node had when the node was closed. The lists have the order of the registrations.
+/// The children and processes of a node at the time when the node was closed, in the order of their registration.
 struct Registered<E: ?Sized> {
     nodes: Vec<Arc<Node<E>>>,
     subjects: Vec<Ref<E>>,
@@ -90,9 +92,9 @@ impl<E: Subject + ?Sized> Node<E> {
         entered.unwrap_or_else(|cause| Self::new(None, Some(cause)))
     }
 
-    /// Registers a subject. Returns the number with which [`release`](Self::release) removes the subject. If the node
-    /// is closed, this function notifies the subject immediately. In this case the function registers no subject and
-    /// returns `None`.
+    /// Registers a process. Returns the number with which [`release`](Self::release) removes the process. If the node
+    /// is closed, this function notifies the process immediately. In this case the function does not register the
+    /// process, and returns `None`.
     pub(crate) fn adopt(&self, subject: &Ref<E>) -> Option<u64> {
         let entered = self.enter(|state, number| {
             state.subjects.insert(number, Ref::downgrade(subject));
@@ -101,7 +103,7 @@ impl<E: Subject + ?Sized> Node<E> {
         entered.map_err(|cause| E::tell(subject, &cause)).ok()
     }
 
-    /// Inserts a child or a subject under a new number. If the node is closed, this function inserts nothing and
+    /// Inserts a child or a process under a new number. If the node is closed, this function inserts nothing and
     /// returns the cause.
     fn enter<T>(&self, insert: impl FnOnce(&mut State<E>, u64) -> T) -> Result<T, Cause> {
         let mut state = self.state.lock();
@@ -117,12 +119,12 @@ impl<E: Subject + ?Sized> Node<E> {
         Ok(insert(&mut state, number))
     }
 
-    /// Removes a registered subject.
+    /// Removes a registered process.
     pub(crate) fn release(&self, number: u64) {
         self.state.lock().subjects.remove(&number);
     }
 
-    /// Closes this node and all its descendants, and notifies the subjects of these nodes. Returns false if this node
+    /// Closes this node and all its descendants, and notifies the processes of these nodes. Returns false if this node
     /// was closed before.
     pub(crate) fn cancel(self: &Arc<Self>, cause: &Cause) -> bool {
         let (mut closed, mut next) = (Vec::new(), vec![Arc::clone(self)]);
@@ -147,7 +149,7 @@ impl<E: Subject + ?Sized> Node<E> {
         first
     }
 
-    /// Closes the node, and returns its children and subjects. Returns `None` if the node was closed before.
+    /// Closes the node, and returns its children and processes. Returns `None` if the node was closed before.
     fn close(&self, cause: &Cause) -> Option<Registered<E>> {
         let mut state = self.state.lock();
         if state.cause.is_some() {
@@ -159,13 +161,13 @@ impl<E: Subject + ?Sized> Node<E> {
         Some(Registered { nodes, subjects: subjects.collect() })
     }
 
-    /// Returns the cause of the cancellation, if the node is closed. Some subjects of the node may not have been
+    /// Returns the cause of the cancellation, if the node is closed. Some processes of the node may not have been
     /// notified yet.
     pub(crate) fn cause(&self) -> Option<Cause> {
         self.state.lock().cause.clone()
     }
 
-    /// Returns the reason of the cancellation, if the node is closed and its subjects were notified.
+    /// Returns the reason of the cancellation, if the node is closed and its processes were notified.
     pub(crate) fn reason(&self) -> Option<Reason> {
         let state = self.state.lock();
         state.cause.as_ref().filter(|_| state.over).map(|cause| cause.reason.clone())
@@ -176,7 +178,7 @@ impl<E: Subject + ?Sized> Node<E> {
         &self.news
     }
 
-    /// Returns the number of child nodes and the number of subjects directly below this node.
+    /// Returns the number of child nodes and the number of processes of this node, without those of its descendants.
     pub(crate) fn count(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.nodes.len(), state.subjects.len())

@@ -26,13 +26,14 @@ pub(crate) struct BlockedStep {
     earlier: Vec<Wait>,
     /// Processes whose join handles the inner future has polled.
     joined: Mutex<BTreeSet<Pid>>,
-    /// Whether the mailbox registers a receiver, although no receiver waits. The receiver has taken a delivered message
+    /// Whether a receiver is registered in the mailbox, but does not wait. The receiver has taken a delivered message,
     /// and has not requested the next message.
     has_taken_delivered: AtomicBool,
-    /// Number of polls, [`PENDING`] and [`WOKEN`]. The thread of the step begins each poll with a new number and
-    /// without both bits. A wake-up sets `WOKEN` before it wakes the thread. Therefore the inner future waits as long
-    /// as the phase has the bit `PENDING` and not the bit `WOKEN`. All operations are `SeqCst`. Then a thread that has
-    /// seen the effect of a later wake-up of another process also sees an earlier wake-up of this step.
+    /// Number of polls, and the bits [`PENDING`] and [`WOKEN`]. Before each poll, the thread of the step stores a new
+    /// number and clears both bits. A wake-up sets `WOKEN` before it wakes the thread. Therefore the inner future waits
+    /// as long as the phase has the bit `PENDING` and not the bit `WOKEN`. All operations are `SeqCst`, except for the
+    /// load in `begin_poll`. Then a thread that has seen the effect of a later wake-up of another process also sees an
+    /// earlier wake-up of this step.
     phase: AtomicU64,
 }
 
@@ -93,7 +94,7 @@ impl BlockedStep {
         self.joined.lock().contains(&target)
     }
 
-    /// Returns whether the mailbox registers a receiver, although no receiver waits.
+    /// Returns whether a receiver is registered in the mailbox, but does not wait.
     pub(crate) fn has_taken_delivered(&self) -> bool {
         self.has_taken_delivered.load(Ordering::SeqCst)
     }
@@ -143,7 +144,8 @@ impl BlockedSteps {
     /// poll was pending. The caller has found that the waker of this poll is not the waker of a process.
     #[inline]
     pub(crate) fn note_join(&self, by: Pid, target: Pid) {
-        // A blocked step of `by` was recorded by this thread. Therefore this thread sees the changed length.
+        // If `by` has a blocked step, this thread has recorded this step. Therefore this thread sees the changed
+        // length.
         if self.len.load(Ordering::Relaxed) != 0 {
             self.note_join_of_step(by, target);
         }

@@ -100,8 +100,8 @@ pub(crate) struct Head {
     pub(crate) run: RunState,
     state: AtomicU8,
     flags: AtomicU16,
-    /// Number of calls and sleeps that the process waits for, without outstanding commands. Only the thread that steps
-    /// the process writes this field.
+    /// Number of calls and sleeps that the process waits for. Outstanding commands are not included. Only the thread
+    /// that steps the process writes this field.
     waiting: AtomicU32,
     /// Index of the pid. The head stores only the index and the generation, because the other parts are the same for
     /// all pids of the runtime.
@@ -115,8 +115,8 @@ pub(crate) struct Head {
     /// - If the bit is not set, and the process waits, the time is the time at which the process began to wait.
     since: AtomicU64,
     rare: OnceBox<Rare>,
-    /// Word of the parent's pid. The parent is the process whose step spawned this process. The value is 0 if this
-    /// process has no parent.
+    /// [Word](Pid::word) of the parent's pid. The parent is the process whose step spawned this process. The value is 0
+    /// if this process has no parent.
     parent: u64,
 }
 
@@ -147,8 +147,8 @@ struct Abnormal {
     /// Whether a link, a monitor or a join handle has received the exit, or whether the exit was reported as
     /// unobserved.
     received: AtomicBool,
-    /// Whether a report of the exit as unobserved was requested. If an `Exited` future was pending at that time, the
-    /// drop of this future repeats the request.
+    /// Whether the runtime has already tried to report the exit as unobserved. If an `Exited` future was pending at
+    /// that time, the drop of the last such future repeats the attempt.
     is_report_requested: AtomicBool,
     /// Details for the crash report. The value is `None` if the exit is no failure, or if the mailbox belonged to no
     /// process.
@@ -165,8 +165,8 @@ struct CrashDetails {
 /// Parts of the head that are used more rarely than [`Rare`]. These parts are allocated in a box at the first use.
 #[derive(Debug, Default)]
 struct RarestParts {
-    /// Change of the number of waits by threads that did not step the process. The total number of waits is the sum of
-    /// this field and `Head::waiting`.
+    /// Second part of the number of waits, changed by threads that do not step the process. The total number of waits
+    /// is the sum of this field and `Head::waiting`.
     waiting: AtomicU32,
     /// Records of the operations that the process waits for, after the first two records.
     waits: Lock<MoreWaits>,
@@ -412,8 +412,9 @@ impl Head {
         }
     }
 
-    /// Adds a record of an operation that the process waits for, because the place of the first record is occupied. If
-    /// this thread steps the process, the caller passes this place in `first`.
+    /// Adds a record of an operation that the process waits for. `AnyControl::begin_wait`
+    /// calls this function if the place of the first record is occupied, or if this thread does not step the process.
+    /// If this thread steps the process, the caller passes this place in `first`.
     #[cold]
     pub(crate) fn begin_more_waits(&self, wait: &Wait, first: Option<&WaitRecord>) {
         let rare = self.rare();
@@ -422,8 +423,9 @@ impl Head {
         }
     }
 
-    /// Removes the record of an operation, if [`WaitRecord::end`] did not find the record. If this thread steps the
-    /// process, the caller passes the place of the first record in `first`.
+    /// Removes the record of an operation. The caller calls this function if [`WaitRecord::end`] did not find the
+    /// record, or if this thread does not step the process. If this thread steps the process, the caller passes the
+    /// place of the first record in `first`.
     #[cold]
     pub(crate) fn end_more_waits(&self, wait: &Wait, first: Option<&WaitRecord>) {
         if first.is_some_and(|first| first.end_equal(wait)) {
@@ -448,9 +450,8 @@ impl Head {
         (since & SAMPLED != 0).then(|| Instant::from_ns(since & !SAMPLED))
     }
 
-    /// Returns the time at which the process began to wait. The caller has read the state, and the process waits in
-    /// this state. Returns `None` if the process has left this state since then, and its next turn or its present turn
-    /// is sampled.
+    /// Returns the time at which the process began to wait. The caller has read that the process waits. If the process
+    /// no longer waits, and its next turn or its present turn is sampled, the result is `None`.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
         let since = self.since.load(Ordering::Relaxed);
         (since < NO_TIME).then(|| Instant::from_ns(since))
@@ -573,9 +574,9 @@ impl Head {
         ProcessState::from_u8(self.state.load(Ordering::Relaxed))
     }
 
-    /// Returns whether the process is neither queued nor running. In contrast to [`state`](Self::state), the result is
-    /// exact at the moment of the call. The thread that steps the process stores the state before the process waits,
-    /// and a thread that wakes the process stores the state after the wake-up.
+    /// Returns whether the process is neither queued nor running. The result is exact at the moment of the call. The
+    /// result of [`state`](Self::state) is not exact: the thread that steps the process stores the state before the
+    /// process waits, and a thread that wakes the process stores the state after the wake-up.
     pub(crate) fn is_inactive(&self) -> bool {
         self.run.is_waiting()
     }

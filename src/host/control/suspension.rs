@@ -1,9 +1,9 @@
 //! Suspends and resumes single processes, for debugging.
 //!
 //! A suspended process takes no step. The head of a process has no room for a further flag, and suspensions are rare.
-//! Therefore the runtime keeps a set of the suspended processes, and a suspended process has the flag `OBSERVED`, which
-//! sends each of its turns to the slow path. There, the turn checks the set before each step. A process that is not
-//! observed has no additional cost.
+//! Therefore the runtime keeps a set of the suspended processes. A suspended process also has the flag `OBSERVED`, so
+//! each of its turns takes the slow path. On the slow path, the turn checks the set before each step. A process that is
+//! not observed has no additional cost.
 //!
 //! # Ordering
 //! - `suspend` adds the process to the set, then sets `OBSERVED`, and then wakes the process. A turn that sees
@@ -32,10 +32,10 @@ impl Host {
     /// [`resume`](Self::resume). This call does not wait for the end of the step. The model is `sys:suspend` of
     /// Erlang/OTP.
     ///
-    /// Messages, answers and expired timers wait for a suspended process, and its time limits still count. Other
-    /// processes wait for a suspended process as for any process that does not act. A suspended process can be
-    /// [killed](Self::kill). A [cancellation](Self::cancel) has its effect when the process is resumed, or kills the
-    /// process at the deadline. A shutdown does not resume the process.
+    /// The runtime keeps messages, answers and expired timers until the process is resumed. The time limits of the
+    /// process still expire. A process that waits for the suspended process continues to wait. A suspended process can
+    /// be [killed](Self::kill). A [cancellation](Self::cancel) takes effect when the process is resumed. If the
+    /// deadline of the cancellation passes first, the process is killed. A shutdown does not resume the process.
     ///
     /// The process has the state [`Suspended`](crate::observe::ProcessState::Suspended). An event makes the process
     /// [`Ready`](crate::observe::ProcessState::Ready) for a moment, until a worker finds that the process is suspended.
@@ -44,7 +44,7 @@ impl Host {
     /// Suspensions do not nest: one call of `resume` is enough. A process can suspend itself.
     ///
     /// # Errors
-    /// Returns [`NoProcess`] if the pid names no process, for example a mailbox without a process.
+    /// Returns [`NoProcess`] if no process has the pid, for example if the pid belongs to a mailbox without a process.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -64,7 +64,8 @@ impl Host {
         let (control, _) = self.suspendable(pid)?;
         let suspended = &self.shared().suspended;
         if suspended.insert(pid, || _ = control.head().set(flag::OBSERVED)) {
-            // If the process has exited since, its exit may have come before the insertion.
+            // If the process has exited in the meantime, its exit may have come before the insertion. Then this call
+            // must remove the pid from the set.
             if self.shared().pid_table.get(pid).is_none() {
                 suspended.remove(|| pid);
                 return Err(NoProcess(pid));
@@ -76,10 +77,11 @@ impl Host {
 
     /// Resumes a [suspended](Self::suspend) process. Does nothing if the process is not suspended.
     ///
-    /// The process is stepped once, and finds all events that have arrived since the suspension, in their order.
+    /// A worker steps the process once. In this step, the process finds all events that have arrived since the
+    /// suspension, in the order of their arrival.
     ///
     /// # Errors
-    /// Returns [`NoProcess`] if the pid names no process.
+    /// Returns [`NoProcess`] if no process has the pid.
     pub fn resume(&self, pid: Pid) -> Result<(), NoProcess> {
         let (control, type_name) = self.suspendable(pid)?;
         let shared = self.shared();

@@ -13,7 +13,7 @@
 //!
 //! A sleep has no record, because a record contains a source line. Each sleep would have to store its source line,
 //! which takes 8 bytes. A wait for a join handle has no record either: such a record made a spawn with a join more
-//! expensive by 6 %. Instead, the joined process stores which process has polled its handle: see
+//! expensive by 6 %. Instead, the joined process stores the process that has polled the join handle: see
 //! [`Joiner`](crate::process::state::Joiner).
 
 use std::collections::BTreeMap;
@@ -40,14 +40,14 @@ pub(crate) enum WaitKind {
 
 const KINDS: [WaitKind; 5] = [WaitKind::Call, WaitKind::LimitedCall, WaitKind::Room, WaitKind::Exit, WaitKind::Start];
 
-/// Source line that created the future of an operation. The value is `None` if the line is not known.
+/// Source line of the code that created the future of an operation. The value is `None` if the line is not known.
 pub(crate) type Line = Option<&'static Location<'static>>;
 
 /// Record of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Wait {
     pub(crate) kind: WaitKind,
-    /// Word of the other process's pid. The value is 0 if the other process is not known.
+    /// [Word](Pid::word) of the other process's pid. The value is 0 if the other process is not known.
     pub(crate) process: u64,
     pub(crate) line: Line,
 }
@@ -91,8 +91,8 @@ pub(crate) struct WaitRecord {
     word: AtomicU32,
 }
 
-/// Identifies a record in the first place of a process. The default value identifies no record. Each record has a
-/// different value, until the 28-bit number of the records wraps.
+/// Identifies one record that [`WaitRecord::begin`] has stored. The default value identifies no record. Each record in
+/// one place has a different value, until the 28-bit number of the records wraps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place(u32);
 

@@ -24,7 +24,7 @@ pub(crate) trait Gate: fmt::Debug + Send + Sync {
     /// Returns true if the caller has stopped waiting.
     fn is_closed(&self) -> bool;
 
-    /// Returns true if the caller still waits. In this case, `watcher` is woken when the caller stops waiting.
+    /// Returns true if the caller still waits. In this case, `watcher` is called when the caller stops waiting.
     fn watch(&self, watcher: &Waker) -> bool;
 }
 

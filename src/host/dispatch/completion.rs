@@ -36,7 +36,7 @@ const SOME_PANIC: Reason = Reason::new("a handler panicked");
 /// or panicked.
 enum Kept {
     UntypedCompletion(UntypedCompletion),
-    /// A function that fails a completion with layers. The failure passes through these layers.
+    /// A function that answers a completion with a failure. The failure passes through the layers of the completion.
     Layered(Box<dyn FnOnce(Failure)>),
 }
 
@@ -77,7 +77,7 @@ impl UntypedCompletion {
         to.head().yields().is_wanted(tag)
     }
 
-    /// Returns true if the process still waits for the answer. In this case, `watcher` is woken when the process stops
+    /// Returns true if the process still waits for the answer. In this case, `watcher` is called when the process stops
     /// waiting.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         let (to, tag) = self.parts();
@@ -85,7 +85,7 @@ impl UntypedCompletion {
     }
 
     /// Sends an item of a stream. If the buffer is full, registers `waker`. When the buffer has free space again, this
-    /// waker is woken.
+    /// waker is called.
     pub(crate) fn send(&self, item: &mut Option<Payload>, waker: &Waker) -> Poll<Result<(), Failure>> {
         let (to, tag) = self.parts();
         match to.head().yields().send(tag, item, waker) {
@@ -151,7 +151,7 @@ impl Drop for UntypedCompletion {
 ///
 /// If the handler panics, the function returns the completions that the handler drops during the unwinding. `own` can
 /// identify a yield. If the handler drops the completion of this yield, the function always returns this completion,
-/// also without a panic.
+/// even if the handler does not panic.
 #[inline]
 fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Vec<Kept>>) {
     let outer = Current::with(|current| current.handler.begin(own));
@@ -188,7 +188,7 @@ pub(crate) fn guarded(handle: impl FnOnce()) {
     }
 }
 
-/// Process and tag of a yield. A task that works for the yield holds this value instead of the completion.
+/// Process and tag of a yield. A task that computes the answer to the yield holds this value instead of the completion.
 #[derive(Debug)]
 pub(crate) struct ReturnRoute {
     to: Ref<dyn AnyControl>,
@@ -204,9 +204,9 @@ impl ReturnRoute {
         if self.to.head().yields().watch(self.tag, cx.waker()) { Poll::Pending } else { Poll::Ready(()) }
     }
 
-    /// Runs `f`, which is a part of the task that works for the yield. If `f` drops a completion of this yield, the
-    /// yield does not fail with [`Failure::Abandoned`]. Instead, this function returns the completion. The caller must
-    /// answer the yield, because only the caller knows how the task ended.
+    /// Runs `f`, which is a part of the task that computes the answer to the yield. If `f` drops a completion of this
+    /// yield, the yield does not fail with [`Failure::Abandoned`]. Instead, this function returns the completion. The
+    /// caller must answer the yield, because only the caller knows how the task ended.
     pub(crate) fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<UntypedCompletion>) {
         let own = (self.to.identity(), self.tag.number);
         let (result, kept) = keeping(Some(own), f);
@@ -367,7 +367,7 @@ impl<T: Send + 'static> Completion<T> {
     }
 
     /// Sends an item of a stream. If the buffer is full, registers the waker of `cx`. When the buffer has free space
-    /// again, this waker is woken.
+    /// again, this waker is called.
     pub(crate) fn poll_send(&self, item: &mut Option<Payload>, cx: &Context<'_>) -> Poll<Result<(), Failure>> {
         self.slip().send(item, cx.waker())
     }

@@ -73,15 +73,15 @@ pub(crate) struct Dispatcher<E: ?Sized> {
     pub(super) streams_by_name: ByName<Streamed<NamedCommand>, E>,
 }
 
-/// How a handler is found.
+/// Property of a command that selects the handler.
 #[cfg(feature = "console")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandlerKey<'a> {
-    /// By the type of the command.
+    /// Type of the command.
     Type(&'static str),
-    /// By the name of a [`NamedCommand`].
+    /// Name of a [`NamedCommand`].
     Name(&'a str),
-    /// By the name of a [`NamedCommand`] that yields a stream.
+    /// Name of a [`NamedCommand`] that yields a stream.
     StreamName(&'a str),
 }
 

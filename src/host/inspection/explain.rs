@@ -20,15 +20,15 @@ use crate::process::yields::listing::CommandCounts;
 
 /// Minimum length of a mailbox that is reported as growing.
 const LONG_MAILBOX: usize = 1_000;
-/// Maximum number of full and of growing mailboxes that are reported.
+/// Maximum number of full mailboxes in a report. The number of growing mailboxes has the same maximum.
 const MAILBOXES: usize = 16;
 /// Maximum number of processes in a finding about many processes.
 const LISTED: usize = 20;
 
 impl Host {
     /// Explains why processes of this runtime do not run. The result lists the [reasons](crate::observe::Finding) that
-    /// the runtime finds, and counts what the processes wait for. The result includes the processes of all hosts of the
-    /// runtime.
+    /// the runtime finds. The result also contains the number of waiting processes for each kind of event. The result
+    /// includes the processes of all hosts of the runtime.
     ///
     /// The runtime finds deadlocks, blocked workers, a busy blocking pool, commands without an answer, full and growing
     /// mailboxes, processes that ignore the cancellation of a shutdown, suspended processes, a runtime without a
@@ -113,13 +113,15 @@ impl Host {
         reading
     }
 
-    /// Whether no part of the runtime except a process can make a process run. The caller has read all processes
-    /// before, and compares the [progress](Self::progress) afterwards.
+    /// Returns whether the runtime is at rest: only a process could make a process runnable. The caller has read all
+    /// processes before this call, and compares the [progress](Self::progress) after this call.
     ///
-    /// The order of the readings matters. A source, for example a timer, first makes a process ready and then counts as
-    /// gone, or its thread is not parked meanwhile. Therefore, if the sources are gone, each process that they made
-    /// ready is in a queue, or a worker has taken it. A worker that takes a process between the readings of its state
-    /// and of the queues is found by the second reading of the states, or has counted the poll of the process.
+    /// The order of the readings matters. A timer is an example of a source of wake-ups. A source makes a process ready
+    /// before the source counts as gone, or the thread of the source is not parked until the process is ready.
+    /// Therefore, if all sources are gone, each process that a source has made ready is in a queue, or a worker has
+    /// taken it. A worker may take a process after the first reading of the worker's state, and before the reading of
+    /// the queues. In this case, the second reading of the state finds that the worker is not parked, or the worker has
+    /// already counted the poll of the process.
     fn is_at_rest(&self) -> bool {
         let shared = self.shared();
         let BlockingPoolMetrics { threads, idle_threads, queue_depth } = self.pool_figures();
@@ -199,12 +201,12 @@ struct Reading {
     activity: Activity,
     full: Ranking,
     growing: Ranking,
-    /// Commands without an answer, except the other pieces of the tables in `long_tables`.
+    /// Commands without an answer. Of the tables in `long_tables`, only the first piece is counted here.
     commands: CommandCounts,
     /// Processes whose tables of commands are too long for one lock operation, and the keys at which the next pieces
     /// begin.
     long_tables: Vec<(Pid, usize)>,
-    /// Number of cancelled processes that wait, and the first of them.
+    /// Number of cancelled processes that wait, and the pids of the first [`LISTED`] such processes.
     cancelled: (usize, Vec<Pid>),
     /// The first processes that wait.
     waiting: Vec<Pid>,
@@ -227,8 +229,8 @@ impl Reading {
         }
     }
 
-    /// Whether there is a process, all processes wait, and no command lacks an answer. If a hand-written process calls
-    /// another process, this call does not count as a command, because a process must answer it.
+    /// Returns whether at least one process exists, all processes wait, and each command has an answer. The call of a
+    /// hand-written process does not count as a command here, because another process must answer this call.
     fn all_wait(&self) -> bool {
         let Activity { processes, waiting, .. } = self.activity;
         processes != 0 && processes == waiting && self.commands.keys().all(|command| is_builtin(command))
@@ -244,7 +246,8 @@ impl Reading {
         let is_suspended = state == Some(ProcessState::Suspended);
         let is_listed = is_suspended && self.suspended.len() < LISTED;
         let has_row = is_full || is_growing || is_running || is_listed;
-        // Nothing after this line fails. Therefore each process is counted once.
+        // The next line can fail with `Busy`, and `visit` then calls this function again. No later line can fail.
+        // Therefore each process is counted once.
         let row = if has_row { Some(row(head, type_name, state, figures, first_name(head)?)) } else { None };
         match state {
             Some(ProcessState::Complete) => return Ok(()),
@@ -256,7 +259,7 @@ impl Reading {
             Some(ProcessState::Blocked | ProcessState::Idle) if head.is_inactive() => {
                 self.add_waiting(control, &figures, joins);
             }
-            // A waiting process that a thread has woken is queued by this thread now.
+            // A thread has woken this process, and is queueing it now. Therefore the process counts as ready.
             _ => self.activity.ready += 1,
         }
         self.activity.processes += 1;

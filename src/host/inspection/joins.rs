@@ -1,6 +1,6 @@
-//! Reads which process awaits the join handle of which process. A join is recorded in the process whose exit is
-//! awaited: see [`Joiner`](crate::process::state::Joiner). Therefore only a visit of all processes finds the joins of
-//! one process.
+//! Reads the joins of the processes. A join means that a process awaits the join handle of another process. A join is
+//! recorded in the process whose exit is awaited: see [`Joiner`](crate::process::state::Joiner). Therefore only a visit
+//! of all processes finds the joins of one process.
 
 use std::collections::BTreeMap;
 

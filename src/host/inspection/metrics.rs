@@ -10,7 +10,7 @@ use crate::process::event::Tag;
 use crate::process::mailbox::MessageTimer;
 
 impl Head {
-    /// If this thread runs a sampled turn, measures a yield of this process. The yield has just entered the table of
+    /// Measures a yield of this process, if this thread runs a sampled turn. The yield has just entered the table of
     /// yields.
     #[inline]
     pub(crate) fn measure_yield(&self, tag: Tag) {
@@ -33,13 +33,14 @@ impl Host {
         self.now().ns().max(1)
     }
 
-    /// Decides whether the time of a message in its mailbox is measured, and returns the timer in this case. The caller
-    /// has found that [`skips_message`](crate::observe::skips_message) returns false.
+    /// Decides whether to measure the time that a message stays in its mailbox. Returns a timer if the time is
+    /// measured. The caller has found that [`skips_message`](crate::observe::skips_message) returns false.
     #[cold]
     pub(crate) fn message_timer(&self) -> Option<MessageTimer> {
         let shared = self.shared();
         // If a thread outside the run of a simulation sends a message to the simulation, the message is not measured.
-        // The sampling state of such a thread depends on its other messages, but equal runs measure equal messages.
+        // The sampling state of such a thread depends on the thread's other messages, but equal runs of a simulation
+        // must measure the same messages.
         if shared.timers.clock().is_virtual() && shared.metrics.worker().is_none() {
             return None;
         }

@@ -36,8 +36,8 @@ impl Host {
 
     /// Returns a row about each group of this host whose name begins with `prefix`, in alphabetical order, but at most
     /// `limit` rows. A row contains the number of members and the first members. The result also contains the number of
-    /// all these groups. The duration, the locks and the memory of the call are those of [`names`](Self::names), with
-    /// groups instead of names.
+    /// all these groups. The documentation of [`names`](Self::names) describes the duration, the locks and the memory,
+    /// which are the same for this call.
     ///
     /// ```
     /// # use procession::{Context, Group, Runtime};

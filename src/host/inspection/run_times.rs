@@ -1,4 +1,4 @@
-//! Finds the processes that use the most time in a window of time.
+//! Finds the processes that use the most time in a time window.
 
 use std::borrow::Cow;
 
@@ -23,8 +23,8 @@ impl RunTimeSource for Host {
 }
 
 impl Host {
-    /// Begins to collect the run times of the processes, to find the processes that use the most time in a window of
-    /// time. It works like `recon:proc_window` in Erlang.
+    /// Begins to collect the run times of the processes. The result is a sampler that returns the processes with the
+    /// most run time in a time window, like `recon:proc_window` in Erlang.
     ///
     /// Run time is elapsed time, not CPU time. The runtime measures one turn in 64, or each turn with
     /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), and estimates the rest. A turn counts with
@@ -34,10 +34,10 @@ impl Host {
     /// collection includes the processes of all hosts of the runtime. In a [`Simulation`](crate::Simulation), turns
     /// take no time, so only their number is useful.
     ///
-    /// Each measured turn takes a lock, and searches one table for each sampler. A sampler keeps at most 4,096
-    /// processes. If a further process must be added, the sampler removes the half with the shortest times. A removed
-    /// process begins again at zero. Therefore [`take`](crate::observe::RunTimeSampler::take) sorts at most 4,096
-    /// processes, also after a long window.
+    /// For each measured turn, the runtime takes a lock, and searches one table for each sampler. A sampler keeps at
+    /// most 4,096 processes. If a further process must be added, the sampler removes the half with the shortest times.
+    /// A removed process begins again at zero. Therefore [`take`](crate::observe::RunTimeSampler::take) sorts at most
+    /// 4,096 processes, also after a long window.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -62,7 +62,7 @@ impl Host {
         RunTimeSampler::new(Box::new(self.clone()), self.open_run_time_window())
     }
 
-    /// Opens a window that does not keep the host alive.
+    /// Opens a [`RunTimeWindow`], which collects run times from now on. The window does not keep the host alive.
     pub(crate) fn open_run_time_window(&self) -> RunTimeWindow {
         let metrics = &self.shared().metrics;
         RunTimeWindow::open(metrics.run_times(), metrics.sampled_one_in(), self.now())

@@ -16,7 +16,7 @@ use crate::platform::sync::Arc;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// Maximum number of times that the code looks for a moment without an exit in progress.
+/// Maximum number of times that the code checks whether no exit is in progress.
 const ATTEMPTS: u32 = 1_000;
 
 /// The innermost blocked step of each process that has one.
@@ -26,9 +26,9 @@ impl Host {
     /// Reads the wait-for graph, and finds the deadlocks. An edge of the graph means that one process waits for another
     /// process. The graph includes the processes of all hosts of the runtime.
     ///
-    /// The edges are calls of async bodies, sends that wait for room in a full mailbox, and waits for the start or the
-    /// exit of a process, also through a [`JoinHandle`](crate::JoinHandle). For example, a supervisor has an edge while
-    /// it waits for the exit of a child.
+    /// The edges are calls of async bodies, sends that wait for free space in a full mailbox, and waits for the start
+    /// or the exit of a process. A process that awaits a [`JoinHandle`](crate::JoinHandle) also waits for an exit. For
+    /// example, a supervisor has an edge while it waits for the exit of a child.
     ///
     /// A process is deadlocked if each event that it waits for must come from a deadlocked process. These processes are
     /// not deadlocked:
@@ -54,14 +54,15 @@ impl Host {
     ///   edge to the receiver of the request.
     /// - A call of a hand-written process has no edge, because this call is a yield. A hand-written process handles
     ///   messages while it waits.
-    /// - A step that blocks its thread in [`block_on`](crate::Runtime::block_on) of the same runtime has the edges of
-    ///   the future that it has passed to `block_on`, except a call that the process has started before. A step that
-    ///   blocks its thread in another way, for example in `block_on` of another executor, has no edge.
+    /// - A step may block its thread in [`block_on`](crate::Runtime::block_on) of the same runtime. The process then
+    ///   has the edges of the future that the step has passed to `block_on`. A call that the process has started before
+    ///   has no edge. A step that blocks its thread in another way, for example in `block_on` of another executor, has
+    ///   no edge.
     ///
     /// Any thread can make this call, also during a step. The call never stops a worker. The duration of the call is
-    /// proportional to the largest number of processes that were alive at one time. If processes exit so often that the
-    /// call finds no moment without an exit in progress, or if the call is made during an exit, for example by an
-    /// observer, the call reports no deadlock.
+    /// proportional to the largest number of processes that were alive at one time. The call can confirm a deadlock
+    /// only if there is a moment at which no process is exiting. If processes exit too often, the call finds no such
+    /// moment, and reports no deadlock. A call during an exit, for example by an observer, also reports no deadlock.
     ///
     /// ```
     /// # use procession::{Context, Reply, Runtime};

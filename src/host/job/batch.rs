@@ -21,8 +21,8 @@ pub(crate) fn queue(woken: Vec<PendingSchedule>) {
 
 /// Wakes the tasks of these wakers. Queues the woken processes in the order of their wakers. Leaves `ready` empty.
 ///
-/// A single process goes to the next slot of its worker, like a process that was woken by a message. Several processes
-/// go to the back of the queue, because in the next slot the last of these processes would run first.
+/// A single process goes to the worker's `next` slot, like a process that was woken by a message. Several processes go
+/// to the back of the queue. If they went to the `next` slot one after the other, the last of them would run first.
 pub(crate) fn wake_all(ready: &mut Vec<Waker>) {
     if let [waker] = &ready[..] {
         waker.wake_by_ref();
@@ -33,8 +33,8 @@ pub(crate) fn wake_all(ready: &mut Vec<Waker>) {
         match PendingSchedule::wake(&waker) {
             Some(process) => woken.push(process),
             None => {
-                // This waker does not belong to a waiting process. The wake may run user code, and this code may wait
-                // for a process in `woken`. Therefore the processes in `woken` are queued first.
+                // This waker does not belong to a waiting process. A call of the waker may run user code, and this code
+                // may wait for a process in `woken`. Therefore the processes in `woken` are queued first.
                 queue_in_order(&mut woken);
                 let _ = catch(|| waker.wake());
             }

@@ -22,8 +22,8 @@ pub(crate) trait Job: Send {
     /// Tells the requester that the pool has refused the job. The pool then does not call `run`.
     fn refuse(self: Box<Self>, failure: Failure);
 
-    /// Returns true if the requester still waits for the job. If it does not wait, the pool may remove the job from a
-    /// full queue.
+    /// Returns true if the requester still waits for the job. If the requester does not wait, the pool may remove the
+    /// job from a full queue.
     fn is_wanted(&self) -> bool;
 }
 
@@ -63,8 +63,8 @@ impl Refusal {
 /// refused work receives a [`Failure::Overloaded`] immediately. Default: `Reject`.
 ///
 /// No policy waits for free space, because a handler must not block its worker. Work waits only in the queue. To refuse
-/// no work, set the queue length to `usize::MAX`. In this case, only the number of commands in flight limits the length
-/// of the queue.
+/// no work, set the capacity of the queue to `usize::MAX`. In this case, only the number of commands in flight limits
+/// the length of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Overflow {
@@ -72,8 +72,8 @@ pub enum Overflow {
     #[default]
     Reject,
     /// The oldest work in the queue is refused, and the new work is queued. Therefore the pool serves the most recent
-    /// requests under overload. If the queue length is 0, the queue holds no older work. In this case the new work is
-    /// refused.
+    /// requests under overload. If the capacity of the queue is 0, the queue holds no older work. In this case the new
+    /// work is refused.
     DropOldest,
 }
 
@@ -169,7 +169,7 @@ impl fmt::Debug for State {
 }
 
 /// Maximum number of jobs that one sweep checks. Each new job for a full queue causes a sweep. The queue may be long,
-/// and a sweep holds the lock of the pool. Therefore the sweep needs a maximum.
+/// and a sweep holds the lock of the pool. Therefore one sweep must not check the whole queue.
 const SWEEP: usize = 128;
 
 impl State {

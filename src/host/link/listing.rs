@@ -25,9 +25,9 @@ pub(crate) struct LinkCounts {
 /// The entries of a table that were read so far, and the position of the next entry.
 #[derive(Debug, Default)]
 pub(crate) struct LinkLists {
-    /// Words of the pids of the linked processes.
+    /// The linked processes, as [words](Pid::word) of their pids.
     pub(crate) links: Vec<u64>,
-    /// Words of the pids of the processes that monitor this process.
+    /// The processes that monitor this process, as [words](Pid::word) of their pids.
     pub(crate) monitored_by: Vec<u64>,
     /// Pids of the processes that this process monitors. If `spawn_monitor` has set the monitor, the monitored process
     /// is not listed.

@@ -90,8 +90,7 @@ impl<E: ?Sized> Watched<E> {
         std::mem::replace(&mut slot.next, NOTIFIED) == WATCHING
     }
 
-    /// Removes a monitor. The `Down` event of the monitor may have been delivered or not. Returns false if no monitor
-    /// has this number.
+    /// Removes a monitor, whether or not its `Down` event was delivered. Returns false if no monitor has this number.
     #[inline]
     pub(crate) fn collect(&mut self, number: u64) -> bool {
         let Some(index) = self.find(number) else { return false };

@@ -1,5 +1,5 @@
-//! Receivers of envelopes that are not processes. A receiver is attached under its own pid, or for all pids of another
-//! node.
+//! Attached receivers. An attached receiver is no process. It receives the envelopes for its own pid, or for all pids
+//! of another node.
 
 use std::any::Any;
 
@@ -98,8 +98,8 @@ impl AnyControl for RefCounted<Attached> {
 impl Host {
     /// Attaches a receiver under a new pid. The runtime delivers messages for this pid to the receiver, as envelopes.
     ///
-    /// A call of [`kill`](Self::kill) detaches the receiver, and so does the end of the runtime. Returns `None` if the
-    /// runtime has shut down or all pids are in use.
+    /// A call of [`kill`](Self::kill) detaches the receiver. The end of the runtime also detaches the receiver. Returns
+    /// `None` if the runtime has shut down or all pids are in use.
     pub fn attach(&self, receiver: impl Deliver) -> Option<Pid> {
         if self.phase() == Phase::Closed {
             return None;

@@ -1,10 +1,10 @@
 //! The process groups of a host. A group has members and monitors. The members are kept in the order in which they
 //! joined. The monitors are notified of each change. A group exists while it has members or monitors.
 //!
-//! Each process has a list of its own memberships and monitors. A change of the table and of this list happens under
-//! the lock of the list. When a process with the flag `KNOWN` exits, the exit removes everything in its list. No
-//! membership outlives the exit of its process. `names.rs` contains the proof for names, and the same proof holds for
-//! memberships.
+//! Each process has a list of its own memberships and monitors. A thread that changes a membership or a monitor changes
+//! the table and this list, and holds the lock of the list during both changes. When a process with the flag `KNOWN`
+//! exits, the exit removes everything in its list. No membership outlives the exit of its process. `names.rs` contains
+//! the proof for names, and the same proof holds for memberships.
 //!
 //! A thread that changes a group locks the shard of the group. Before it releases this lock, it puts the change into
 //! the mailboxes of the monitoring processes. A new monitor reads the members under the same lock. Therefore a monitor
@@ -30,7 +30,7 @@ use crate::process::state::Ref;
 /// Number of shards. Each shard has its own lock. The hash of the group name selects the shard.
 const SHARDS: usize = if cfg!(procession_loom) { 1 } else { 16 };
 
-/// Maximum number of members in a row about a group.
+/// Maximum number of members that a row of the inspection shows for one group.
 const LISTED: usize = 8;
 
 /// The memberships and monitors of one process. The control block of the process stores this value.
@@ -117,9 +117,10 @@ impl<E: Linkable + ?Sized> Groups<E> {
         &self.shards[hash(group) as usize % SHARDS].0
     }
 
-    /// Adds a process that has the flag `KNOWN`. This function calls `lives` while it holds both locks. `lives` returns
-    /// true if the mailbox of the process is open. If the process is already a member, it keeps its position. If the
-    /// process has exited, this function does not add the process.
+    /// Adds a process to a group. The process has the flag `KNOWN`. This function calls `lives` while it holds two
+    /// locks: the lock of the list `own`, and the lock of the group's shard. `lives` returns true if the mailbox of the
+    /// process is open. If the process is already a member, it keeps its position. If the process has exited, this
+    /// function does not add the process.
     pub(crate) fn join(&self, group: Text, tenant: &Ref<E>, own: &Own, lives: impl Fn() -> bool) {
         let mut own = own.lock();
         if own.member_of.contains_key(&group) {

@@ -11,8 +11,8 @@ use crate::platform::sync::Mutex;
 /// Maximum number of entries that are read under one lock operation.
 const PIECE: usize = 256;
 
-/// Lists the first `limit` entries whose names begin with `prefix`, in the order of the names. Counts all these
-/// entries.
+/// Lists the first `limit` entries whose names begin with `prefix`, in the order of the names. Also counts all entries
+/// whose names begin with `prefix`.
 ///
 /// The function stores at most `limit` rows. It holds the lock of a shard only while it reads a piece of the shard, and
 /// clones at most one name for each entry of the piece. `row` runs under this lock. It must take no lock and must not

@@ -1,7 +1,8 @@
 //! The names of a host. Each name belongs to at most one entry of the pid table.
 //!
-//! Each entry has a list of its own names. When the process of the entry exits, the exit releases these names. A change
-//! of the table and of this list happens under the lock of the list. No user code runs under a lock.
+//! Each entry has a list of its own names. When the process of the entry exits, the exit releases these names. A thread
+//! that registers or removes a name changes the table and this list, and holds the lock of the list during both
+//! changes. No user code runs under a lock.
 //!
 //! A registration may race with the exit of its process. The exit performs two steps:
 //!
@@ -15,8 +16,8 @@
 //! - If the mailbox is open, the registration adds the name. If the mailbox is closed, the registration fails.
 //!
 //! If the registration finds the mailbox open, the exit closes the mailbox later. Then the exit sees `KNOWN`, waits for
-//! the lock of the list, and releases the new name. Therefore no name outlives the exit of its process. The exit of a
-//! process without names costs only one load.
+//! the lock of the list, and releases the new name. Therefore no name outlives the exit of its process. For a process
+//! without names, the exit only has to load the flags.
 
 mod own;
 
@@ -153,8 +154,8 @@ impl<E: ?Sized> Names<E> {
     }
 }
 
-/// Returns the hash of a name, which selects the shard. The function is FNV-1a (Fowler, Noll, Vo). Two names with the
-/// same hash only share a lock.
+/// Returns the hash of a name, which selects the shard. The function is FNV-1a (Fowler, Noll, Vo). If two names have
+/// the same hash, the only effect is that they share a lock.
 pub(super) fn hash(name: &str) -> u64 {
     let hash = name
         .bytes()

@@ -1,4 +1,4 @@
-//! Receivers of envelopes. This interface delivers a message to a pid of any node.
+//! Defines [`Deliver`], the interface that delivers messages to the pids of any node, and [`Envelope`].
 
 use crate::process::error::SendError;
 use crate::process::payload::Payload;

@@ -106,8 +106,8 @@ impl Host {
         })
     }
 
-    /// Returns the pid, as a word, of the process that would receive a message now. Returns 0 if no process of this
-    /// host has this name, or if the pid belongs to another runtime.
+    /// Returns the pid of the process that would receive a message now, as one [word](Pid::word). Returns 0 if no
+    /// process of this host has this name, or if the pid belongs to another runtime.
     #[inline]
     pub(crate) fn word_of<N>(&self, way: &Way<'_, N>) -> u64 {
         match way {
@@ -141,8 +141,7 @@ impl Host {
     /// Sends an urgent message. This call never blocks. The receiver reads the urgent message before all its unread
     /// messages and events: see [`Address::send_urgent`](crate::Address::send_urgent).
     ///
-    /// A receiver on another node gets the message like any other message. The same is true for an
-    /// [attached](Self::attach) receiver.
+    /// A receiver on another node, or an [attached](Self::attach) receiver, gets the message as a normal message.
     ///
     /// # Errors
     /// Returns the message and the reason for the refusal, as [`send`](Self::send) does.

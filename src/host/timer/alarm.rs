@@ -1,5 +1,5 @@
-//! Alarms for futures that run on a foreign executor, for example on tokio. During the poll of such a future, possibly
-//! no thread of the runtime checks the timers. Therefore one alarm thread serves all these futures in the program. The
+//! Alarms for futures that run on a foreign executor, for example on tokio. While such a future waits, possibly no
+//! thread of the runtime checks the timers. Therefore one alarm thread serves all these futures in the program. The
 //! first alarm starts the alarm thread. The alarm thread exits after some time without a pending alarm.
 
 use std::io;
@@ -11,9 +11,9 @@ use crate::platform::clock::Clock;
 use crate::platform::sync::{Arc, Condvar, Mutex, OnceLock, thread, wait_within};
 use crate::process::catch::{catch, drop_caught};
 
-/// Wakes `waker` after this duration of real time. The drop of the returned `Alarm` cancels the wake-up.
+/// Calls `waker` after this duration of real time. The drop of the returned `Alarm` cancels the wake-up.
 ///
-/// If no alarm thread runs and the system refuses to start a thread, this function wakes the waker immediately. The
+/// If no alarm thread runs and the system refuses to start a thread, this function calls the waker immediately. The
 /// woken future reads the clock, sees that its time has not come, and sets the next alarm. This repetition is slow, but
 /// the future makes progress.
 pub(crate) fn ring(after: Duration, waker: Waker) -> Alarm {

@@ -7,11 +7,13 @@
 //! selects the slot. As the time of an entry approaches, the entry descends to lower levels. Therefore all entries of a
 //! level are due before all entries of the higher levels, and no slot is in the past.
 //!
-//! A slot is a queue of small positions, and not a linked list of the entries. Therefore the wheel can move an entry to
-//! a lower level without an access to the entry. An access to an entry would cost a cache miss.
+//! A slot is a queue of positions, and not a linked list of the entries. A position contains the tick and the index of
+//! an entry. Therefore the wheel can move an entry to a lower level without an access to the entry. An access to an
+//! entry would cost a cache miss.
 //!
-//! When an entry is removed, its position stays in the queue. The wheel drops this position in two cases: the position
-//! reaches the head of the queue, or half of the positions in the queue belong to removed entries.
+//! If the position of a removed entry is the last in the queue, the wheel drops the position immediately. Any other
+//! position of a removed entry stays in the queue until it reaches the head, or until half of the positions in the
+//! queue belong to removed entries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
@@ -30,7 +32,7 @@ const LEVELS: usize = 6;
 const SPAN: u64 = 1 << (BITS * LEVELS as u32);
 /// Index of the list of due entries. The indices of the slots are lower.
 const DUE: usize = LEVELS * SLOTS;
-/// Value instead of a list index. An entry with this value is in the map `far`, and is in no list.
+/// Value of a list index that means: the entry is in the map `far`, and in no list.
 const FAR: usize = DUE + 1;
 
 /// Number of low bits of a tick that a slot ignores.
@@ -131,7 +133,7 @@ pub(crate) struct Wheel<T> {
     /// Number of entries that were not removed.
     live: usize,
     lists: Box<[List; DUE + 1]>,
-    /// One bit set for each level. The bit of a slot is set if the slot is not empty.
+    /// One word for each level, with one bit for each slot of the level. The bit is set if the slot is not empty.
     occupied: [u64; LEVELS],
     /// Entries whose tick no level covers, and entries with the tick `u64::MAX`. The map is ordered by tick and number.
     far: BTreeMap<(u64, u64), u32>,
@@ -381,9 +383,9 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Returns the list that contains the entries with this tick, also for a new entry. If the tick lies in the
-    /// descending slot or before this slot, the list is the descending slot. Therefore a new entry comes behind the
-    /// older entries.
+    /// Returns the list that contains the entries with this tick. A new entry with this tick goes to the same list. If
+    /// the tick lies in the descending slot or before this slot, the list is the descending slot. Therefore a new entry
+    /// comes behind the older entries.
     fn list_of(&self, tick: u64) -> usize {
         match self.descending {
             Some(slot) if tick >> width(slot) <= self.now >> width(slot) => slot,

@@ -1,4 +1,5 @@
-//! Flight records of a runtime: the host copies the rings of the recorder, and names the processes.
+//! Flight records of a runtime. The host copies the ring buffers of the flight recorder, and adds the names of the
+//! processes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -28,7 +29,7 @@ impl Host {
     /// The following events are missing from a flight record:
     /// - the events that newer events have overwritten. [`FlightSummary::overwritten`] is their number.
     /// - the events that a worker has recorded after the copy began.
-    /// - the begin of a slice or of an arrow whose first event was overwritten.
+    /// - the beginning of a slice or of an arrow whose first event was overwritten.
     /// - arrows of messages that were sent before the period [`FlightSummary::complete`].
     /// - the entry method of a process, if its spawn was overwritten.
     /// - the values of the counter tracks before the copy.
@@ -76,8 +77,8 @@ impl Host {
         ))
     }
 
-    /// Allocates the buffers of the workers, and starts the thread that writes flight records on its own. Does nothing
-    /// without a flight recorder.
+    /// Allocates the buffers of the workers, and starts the thread that writes flight records automatically. Does
+    /// nothing without a flight recorder.
     ///
     /// # Errors
     /// Returns the error of the system if the thread cannot be started.
@@ -87,7 +88,8 @@ impl Host {
         self.shared().metrics.start_record_writer(self.node().to_string(), move |path| host.write_flight_record(path))
     }
 
-    /// Reserves the next file that a console requests, in the folder of the options.
+    /// Reserves the file for a flight record that a console has requested. The options of the flight recorder contain
+    /// the folder of the file.
     ///
     /// # Errors
     /// Returns the reason why no file can be written now.
@@ -103,8 +105,8 @@ impl Host {
     }
 }
 
-/// A reserved file for a flight record. Until the drop, no other file can be reserved, and the drop of the runtime
-/// waits.
+/// A reserved file for a flight record. Until this value is dropped, no other file can be reserved, and the drop of the
+/// runtime waits for the drop of this value.
 #[cfg(feature = "console")]
 pub(crate) struct RequestedRecord {
     host: Host,

@@ -6,8 +6,8 @@ use crate::observe::trace::options::TraceOptions;
 use crate::platform::sync::Arc;
 
 impl Host {
-    /// Starts a live trace of the process of the options. Also returns the label of the process: its name and its type.
-    /// Returns `None` if the process does not exist. The trace does not keep the host alive.
+    /// Starts a live trace of the process that the options select. Also returns the label of the process: its name and
+    /// its type. Returns `None` if the process does not exist. The trace does not keep the host alive.
     pub(crate) fn start_live_trace(&self, options: &TraceOptions) -> Option<(LiveTrace, String)> {
         let (reader, alive) = self.begin_reader(options);
         let label = alive.values().next().map(|alive| reader.recorder().text(alive.label));

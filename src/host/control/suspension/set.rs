@@ -18,8 +18,9 @@ pub(crate) struct SuspendedProcesses {
 impl SuspendedProcesses {
     #[inline]
     pub(crate) fn contains(&self, pid: impl FnOnce() -> Pid) -> bool {
-        // A turn sees the length because it has seen the flag `OBSERVED`, and an exit because it has locked the slot of
-        // the pid table. SeqCst also orders `suspend` and `resume` on threads that do not synchronize otherwise.
+        // A turn sees the length, because the turn has seen the flag `OBSERVED`. An exit sees the length, because the
+        // exit has locked the slot of the pid table. SeqCst also orders `suspend` and `resume` on threads that do not
+        // synchronize otherwise.
         self.len.load(Ordering::SeqCst) != 0 && self.pids.lock().contains(&pid())
     }
 

@@ -357,7 +357,7 @@ impl Host {
 
     // ---- Yields
 
-    /// Answers a command of the process `pid`: the command whose yield has the tag `tag`. This function is for callers
+    /// Answers a command of the process `pid`. The yield of the command has the tag `tag`. This function is for callers
     /// that cannot hold a typed [`Completion`](crate::Completion).
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Cancellation of many processes. A [`CancelToken`] requests the exit of many processes. A [`Cancelled`] future waits
-//! for this request. The code in `process.rs` cancels a single process. The code in `spawn.rs` registers a process with
-//! a token.
+//! for this request. The code in `process.rs` cancels a single process. The code in `task/spawn.rs` registers a process
+//! with a token.
 
 pub(crate) mod inherited;
 mod process;
@@ -92,11 +92,11 @@ impl CancelToken {
     ///
     /// The call returns after all processes and tasks were notified. The duration of the call is proportional to the
     /// number of these processes and tasks. If a process is cancelled several times, the process keeps the first
-    /// reason. The first reason may come from a token or from another cancellation.
+    /// reason. The first reason may come from another token, or from [`Host::cancel`](crate::Host::cancel).
     ///
-    /// Several threads may cancel tokens of one tree at the same time. Each process is notified by the thread that
-    /// finds the process first. One thread may notify the processes of a child token while another thread notifies the
-    /// processes of the parent token. In this case, a process of the parent token may be notified first.
+    /// Several threads may cancel tokens of one tree at the same time. Each process is notified by only one of these
+    /// threads. One thread may notify the processes of a child token while another thread notifies the processes of the
+    /// parent token. In this case, a process of the parent token may be notified first.
     pub fn cancel(&self, reason: impl Into<Reason>, grace: Duration) -> bool {
         self.0.cancel(&Cause { reason: reason.into(), grace })
     }

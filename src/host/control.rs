@@ -345,8 +345,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Called when the receiving half of the mailbox is dropped. If the mailbox belongs to no process, this function
-    /// closes the mailbox.
+    /// The drop of the receiving half of the mailbox calls this function. It puts the messages in `front` back into the
+    /// mailbox. If the mailbox belongs to no process, this function then closes the mailbox.
     pub(crate) fn leave(&self, front: &mut ReadAhead<M>) {
         self.put_back(front);
         if self.head.is_outside() {

@@ -216,7 +216,8 @@ impl Host {
         if head.has(flag::KNOWN) { self.namespace().names().release(head.names()) } else { None }
     }
 
-    /// Step 6: counts the exit, removes the pid and leaves the groups. Returns the reference that the pid table owned.
+    /// Step 6: counts the exit, removes the pid and leaves the groups. Returns the pid table's reference to the control
+    /// block.
     #[inline]
     fn remove_exited(&self, head: &Head) -> Option<Ref<dyn AnyControl>> {
         // A mailbox that belongs to no process was not counted as a spawned process.
@@ -256,8 +257,8 @@ impl Host {
     }
 
     /// Performs steps 6, 8 and 10 for an attached receiver. An attached receiver has a pid, but no mailbox, no names
-    /// and no state. A cancellation may have set a timer for the receiver. This timer refers to the receiver. A
-    /// shutdown does not wait for an attached receiver.
+    /// and no state. A cancellation may have set a timer that holds a reference to the receiver. Therefore this
+    /// function closes the timers. A shutdown does not wait for an attached receiver.
     pub(super) fn end_attached(&self, head: &Head, exit: &Exit) {
         drop(self.remove_exited(head));
         if let Some(pending) = head.pending_if_any() {

@@ -84,13 +84,14 @@ impl Host {
     ///
     /// Any thread can make this call, also during a step. The call never stops a worker. The call reads a long list in
     /// several parts, and holds each lock only while it reads one part. The call runs no user code. If the process
-    /// waits, the call searches all processes for those whose join handle this process awaits. The duration of the call
-    /// is then proportional to the largest number of processes that were alive at one time.
+    /// waits, also in `block_on`, the call searches all processes for those whose join handle this process awaits. The
+    /// duration of the call is then proportional to the largest number of processes that were alive at one time.
     pub fn process_details(&self, pid: Pid) -> Option<ProcessDetails> {
         self.details(pid, || self.read_joins().remove(&pid).unwrap_or_default())
     }
 
-    /// Returns the details of a process. If the process waits, `joins` returns its joins.
+    /// Returns the details of a process. If the process waits, this function calls `joins`, which returns the joins of
+    /// the process.
     fn details(&self, pid: Pid, joins: impl FnOnce() -> Vec<Join>) -> Option<ProcessDetails> {
         let table = &self.shared().pid_table;
         let Snapshot { mut details, is_awaited, waits } = table.with(pid, Snapshot::read)??;
@@ -219,7 +220,7 @@ impl Host {
 
 type Name = Cow<'static, str>;
 
-/// The values that are read while the slot is locked once.
+/// Values of a process that are read under one lock of its slot.
 struct Snapshot {
     /// Details of the process. The lists that are read later are still empty.
     details: ProcessDetails,

@@ -551,7 +551,7 @@ impl<E: Linkable + ?Sized> Watch<E> {
     }
 }
 
-/// The links that a spawn sets between a process and its child.
+/// Options of a spawn: whether the process is linked with its child, and whether the process monitors its child.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SpawnLinks {
     pub(crate) link: bool,

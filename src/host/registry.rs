@@ -269,8 +269,8 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
     }
 }
 
-/// Calls `f` for the entry of a slot, under the lock of the slot. While `f` fails, this function unlocks the slot and
-/// calls `f` again.
+/// Calls `f` for the entry of a slot, under the lock of the slot. Each time `f` returns `Busy`, this function unlocks
+/// the slot and calls `f` again.
 fn try_slot<E: ?Sized, R>(slot: &Slot<E>, mut f: impl FnMut(&Ref<E>) -> Result<R, Busy>) -> Option<R> {
     loop {
         let entry = slot.lock();

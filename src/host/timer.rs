@@ -262,7 +262,7 @@ impl Timers {
         }
     }
 
-    /// Replaces the waker of a timer. Returns true if the timer will wake the new waker. Returns false if the timer has
+    /// Replaces the waker of a timer. Returns true if the timer will call the new waker. Returns false if the timer has
     /// fired, was cancelled, or calls a function.
     pub(crate) fn update(&self, key: Key, waker: &Waker) -> bool {
         let shard = &self.shards[key.shard as usize];
@@ -275,7 +275,7 @@ impl Timers {
         let mut spare = waker.clone();
         let mut wheel = shard.wheel.lock();
         let Some(Fire::Wake(old)) = wheel.get_mut(key.handle) else {
-            // The timer has fired between the two lock operations, and has woken the old waker.
+            // The timer has fired between the two lock operations, and has called the old waker.
             return planted!("timers_update_is_always_in_time");
         };
         mem::swap(old, &mut spare);
@@ -284,8 +284,8 @@ impl Timers {
     }
 
     /// Fires all timers that are due at the time of the call, and returns the number of fired timers. Such a call is a
-    /// *turn*. A timer that is inserted during the turn waits for the next turn. Therefore the turn ends even if the
-    /// function of a timer inserts the timer again.
+    /// *turn* of the timers. A timer that is inserted during the turn waits for the next turn. Therefore the turn ends
+    /// even if the function of a timer inserts the timer again.
     ///
     /// Several threads may call this function at the same time. These threads share the work.
     pub(crate) fn fire_due(&self) -> usize {

@@ -21,7 +21,7 @@ impl Host {
     /// Therefore the process can clean up.
     ///
     /// # Errors
-    /// Returns [`NoProcess`] if the pid names no process.
+    /// Returns [`NoProcess`] if no process has this pid.
     pub fn cancel(&self, pid: Pid, reason: impl Into<Reason>, grace: Duration) -> Result<(), NoProcess> {
         let control = self.shared().pid_table.get(pid).ok_or(NoProcess(pid))?;
         let deadline = self.now() + grace;
@@ -48,7 +48,7 @@ impl Host {
     /// A process cannot refuse a kill.
     ///
     /// # Errors
-    /// Returns [`NoProcess`] if the pid names no process.
+    /// Returns [`NoProcess`] if no process has this pid.
     pub fn kill(&self, pid: Pid) -> Result<(), NoProcess> {
         self.shared().pid_table.get(pid).ok_or(NoProcess(pid))?.kill();
         Ok(())
@@ -68,7 +68,7 @@ impl Host {
     /// returns `false`.
     ///
     /// # Errors
-    /// Returns [`NoProcess`] if the pid names no process.
+    /// Returns [`NoProcess`] if no process has this pid.
     pub fn preempt(&self, pid: Pid) -> Result<bool, NoProcess> {
         let _lives = self.shared().pid_table.get(pid).ok_or(NoProcess(pid))?;
         Ok((self.shared().preempt)(pid.word()))
@@ -77,7 +77,7 @@ impl Host {
     /// Sets the priority of a process. The new priority has an effect the next time that the process becomes runnable.
     ///
     /// # Errors
-    /// Returns [`NoProcess`] if the pid names no process.
+    /// Returns [`NoProcess`] if no process has this pid.
     ///
     /// ```
     /// # use procession::observe::ProcessQuery;
@@ -113,7 +113,8 @@ mod tests {
     use super::*;
     use crate::{Context, Exit, Runtime};
 
-    /// The timer of a kill refers to the process. Therefore the exit of the process must remove the timer.
+    /// The timer that kills a process holds a reference to this process. Therefore the exit of the process must remove
+    /// the timer.
     #[test]
     fn an_exit_cancels_the_kill_timer_of_a_cancel() {
         let rt = Runtime::builder().workers(0).build().unwrap();

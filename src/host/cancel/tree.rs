@@ -1,6 +1,6 @@
 //! The tree of cancel tokens. Each token is a node. A node has child nodes and registered processes. In the code, a
-//! registered process is a *subject*. This module defines the order in which a cancellation notifies the registered
-//! processes.
+//! registered process is called a *subject*. This module defines the order in which a cancellation notifies the
+//! registered processes.
 //!
 //! A thread that cancels a node first closes the node, and then closes the descendants of the node, parents before
 //! children. If a thread registers a process with a closed node, this thread notifies the process immediately. If a

@@ -32,8 +32,8 @@ pub(crate) struct BlockedStep {
     /// Number of polls, and the bits [`PENDING`] and [`WOKEN`]. Before each poll, the thread of the step stores a new
     /// number and clears both bits. A wake-up sets `WOKEN` before it wakes the thread. Therefore the inner future waits
     /// as long as the phase has the bit `PENDING` and not the bit `WOKEN`. All operations are `SeqCst`, except for the
-    /// load in `begin_poll`. Then a thread that has seen the effect of a later wake-up of another process also sees an
-    /// earlier wake-up of this step.
+    /// load in `begin_poll`. Therefore, if a thread has seen the effect of a wake-up of another process, the thread
+    /// also sees each earlier wake-up of this step.
     phase: AtomicU64,
 }
 

@@ -482,7 +482,7 @@ impl Head {
         self.waiting.load(Ordering::Relaxed).wrapping_add(elsewhere)
     }
 
-    /// Priority of the process.
+    /// Returns the priority of the process.
     pub(crate) fn priority(&self) -> Priority {
         priority_of(self.flags.load(Ordering::Relaxed))
     }
@@ -581,7 +581,8 @@ impl Head {
         self.run.is_waiting()
     }
 
-    /// Returns whether the runtime has an observer, or a trace records the events of this process.
+    /// Returns whether the runtime has an observer, a trace records the events of this process, or the process is
+    /// suspended.
     #[inline]
     pub(crate) fn is_observed(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & flag::OBSERVED != 0
@@ -645,7 +646,8 @@ impl Head {
     /// Begins a sampled turn. The process became runnable at the time `since`.
     #[cold]
     fn begin_sampled_turn(&self, since: u64, type_name: &'static str) -> (Host, Instant) {
-        // Only the thread that runs the process clears the bit, and no thread makes a running process ready.
+        // A plain store is sufficient: only the thread that runs the process clears the bit, and no other thread makes
+        // a running process ready.
         self.since.store(NO_TIME, Ordering::Relaxed);
         let shared = self.host().shared();
         let now = shared.timers.now();

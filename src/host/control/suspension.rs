@@ -16,7 +16,8 @@
 //!   lock of the set. Each thread that clears the flag first checks the set under the same lock. If a thread
 //!   cleared the flag before the check, a turn between the two operations would step a suspended process.
 //! - `resume` keeps the flag if a trace selects the process. The check runs under the lock of the traces, so no trace
-//!   begins or ends between the check and the clearing. The lock of the traces is taken before the lock of the set.
+//!   begins or ends between the check and the clearing of the flag. The lock of the traces is taken before the lock of
+//!   the set.
 
 pub(crate) mod set;
 
@@ -104,7 +105,7 @@ impl Host {
         self.shared().suspended.unless_suspended(head.pid(), || head.unset(flag::OBSERVED));
     }
 
-    /// Returns the control block and the name of the type of a process.
+    /// Returns the control block of a process, and the name of the process's type.
     fn suspendable(&self, pid: Pid) -> Result<(Ref<dyn AnyControl>, &'static str), NoProcess> {
         let control = self.shared().pid_table.get(pid).ok_or(NoProcess(pid))?;
         let type_name = process(&control).map(|(_, type_name)| type_name).ok_or(NoProcess(pid))?;

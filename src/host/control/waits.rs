@@ -32,7 +32,7 @@ pub(crate) enum WaitKind {
     Call = 1,
     /// A call with a time limit.
     LimitedCall,
-    /// A send that waits for room in a mailbox.
+    /// A send that waits for free space in a mailbox.
     Room,
     Exit,
     Start,

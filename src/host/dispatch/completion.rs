@@ -149,9 +149,9 @@ impl Drop for UntypedCompletion {
 /// Runs a handler. Returns the result of the handler, and some of the completions that the handler has dropped. The
 /// caller must answer these completions.
 ///
-/// If the handler panics, the function returns the completions that the handler drops during the unwinding. `own` can
-/// identify a yield. If the handler drops the completion of this yield, the function always returns this completion,
-/// even if the handler does not panic.
+/// If the handler panics, the function returns the completions that the handler drops during the unwinding. If `own` is
+/// set, it identifies a yield. If the handler drops the completion of this yield, the function always returns this
+/// completion, even if the handler does not panic.
 #[inline]
 fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Vec<Kept>>) {
     let outer = Current::with(|current| current.handler.begin(own));

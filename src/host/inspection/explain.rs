@@ -20,7 +20,7 @@ use crate::process::yields::listing::CommandCounts;
 
 /// Minimum length of a mailbox that is reported as growing.
 const LONG_MAILBOX: usize = 1_000;
-/// Maximum number of full mailboxes in a report. The number of growing mailboxes has the same maximum.
+/// Maximum number of full mailboxes in the result. The same maximum applies to growing mailboxes.
 const MAILBOXES: usize = 16;
 /// Maximum number of processes in a finding about many processes.
 const LISTED: usize = 20;
@@ -30,10 +30,10 @@ impl Host {
     /// the runtime finds. The result also contains the number of waiting processes for each kind of event. The result
     /// includes the processes of all hosts of the runtime.
     ///
-    /// The runtime finds deadlocks, blocked workers, a busy blocking pool, commands without an answer, full and growing
-    /// mailboxes, processes that ignore the cancellation of a shutdown, suspended processes, a runtime without a
-    /// thread, and processes that nothing can wake. The documentation of each [finding](crate::observe::Finding)
-    /// defines its condition.
+    /// The runtime finds deadlocks, blocked workers, a busy blocking pool, commands without an answer, and full or
+    /// growing mailboxes. The runtime also finds suspended processes, processes that ignore the cancellation of a
+    /// shutdown, processes that nothing can wake, and a runtime without a thread. The documentation of each
+    /// [finding](crate::observe::Finding) defines its condition.
     ///
     /// The call can be made on any thread, also in a step, and also while all workers are blocked. The call never stops
     /// a worker, and runs no user code. The runtime reads the processes one after the other while they run. The finding
@@ -94,8 +94,8 @@ impl Host {
         [polls, spawned, exited, messages, completions]
     }
 
-    /// Returns the number of commands without an answer by the name of the command type, as [`explain`](Self::explain)
-    /// counts them. The counts include the commands of all hosts of the runtime, and the built-in commands.
+    /// Returns the number of commands without an answer for each command type, as in [`explain`](Self::explain). The
+    /// counts include the commands of all hosts of the runtime, and the built-in commands.
     #[cfg(feature = "console")]
     pub(crate) fn outstanding_commands(&self) -> CommandCounts {
         self.read_processes(&Joins::new()).commands
@@ -116,12 +116,12 @@ impl Host {
     /// Returns whether the runtime is at rest: only a process could make a process runnable. The caller has read all
     /// processes before this call, and compares the [progress](Self::progress) after this call.
     ///
-    /// The order of the readings matters. A timer is an example of a source of wake-ups. A source makes a process ready
-    /// before the source counts as gone, or the thread of the source is not parked until the process is ready.
-    /// Therefore, if all sources are gone, each process that a source has made ready is in a queue, or a worker has
-    /// taken it. A worker may take a process after the first reading of the worker's state, and before the reading of
-    /// the queues. In this case, the second reading of the state finds that the worker is not parked, or the worker has
-    /// already counted the poll of the process.
+    /// The order of the readings matters. A timer is an example of a source of wake-ups. Usually, a source makes a
+    /// process ready before the source counts as gone. If the source counts as gone earlier, its thread is not parked
+    /// until the process is ready. Therefore, if all sources are gone, each process that a source has made ready is in
+    /// a queue, or a worker has taken it. A worker may take a process after the first reading of the worker's state,
+    /// and before the reading of the queues. In this case, the second reading of the state finds that the worker is not
+    /// parked, or the worker has already counted the poll of the process.
     fn is_at_rest(&self) -> bool {
         let shared = self.shared();
         let BlockingPoolMetrics { threads, idle_threads, queue_depth } = self.pool_figures();
@@ -133,7 +133,8 @@ impl Host {
         let SchedulerGauges { workers, sockets, global_queue_depth, priority_queue_depth, .. } = gauges();
         let queued = workers.iter().map(|worker| worker.local_queue_depth).sum::<usize>();
         let SchedulerGauges { workers, steps, .. } = gauges();
-        // This thread may be a guest thread that polls its own future. It fires no timer now.
+        // This thread may be a guest thread that polls its own future. Such a thread fires no timer now, and therefore
+        // counts as parked.
         let here = shared.metrics.worker();
         let polls_own = |worker| steps.iter().any(|step| step.worker == worker && step.is_own_future);
         let is_parked = |&WorkerMetrics { worker, state, .. }: &WorkerMetrics| {
@@ -175,7 +176,7 @@ impl Host {
         is_busy.then_some(Finding::BusyBlockingPool { threads, queue_depth, queue_capacity })
     }
 
-    /// Reads the capacity of a mailbox that was full. Returns `None` if the mailbox has room now.
+    /// Reads the capacity of a mailbox that was full. Returns `None` if the mailbox has free space now.
     fn full_mailbox(&self, process: ProcessInfo) -> Option<Finding> {
         let read = |control: &Ref<dyn AnyControl>| Ok(control.mailbox_figures());
         let MailboxFigures { full_at, waiting_senders, .. } = self.shared().pid_table.with(process.pid, read)?;

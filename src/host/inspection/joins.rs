@@ -10,7 +10,7 @@ use crate::host::registry::Listed;
 use crate::process::pid::Pid;
 use crate::process::state::Joiner;
 
-/// A process awaits the join handle of another process.
+/// States that the process `by` awaits the join handle of the process `target`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Join {
     by: Joiner,

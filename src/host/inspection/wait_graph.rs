@@ -35,7 +35,8 @@ impl Host {
     ///
     /// - A process that also waits for a message, for the answer to a command, or for the end of a sleep.
     /// - A process with a [deadline](crate::ProcessBuilder::deadline), a cancelled process, or a process whose call has
-    ///   a [time limit](crate::future::Call::timeout). The waits of such processes end.
+    ///   a [time limit](crate::future::Call::timeout). The waits of such processes can end without an action of another
+    ///   process.
     /// - A [suspended](Self::suspend) process. Some of its waits may have ended.
     ///
     /// A second reading confirms each deadlock. If the waits of a process have changed between the two readings, the
@@ -56,8 +57,8 @@ impl Host {
     ///   messages while it waits.
     /// - A step may block its thread in [`block_on`](crate::Runtime::block_on) of the same runtime. The process then
     ///   has the edges of the future that the step has passed to `block_on`. A call that the process has started before
-    ///   has no edge. A step that blocks its thread in another way, for example in `block_on` of another executor, has
-    ///   no edge.
+    ///   `block_on` has no edge. A step that blocks its thread in another way, for example in `block_on` of another
+    ///   executor, has no edge.
     ///
     /// Any thread can make this call, also during a step. The call never stops a worker. The duration of the call is
     /// proportional to the largest number of processes that were alive at one time. The call can confirm a deadlock

@@ -69,7 +69,7 @@ impl HostBuilder {
 }
 
 impl Host {
-    /// Adds a host to the same runtime. The new host has its own handlers and its own limits.
+    /// Adds a further host to the runtime of this host. The new host has its own handlers and its own limits.
     ///
     /// If a process of the new host performs a command, only a handler of the new host can answer this command. A
     /// process that another process spawns belongs to the host of its parent. Messages between hosts work like messages

@@ -15,8 +15,8 @@ const PIECE: usize = 256;
 /// whose names begin with `prefix`.
 ///
 /// The function stores at most `limit` rows. It holds the lock of a shard only while it reads a piece of the shard, and
-/// clones at most one name for each entry of the piece. `row` runs under this lock. It must take no lock and must not
-/// clone a reference to a process: the drop of a last reference would run user code.
+/// clones at most one name for each entry of the piece. `row` runs under this lock. `row` must take no lock and must
+/// not clone a reference to a process: the drop of a last reference would run user code.
 pub(super) fn list<'a, V: 'a, R>(
     shards: impl Iterator<Item = &'a Mutex<BTreeMap<Text, V>>>,
     prefix: &str,

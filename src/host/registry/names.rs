@@ -154,8 +154,8 @@ impl<E: ?Sized> Names<E> {
     }
 }
 
-/// Returns the hash of a name, which selects the shard. The function is FNV-1a (Fowler, Noll, Vo). If two names have
-/// the same hash, the only effect is that they share a lock.
+/// Returns the hash of a name, which selects the shard. The function computes FNV-1a (Fowler, Noll, Vo), and then
+/// combines the two halves of the result. If two names have the same hash, the only effect is that they share a lock.
 pub(super) fn hash(name: &str) -> u64 {
     let hash = name
         .bytes()

@@ -18,9 +18,8 @@ pub(crate) struct SuspendedProcesses {
 impl SuspendedProcesses {
     #[inline]
     pub(crate) fn contains(&self, pid: impl FnOnce() -> Pid) -> bool {
-        // A turn sees the length, because the turn has seen the flag `OBSERVED`. An exit sees the length, because the
-        // exit has locked the slot of the pid table. SeqCst also orders `suspend` and `resume` on threads that do not
-        // synchronize otherwise.
+        // A turn sees the length, because the turn has seen the flag `OBSERVED`. SeqCst also orders `suspend` and
+        // `resume` on threads that do not synchronize otherwise.
         self.len.load(Ordering::SeqCst) != 0 && self.pids.lock().contains(&pid())
     }
 
@@ -35,6 +34,7 @@ impl SuspendedProcesses {
 
     /// Removes a process that exits or is resumed. Returns false if the process was not in the set.
     pub(crate) fn remove(&self, pid: impl FnOnce() -> Pid) -> bool {
+        // An exit sees the length, because the exit has locked the slot of the pid table.
         if self.len.load(Ordering::SeqCst) == 0 {
             return false;
         }

@@ -103,7 +103,7 @@ impl<M: Send + 'static> Control<M> {
     /// Puts an urgent message into the mailbox, and wakes the receiver of the mailbox.
     ///
     /// # Errors
-    /// Returns the message if the process has exited, or if the mailbox has no room for urgent messages.
+    /// Returns the message if the process has exited, or if the mailbox accepts no more urgent messages.
     #[cold]
     pub(crate) fn push_urgent(&self, message: M) -> Result<(), (SendErrorKind, M)> {
         let accepted = || {
@@ -385,7 +385,7 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
 
     /// Returns the largest number of messages that waited in the mailbox at one time.
     fn high_water(&self) -> usize;
-    /// Returns the figures of the mailbox.
+    /// Returns the figures of the mailbox, for example its length.
     fn mailbox_figures(&self) -> MailboxFigures;
     /// Puts a signal into the mailbox.
     ///

@@ -416,9 +416,8 @@ impl Timers {
         self.shards.iter().map(|shard| shard.wheel.lock().len()).sum()
     }
 
-    /// Returns the figures of each wheel. This function takes constant time for each wheel. The function does not list
-    /// the deadlines, because it would then hold the spin lock of a wheel for a time that is linear in the number of
-    /// timers.
+    /// Returns the figures of each wheel. This function takes constant time for each wheel. To list all deadlines, the
+    /// function would have to hold the spin lock of a wheel for a time that is linear in the number of timers.
     #[cfg(feature = "console")]
     pub(crate) fn wheels(&self) -> Vec<WheelFigures> {
         let others = self.shards.len() - 1;

@@ -257,8 +257,8 @@ impl Host {
         Ok(trace)
     }
 
-    /// Begins to record events. After this call, the events of all selected processes are recorded: this call marks the
-    /// processes in the pid table, and each later spawn marks its process. Also returns the marked processes.
+    /// Begins to record events. After this call, the events of all selected processes are recorded. This call marks the
+    /// selected processes in the pid table, and each later spawn marks its process. Also returns the marked processes.
     fn begin_reader(&self, options: &TraceOptions) -> (EntryReader, BTreeMap<u64, Alive>) {
         let table = &self.shared().pid_table;
         // A pid of another runtime selects no process. No process has the number `u64::MAX`.

@@ -575,8 +575,8 @@ impl Head {
     }
 
     /// Returns whether the process is neither queued nor running. The result is exact at the moment of the call. The
-    /// result of [`state`](Self::state) is not exact: the thread that steps the process stores the state before the
-    /// process waits, and a thread that wakes the process stores the state after the wake-up.
+    /// result of [`state`](Self::state) is not exact. The thread that steps the process stores the state before the
+    /// process waits. A thread that wakes the process stores the state after the wake-up.
     pub(crate) fn is_inactive(&self) -> bool {
         self.run.is_waiting()
     }
@@ -681,8 +681,9 @@ impl Head {
     /// [`end_await`](Self::end_await) requests another call.
     pub(crate) fn take_unreceived(&self) -> Option<CrashReport> {
         let Abnormal { exit, received, is_report_requested, crash } = self.abnormal()?;
-        // This store comes before the load of the number of futures, and `end_await` accesses both in the other order.
-        // Therefore, either this function sees that no future is pending, or the last future sees the request.
+        // This function first stores the request, and then loads the number of futures. `end_await` first decrements
+        // this number, and then loads the request. Therefore, either this function sees that no future is pending, or
+        // the last future sees the request.
         is_report_requested.store(true, Ordering::SeqCst);
         let is_awaited = self.rarest_if_any().is_some_and(|rarer| rarer.awaited.load(Ordering::SeqCst) != 0);
         if is_awaited || received.swap(true, Ordering::SeqCst) {

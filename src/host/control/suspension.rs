@@ -1,9 +1,9 @@
 //! Suspends and resumes single processes, for debugging.
 //!
-//! A suspended process takes no step. The head of a process has no room for a further flag, and suspensions are rare.
-//! Therefore the runtime keeps a set of the suspended processes. A suspended process also has the flag `OBSERVED`, so
-//! each of its turns takes the slow path. On the slow path, the turn checks the set before each step. A process that is
-//! not observed has no additional cost.
+//! A suspended process takes no step. The flags of a process have no free bit for a further flag, and suspensions are
+//! rare. Therefore the runtime keeps a set of the suspended processes. A suspended process also has the flag
+//! `OBSERVED`, so each of its turns takes the slow path. On the slow path, the turn checks the set before each step. A
+//! process that is not observed has no additional cost.
 //!
 //! # Ordering
 //! - `suspend` adds the process to the set, then sets `OBSERVED`, and then wakes the process. A turn that sees

@@ -39,7 +39,7 @@ impl Host {
     /// a worker, and runs no user code. The runtime reads the processes one after the other while they run. The finding
     /// [`NothingOutstanding`](crate::observe::Finding::NothingOutstanding) is reported only if no step ran during the
     /// call and all workers are parked. The time of the call is proportional to the largest number of processes that
-    /// were alive at one time, and is about twice the time of [`metrics`](Self::metrics).
+    /// were alive at one time. The call takes about twice the time of [`metrics`](Self::metrics).
     ///
     /// ```
     /// # use procession::{Command, Completion, Context, Runtime};
@@ -107,7 +107,7 @@ impl Host {
         let mut reading = Reading::new();
         table.visit(|control| reading.add(control, joins));
         for (pid, from) in std::mem::take(&mut reading.long_tables) {
-            // If the process has exited meanwhile, its other commands have no requester any more.
+            // If the process has exited in the meantime, no process waits for the answers to its other commands.
             let _ = self.count_yields(pid, from, &mut reading.commands);
         }
         reading

@@ -26,8 +26,8 @@ impl Host {
     /// Reads the wait-for graph, and finds the deadlocks. An edge of the graph means that one process waits for another
     /// process. The graph includes the processes of all hosts of the runtime.
     ///
-    /// The edges are calls of async bodies, sends that wait for free space in a full mailbox, and waits for the start
-    /// or the exit of a process. A process that awaits a [`JoinHandle`](crate::JoinHandle) also waits for an exit. For
+    /// The edges are calls of async bodies, sends that wait because a mailbox is full, and waits for the start or the
+    /// exit of a process. A process that awaits a [`JoinHandle`](crate::JoinHandle) also waits for an exit. For
     /// example, a supervisor has an edge while it waits for the exit of a child.
     ///
     /// A process is deadlocked if each event that it waits for must come from a deadlocked process. These processes are
@@ -50,7 +50,7 @@ impl Host {
     ///   event occurs.
     /// - A [started](crate::future::Call::start) call has an edge, also while the process does not await the call.
     /// - A process that has polled a join handle has an edge until the handle resolves or is dropped, or until another
-    ///   process polls the handle. The process may wait for an unknown event meanwhile.
+    ///   process polls the handle. During this time, the process may wait for an event that the runtime does not know.
     /// - The receiver of a request may pass the [`Reply`](crate::Reply) to another process. The graph then still has an
     ///   edge to the receiver of the request.
     /// - A call of a hand-written process has no edge, because this call is a yield. A hand-written process handles
@@ -116,11 +116,13 @@ impl Host {
     /// the join. The joins of a process and its other waits are read at different times. Therefore the order of the
     /// readings matters:
     ///
-    /// 1. The second reading of the joins begins after the first reading of each node. If a process waited for a join
-    ///    at its first reading, either the second reading finds this join, or the joined process has exited meanwhile.
+    /// 1. The second reading of the joins begins after the first reading of each node. If a process awaited a join
+    ///    handle at its first reading, either the second reading finds this join, or the joined process has exited in
+    ///    the meantime.
     /// 2. An exit first removes the pid. From then on, the join is not found. Later, the exit wakes the process that
     ///    awaits the join handle. At one moment after the second reading of the joins, no exit is in progress.
-    ///    Therefore each joined process whose pid was removed before has woken the other process.
+    ///    Therefore each joined process whose pid was removed before this moment has already woken the process that
+    ///    awaits its join handle.
     /// 3. The second reading of a node finds that a woken process is queued, runs, or has run. If a step of the process
     ///    blocks its thread, the second reading finds that the future of the step was woken or polled.
     fn confirm(&self, nodes: &mut WaitNodes, joins: &Joins, steps: &Steps) -> BTreeSet<Pid> {

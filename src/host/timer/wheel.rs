@@ -12,8 +12,8 @@
 //! entry would cost a cache miss.
 //!
 //! If the position of a removed entry is the last in the queue, the wheel drops the position immediately. Any other
-//! position of a removed entry stays in the queue until it reaches the head, or until half of the positions in the
-//! queue belong to removed entries.
+//! position of a removed entry stays in the queue. The wheel drops such a position when it reaches the head, or when
+//! half of the positions in the queue belong to removed entries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;

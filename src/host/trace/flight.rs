@@ -22,8 +22,8 @@ impl Host {
     /// the file.
     ///
     /// This call may be made on any thread, at any time. The calling thread copies the buffers of the recorder,
-    /// converts the events, and writes the file. The workers continue meanwhile, and no worker waits for the file. For
-    /// the duration of the call, the copy needs about twice the memory of the buffers. Inside a step, use
+    /// converts the events, and writes the file. The workers continue during the call, and no worker waits for the
+    /// file. For the duration of the call, the copy needs about twice the memory of the buffers. Inside a step, use
     /// [`spawn_blocking`](Self::spawn_blocking), because the call blocks its thread.
     ///
     /// The following events are missing from a flight record:

@@ -7,11 +7,12 @@
 //!
 //! # The protocol
 //!
-//! A link has an entry in the tables of both linked processes. A monitor has an entry in the table of the watcher, and
-//! an entry in the table of the watched process. Some operations set a link, set a monitor or remove a link. Each of
-//! these operations locks both tables. The addresses of the tables determine the order of the two locks. Therefore
-//! either both tables have the entry, or neither table has the entry. An operation adds a new entry first to the table
-//! of the other process. The operation may then unlock the other process's table before it unlocks the caller's table.
+//! A link has an entry in the tables of both linked processes. The process that has set a monitor is the *watcher*. A
+//! monitor has an entry in the table of the watcher, and an entry in the table of the watched process. Some operations
+//! set a link, set a monitor or remove a link. Each of these operations locks both tables. The addresses of the tables
+//! determine the order of the two locks. Therefore either both tables have the entry, or neither table has the entry.
+//! An operation adds a new entry first to the table of the other process. The operation may then unlock the other
+//! process's table before it unlocks the caller's table.
 //!
 //! An exiting process first publishes its exit (`Linkable::exit`). Then the exiting process closes its table, takes out
 //! all entries, and notifies the other processes one after the other. Each notification locks only the table of the

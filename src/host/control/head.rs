@@ -79,7 +79,8 @@ pub(crate) enum Change {
     Less = u32::MAX,
 }
 
-/// Bit of [`Head::since`]. The real clock reaches a time with this bit only after 292 years.
+/// Bit of [`Head::since`]: the next turn of the process is sampled, so the runtime measures its delay and its duration.
+/// The real clock reaches a time with this bit only after 292 years.
 const SAMPLED: u64 = 1 << 63;
 
 /// Value of [`Head::since`] during and after a sampled turn, until the process waits.

@@ -222,8 +222,8 @@ impl<T> Wheel<T> {
             return Some((item, tick));
         }
         // During a descent, the removed entry may already have moved from the descending slot to another list. In this
-        // case the code below counts the entry as dead in the descending slot, and not in the other list. This wrong
-        // count ends when the descending slot becomes empty or is swept.
+        // case the code below adds the removed entry to the count `dead` of the descending slot, and not of the other
+        // list. This wrong count ends when the descending slot becomes empty or is swept.
         let list = self.list_of(tick);
         let List { places, dead, .. } = &mut self.lists[list];
         let is_newest = places.back().is_some_and(|newest| newest.index == handle.index);

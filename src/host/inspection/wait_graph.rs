@@ -109,9 +109,9 @@ impl Host {
         (WaitForGraph { edges: nodes.into_values().flat_map(|node| node.edges).collect(), deadlocks }, joins)
     }
 
-    /// Reads the *stuck* processes for the second time. A stuck process is deadlocked according to the first reading.
-    /// If the waits of a stuck process have changed, this function marks the process as free, that is, not deadlocked.
-    /// Returns the stuck processes that remain.
+    /// Reads the *stuck* processes for the second time. According to the first reading, a stuck process cannot run
+    /// again. If the waits of a stuck process have changed, this function marks the process as free. Returns the stuck
+    /// processes that remain.
     ///
     /// A join is read at the process that must exit, because the process that awaits the join handle has no record of
     /// the join. The joins of a process and its other waits are read at different times. Therefore the order of the

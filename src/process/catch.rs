@@ -105,8 +105,8 @@ impl<T> Drop for Held<T> {
     }
 }
 
-/// Sets a process and the name of its code for the message of an abort. Until the returned guard is dropped, the
-/// message of an abort on this thread names this process.
+/// Sets the process that the message of an abort names, and the name of the process's code. The setting applies to
+/// aborts on this thread, until the returned guard is dropped.
 pub(crate) fn name(pid: Pid, code: &'static str) -> Named {
     Named(Current::with(|current| current.dropped.replace(Some((pid, code)))))
 }
@@ -120,16 +120,17 @@ impl Drop for Named {
     }
 }
 
-/// Adds a panic hook that runs before the present hook. The hook is added once per program. The hook records the
+/// Adds a panic hook that runs before the existing hook. The hook is added once per program. The hook records the
 /// location of each panic. If a panic aborts the program, the hook prints which process panicked. If the program later
 /// replaces this hook by another hook, the locations of panics are unknown.
 ///
-/// Only a panic hook can print the process before an abort. A panic in a destructor during unwinding aborts the program
-/// inside the frames of the user code. After such a panic, no guard and no `catch_unwind` of the runtime runs.
+/// Only a panic hook can print which process panicked before the program aborts. A panic in a destructor during
+/// unwinding aborts the program inside the frames of the user code. After such a panic, no guard and no `catch_unwind`
+/// of the runtime runs.
 pub(crate) fn watch() {
     static ADDED: OnceLock<()> = OnceLock::new();
     // The model checkers set their own hooks. A panicking thread cannot set a hook. If this thread is panicking, the
-    // next runtime adds the hook.
+    // hook is added when the next runtime is built.
     if cfg!(any(procession_loom, procession_shuttle)) || thread::panicking() {
         return;
     }
@@ -156,7 +157,7 @@ fn is_fatal(panic: &PanicHookInfo<'_>) -> bool {
     cfg!(panic = "abort") || panic.payload().downcast_ref::<&str>().is_some_and(|text| FATAL.contains(text))
 }
 
-/// Wakes a waker of unknown origin, and catches a panic of the waker.
+/// Calls a waker of unknown origin, and catches a panic of the waker.
 pub(crate) fn wake(waker: Waker) {
     let _ = catch(|| waker.wake());
 }
@@ -210,8 +211,7 @@ impl Guard {
         self.over_foreign(cx, poll)
     }
 
-    /// Calls `poll` as [`over`](Self::over) does. The caller knows that the waker does not belong to the task that this
-    /// thread steps.
+    /// Calls `poll` as [`over`](Self::over) does, for a waker that does not belong to the task that this thread steps.
     pub(crate) fn over_foreign<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let waker = cx.waker();
         let former = self.0.take();
@@ -221,7 +221,8 @@ impl Guard {
         };
         self.0 = Some(Arc::clone(&guarded));
         let polled = poll(&mut Context::from_waker(&Waker::from(guarded)));
-        // An event drops the former waker under its lock. The waker of the user is dropped here, without the lock.
+        // During `poll`, an event may drop its reference to the former waker, under the lock of the event. The last
+        // reference is dropped here, without that lock, so the user's waker is not dropped under the lock.
         drop(former);
         polled
     }

@@ -1,7 +1,7 @@
 //! The traits and types of commands: [`Command`], [`StreamCommand`] and [`NamedCommand`].
 //!
-//! A process yields a command, and a handler answers the command. The module `host::dispatch` passes commands to
-//! handlers.
+//! A process *yields* a command, namely passes the command to the runtime. The module `host::dispatch` passes the
+//! command to a handler, and the handler answers the command.
 
 use std::any::type_name;
 use std::borrow::Cow;
@@ -43,9 +43,8 @@ pub trait StreamCommand: Command {
     const BUFFER: usize = 8;
 }
 
-/// The form of a stream command that the runtime dispatches. `Streamed<C>` and `C` are distinct types. Therefore, one
-/// command type can have two handlers: one for its use as a stream, and one for its use as a command with a single
-/// answer.
+/// Wrapper in which the runtime dispatches a stream command. `Streamed<C>` and `C` are distinct types. Therefore, one
+/// command type can have two handlers: one handler answers it as a stream, and the other handler gives a single answer.
 #[derive(Debug)]
 pub(crate) struct Streamed<C>(pub(crate) C);
 
@@ -53,7 +52,8 @@ impl<C: StreamCommand> Command for Streamed<C> {
     type Reply = C::Reply;
 }
 
-/// Returns the name of a command's type as the user wrote it, without the wrapper [`Streamed`].
+/// Returns the name of a command's type for messages to the user. The wrapper [`Streamed`] is replaced by the suffix `,
+/// as a stream`.
 pub(crate) fn name_of(full: &'static str) -> Cow<'static, str> {
     let prefix = type_name::<Streamed<()>>().strip_suffix("()>");
     let inner = prefix.and_then(|prefix| full.strip_prefix(prefix)?.strip_suffix('>'));
@@ -92,8 +92,8 @@ impl StreamCommand for NamedCommand {
     type Item = Payload;
 }
 
-/// Command type of a call or a sleep of a hand-written process. The tag of the call or the sleep has this type. The
-/// reply has the type `T`.
+/// Command type for the calls and sleeps of a hand-written process. The tag of such a call or sleep is a
+/// `Tag<BuiltinCommand<T>>`. Its reply has the type `T`.
 #[derive(Debug)]
 pub struct BuiltinCommand<T>(std::marker::PhantomData<fn() -> T>);
 
@@ -101,7 +101,7 @@ impl<T: Send + 'static> Command for BuiltinCommand<T> {
     type Reply = T;
 }
 
-/// Returns whether this is the name of a [`BuiltinCommand`] type, for any type of the reply.
+/// Returns whether `command_name` is the name of a type `BuiltinCommand<T>`, for any `T`.
 pub(crate) fn is_builtin(command_name: &str) -> bool {
     let of_unit = type_name::<BuiltinCommand<()>>();
     of_unit

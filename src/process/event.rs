@@ -1,7 +1,7 @@
 //! Events of a process, and the tags that connect an answer with its command.
 //!
-//! `Event` is the public form of an event. `Signal` is the form that the mailbox stores. The mailbox itself is in
-//! `process::mailbox`.
+//! `Event` is the public form of an event. The mailbox stores an event as a message or as a `Signal`. The mailbox
+//! itself is in `process::mailbox`.
 
 use std::any::type_name;
 use std::fmt;
@@ -19,9 +19,10 @@ use crate::process::pid::Pid;
 /// which they arrived.
 ///
 /// A hand-written process receives every kind of event. An async body calls [`Context::event`](crate::Context::event)
-/// to receive events. An async body does not receive `Completed` and `Item` for its own commands, because these events
-/// resolve the futures of the body. But a hand-written process may yield a command and then delegate its steps to
-/// [`EntryPoints`](crate::EntryPoints). In this case, the body of the entry point receives the answer as an event.
+/// to receive events. An async body does not receive `Completed` or `Item` for its own commands, because futures of the
+/// body receive the answers and items of these commands. But a hand-written process may yield a command and then
+/// delegate its steps to [`EntryPoints`](crate::EntryPoints). Then the body of the entry point receives the answer to
+/// this command as an event.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<M = Payload> {
@@ -78,7 +79,8 @@ pub enum Event<M = Payload> {
     },
 }
 
-/// Returns the event for the item or the answer that a notice of a stream announced.
+/// Creates the event for the item or the answer of a stream. A notice in the mailbox has announced the item or the
+/// answer.
 pub(crate) fn notice_event<M>(tag: Tag, next: Result<Payload, Answer>) -> Event<M> {
     match next {
         Ok(item) => Event::Item(StreamItem { tag, item }),
@@ -86,9 +88,9 @@ pub(crate) fn notice_event<M>(tag: Tag, next: Result<Payload, Answer>) -> Event<
     }
 }
 
-/// An event other than a message, in the form that the mailbox stores. The size of a signal matters, because the
-/// mailbox of a parent may contain a million signals. A signal contains only the number of its monitor, because the
-/// reader of the mailbox is the process that set the monitor.
+/// An event other than a message, as the mailbox stores it. The size of a signal matters, because the mailbox of a
+/// parent may contain a million signals. For a monitor, a signal stores only the number of the monitor, and not the
+/// process that set the monitor. This process is always the reader of the mailbox.
 #[derive(Debug)]
 pub(crate) enum Signal {
     Completed(Completed),
@@ -126,8 +128,8 @@ pub(crate) enum Signal {
 const _: () = assert!(size_of::<Signal>() <= 56);
 
 impl Signal {
-    /// Returns whether the signal is an answer or a notice of a stream. Only a hand-written process receives answers as
-    /// events.
+    /// Returns whether the signal is an answer or a notice of a stream. Only the answers to commands of a hand-written
+    /// process arrive as signals.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(self, Self::Completed(_) | Self::Notice(_))
     }
@@ -216,9 +218,9 @@ impl StreamItem {
     }
 }
 
-/// Converts an answer to the expected type. The runtime checks the type of an answer when the handler gives the answer.
-/// Therefore, the type is wrong only if a wrong tag was passed to a host. A wrong type becomes a failure, and does not
-/// cause a panic.
+/// Converts an answer to the expected type. The runtime checks the type of an answer when the command is answered.
+/// Therefore, the type is wrong only if the caller uses a tag with another command type, for example a chosen tag with
+/// the wrong type. A wrong type becomes a failure, and does not cause a panic.
 #[inline]
 pub(crate) fn typed<T: Send + 'static>(answer: Result<Payload, Failure>) -> Result<T, Failure> {
     answer?.downcast::<T>().map_err(|payload| {
@@ -251,7 +253,7 @@ impl MonitorRef {
         self.number & Self::GROUP != 0
     }
 
-    /// Returns whether this process set the monitor.
+    /// Returns whether the process `watcher` set the monitor.
     pub(crate) fn is_of(self, watcher: Pid) -> bool {
         self.watcher == watcher
     }
@@ -275,11 +277,11 @@ pub struct Tag<C = Payload> {
     /// the kind of the tag.
     ///
     /// A process may use a chosen number again. Therefore the bits 32 to 61 of a chosen tag contain the
-    /// [generation](Self::with_generation) of one command, or 0. The generation 0 means the present command with the
-    /// chosen number.
+    /// [generation](Self::with_generation) of one command, or 0. A tag with the generation 0 refers to the command that
+    /// has the chosen number now.
     pub(crate) number: u64,
-    /// Index of the command's slot in the table of commands. If the slot is looked up by the number, the index is not
-    /// used.
+    /// Index of the command's slot in the table of commands. The index is not used if the table finds the slot by the
+    /// number of the tag.
     pub(crate) key: u32,
     marker: PhantomData<fn() -> C>,
 }
@@ -289,11 +291,11 @@ impl<C> Tag<C> {
     pub(crate) const CHOSEN: u64 = 1 << 63;
     /// Bit that is set in the number of every command that took the inline path.
     const INLINE: u64 = 1 << 62;
-    /// Number of the generations of a chosen tag. The generations of two commands are equal only if the process has
-    /// yielded this number of commands, or a multiple of it, between them.
+    /// Number of generations that a chosen tag can have. Two commands have the same generation only if the difference
+    /// of their sequence numbers is a multiple of this constant.
     const GENERATIONS: u64 = (1 << 30) - 1;
-    /// Bits of a tag whose slot is looked up by the number. Such a tag was created before its slot, so the tag does not
-    /// contain the index of the slot.
+    /// Mask of two bits. If one of these bits is set in a tag, the table finds the command's slot by the number of the
+    /// tag. Such a tag is created before the slot, so the tag does not contain the index of the slot.
     pub(crate) const LOOKED_UP: u64 = Self::CHOSEN | Self::INLINE;
 
     pub(crate) fn issued(number: u64, key: u32) -> Self {
@@ -318,7 +320,8 @@ impl<C> Tag<C> {
         Self { number: Self::CHOSEN | u64::from(number), key: u32::MAX, marker: PhantomData }
     }
 
-    /// Returns the tag of one command with this chosen number. `serial` is the number of the command in the process.
+    /// Returns this chosen tag with the generation of one command. `serial` is the sequence number of this command in
+    /// its process.
     ///
     /// Completions, timers and events contain such a tag. Therefore they never refer to a later command for which the
     /// process has chosen the same number.
@@ -333,7 +336,7 @@ impl<C> Tag<C> {
         if number & Self::CHOSEN == 0 { number } else { number & (Self::CHOSEN | u64::from(u32::MAX)) }
     }
 
-    /// Returns the tag without its generation. The result refers to the present command with this tag.
+    /// Returns the tag without its generation. The result refers to the command that has this tag now.
     #[inline]
     pub(crate) fn of_present(self) -> Self {
         Self { number: Self::without_generation(self.number), ..self }
@@ -365,7 +368,7 @@ impl<C> Tag<C> {
         self.number & Self::INLINE != 0
     }
 
-    /// Returns whether the slot of the command is looked up by the number.
+    /// Returns whether the table finds the slot of the command by the number of the tag.
     #[inline]
     pub(crate) fn is_looked_up(self) -> bool {
         self.number & Self::LOOKED_UP != 0

@@ -76,10 +76,10 @@ impl Exit {
     /// `Cancelled` itself. The exit of another process inside a `CallError` or a `Failure` is ignored.
     ///
     /// A failed process keeps its exit, and therefore the error, until the memory of the process is freed. An
-    /// [`Address`](crate::Address) of the process keeps this memory and the runtime's handlers. Therefore, if the error
-    /// contains an address of the process that fails, the error, this memory and the handlers are never freed. For
-    /// example, a [`SendError`](crate::SendError) contains the refused message, and the message may contain the address
-    /// of its sender.
+    /// [`Address`](crate::Address) of the process keeps this memory and the runtime's handlers alive. Therefore, if the
+    /// error contains an address of the process that fails, the error, this memory and the handlers are never freed.
+    /// For example, a [`SendError`](crate::SendError) contains the refused message, and the message may contain the
+    /// address of its sender.
     pub fn failed(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(exit) => return *exit,
@@ -98,8 +98,8 @@ impl Exit {
         }
     }
 
-    /// Returns whether this exit is `Normal`. The exit `Normal` ends no linked process. A linked process that traps
-    /// exits receives it as an event, like every other exit.
+    /// Returns whether this exit is `Normal`. The exit `Normal` does not end the linked processes. But a linked process
+    /// that traps exits receives the exit `Normal` as an event, like every other exit.
     pub fn is_normal(&self) -> bool {
         matches!(self, Self::Normal)
     }
@@ -132,9 +132,9 @@ impl Exit {
         }
     }
 
-    /// Returns the error inside this exit, without the exit itself. An error that reports the exit of another process
-    /// uses the returned error as its source. The exit itself must not be the source. If the exit of another process
-    /// were among the sources, `Exit::failed` would use that exit as the exit of the failed process.
+    /// Returns the error inside this exit. An error that reports the exit of another process uses the returned error as
+    /// its source. The exit itself must not be its source. If the exit of another process were among the sources,
+    /// `Exit::failed` would use that exit as the exit of the failed process.
     pub(crate) fn source_of_other(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::InitFailed(error) => Some(&**error),
@@ -253,8 +253,8 @@ impl From<InitError> for Exit {
 #[derive(Clone)]
 pub struct Reason(ReasonText);
 
-/// Text of a reason. `ReasonText` implements `Error`, because a `ReasonText` is the source of an `Exit::Cancelled`.
-/// `Exit::failed` finds this source inside other errors.
+/// Text of a reason. `ReasonText` implements `Error`, because a `ReasonText` is the source of an `Exit::Cancelled`. If
+/// another error contains an `Exit::Cancelled`, `Exit::failed` may find only this source.
 #[derive(Clone)]
 enum ReasonText {
     Static(&'static str),

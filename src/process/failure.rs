@@ -33,10 +33,11 @@ pub enum Failure {
     Panicked(Reason),
     /// A future of a process was polled outside the turns of that process.
     Outside,
-    /// The blocking pool or a layer refused the command, because the limit of the pool or the layer is reached and its
-    /// queue is full. The blocking pool also refuses a command if the pool has no thread. The text names the pool or
-    /// the layer, and the option to change. With [`Overflow::DropOldest`](crate::Overflow::DropOldest), a command that
-    /// already waits in the queue can also fail with `Overloaded`.
+    /// The blocking pool or a layer refused the command, because the limit of the pool or the layer is reached, and the
+    /// queue of the pool or the layer is full. The blocking pool also refuses a command if the pool has no thread. The
+    /// text names the pool or the layer, and the option to change. With
+    /// [`Overflow::DropOldest`](crate::Overflow::DropOldest), a command that already waits in the queue can also fail
+    /// with `Overloaded`.
     Overloaded(Reason),
     /// The runtime has shut down, and the blocking pool accepts no more work.
     ShutDown,
@@ -226,8 +227,8 @@ impl NoQuorum {
         self.answers.replied
     }
 
-    /// Returns the processes that did not reply, each with its error. The processes are in the order of the call. A
-    /// process is missing here if it was still able to reply when the call failed.
+    /// Returns the processes that did not reply, each with its error. The processes are in the order of the call. The
+    /// list does not contain the processes that could still have replied when the call failed.
     pub fn failures(&self) -> &[(Pid, CallError)] {
         &self.answers.failures
     }

@@ -1,6 +1,6 @@
 //! The limits on the resources of one process, and the meter of the resources that the process has used.
 //!
-//! The mailbox enforces the limit on messages. The task of the process calls the meter before and after each step.
+//! The mailbox enforces the limit on messages. The task of the process updates the meter before and after each step.
 
 use std::error::Error;
 use std::fmt;
@@ -70,7 +70,7 @@ impl Limits {
     }
 
     /// Combines two sets of limits. For each kind of limit, the lower limit applies. The result is boxed, because most
-    /// processes have no limits. A boxed `None` takes only one word.
+    /// processes have no limits, and the `None` of an `Option<Box<_>>` takes only one word.
     #[inline]
     pub(crate) fn both(one: Option<&Self>, other: Option<Box<Self>>) -> Option<Box<Self>> {
         match (one, other) {
@@ -104,7 +104,7 @@ impl Limits {
     }
 }
 
-/// Error of a process that exceeded a limit. The [`Exit::Failed`] of the process contains this error.
+/// Error with which a process fails if it exceeds a limit. The [`Exit::Failed`] of the process contains this error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitExceeded {

@@ -15,8 +15,8 @@ use crate::platform::erased::{Erased, cast, same};
 /// its value once, unless `downcast` took the value out.
 ///
 /// Payloads do not nest: if `Payload::new` is called with a payload, it returns that payload. Therefore, a payload that
-/// passes through generic code still contains the value of its sender. Because payloads do not nest, `is::<Payload>()`
-/// returns true for every payload, and `downcast::<Payload>()` returns the payload unchanged.
+/// passes through generic code still contains the value of its sender. For the same reason, `is::<Payload>()` returns
+/// true for every payload, and `downcast::<Payload>()` returns the payload unchanged.
 ///
 /// A `Payload` is `Sync` even if its value is not `Sync`, because no method returns a reference to the value.
 pub struct Payload(Erased);

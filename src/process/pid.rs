@@ -15,19 +15,20 @@ use std::num::NonZeroU64;
 ///
 /// The local part of a pid has 64 bits. The local part contains an *index* and a *generation*. The runtime stores each
 /// process in a slot of a table, and the index is the position of this slot. The generation counts the processes that
-/// this slot has held. A pid also contains its *node*, namely the number of the runtime in the program, and the
-/// *incarnation* of that node. Therefore, the pid of an exited process never refers to a later process. The node and
-/// the incarnation also ensure that a pid of another runtime never refers to a process of this runtime. A `Pid` takes
-/// 16 bytes, and an `Option<Pid>` has the same size.
+/// this slot has held. Because of the generation, the pid of an exited process never refers to a later process. A pid
+/// also contains its *node*, namely the number of the runtime in the program, and the *incarnation*, a random number
+/// that this runtime chose when it was built. The node and the incarnation ensure that a pid of another runtime never
+/// refers to a process of this runtime. A `Pid` takes 16 bytes, and an `Option<Pid>` has the same size.
 ///
 /// In the text, the incarnation follows the node in hexadecimal, for example `<1-9f3c.7.2>`. If the incarnation is 0,
 /// it is not printed, for example `<1.7.2>`. Each pid has exactly one text.
 ///
-/// A pid of a simulation is printed without an incarnation, for example `<0.7.2>`, because the same seed must print the
-/// same trace. Although the text has no incarnation, each pid of a simulation belongs to exactly one simulation. Two
-/// pids of different simulations are different, even if their texts are equal. A pid of one simulation never reaches a
-/// process of another simulation. While a simulation runs, a text without an incarnation parses to a pid of that
-/// simulation. Outside a simulation, a text without an incarnation parses to a pid that no process has.
+/// A pid of a simulation is printed without an incarnation, for example `<0.7.2>`, because two runs with the same seed
+/// must print the same trace. Although the text has no incarnation, each pid of a simulation belongs to exactly one
+/// simulation. Two pids of different simulations are different, even if their texts are equal. A pid of one simulation
+/// never refers to a process of another simulation. While a simulation runs, a text with the node 0 and without an
+/// incarnation parses to a pid of that simulation. Outside a simulation, a text without an incarnation parses to a pid
+/// that no process has.
 ///
 /// With the feature `serde`, a pid implements `Serialize` and `Deserialize`. Human-readable formats contain the text of
 /// the pid, and all other formats contain four numbers.

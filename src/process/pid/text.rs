@@ -1,5 +1,5 @@
-//! Parses the text form of a pid. If the current thread runs a simulation, a text without an incarnation is a pid of
-//! that simulation.
+//! Parses the text form of a pid. If the current thread runs a simulation, a text with the node 0 and without an
+//! incarnation is a pid of that simulation.
 
 use std::error::Error;
 use std::fmt;
@@ -61,7 +61,7 @@ fn number(digits: &str, radix: u32) -> Option<u32> {
     if plain && shortest { u32::from_str_radix(digits, radix).ok() } else { None }
 }
 
-/// Error of a text that is not a pid. The error message says which part of the text is wrong.
+/// Error that parsing returns if the text is not a pid. The error message says which part of the text is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsePidError(Wrong);
 

@@ -4,11 +4,10 @@
 //! A sender appends a message under a short spin lock. Under this lock the sender also marks the process as woken.
 //! After the unlock, the sender queues the process. The receiver takes out all queued messages under one lock. No user
 //! code runs under the lock. Therefore, wakers are called and messages are dropped only after the unlock. A closed
-//! mailbox refuses messages and signals. A mailbox with a bound stores its messages in another type of queue: see
-//! `bounded`.
+//! mailbox refuses messages and signals. A bounded mailbox stores its messages in another type of queue: see `bounded`.
 //!
 //! If a process waits for a message, a send to this process takes no lock. A receiver that finds no message opens the
-//! mailbox's `slot` before the receiver waits. One sender then wakes the process, and only this sender has access to
+//! mailbox's `slot` before the receiver waits. The sender that wakes the process is then the only thread with access to
 //! the open slot. This sender writes its message into the slot and queues the process. The process takes the message in
 //! its turn.
 //!
@@ -19,13 +18,13 @@
 //! without the lock: it reads the slot and the mark. A sender that takes the lock finds the receiver registered and
 //! wakes the process. If a process is woken during its turn, the process gets another turn.
 //!
-//! If a receiver takes a message from the slot and stays registered, the state of the turn records the registration
-//! (`process::state::current`). The next receive operation removes the record. If the record still exists at the end of
-//! the turn, the body does not wait for a message. A message must not wake such a body. Therefore, the end of the turn
-//! removes the registration ([`Inbox::unwait`]).
+//! If a receiver takes a message from the slot and stays registered, the state of the thread contains a note about the
+//! registration (`process::state::current`). The next receive operation removes the note. If the note still exists at
+//! the end of the turn, the body does not wait for a message, and a new message must not wake the body. Therefore, the
+//! end of the turn removes the registration ([`Inbox::unwait`]).
 //!
-//! Urgent messages have a separate queue: see `urgent`. The time of some messages in the mailbox is measured. The
-//! sender of a measured message always takes the lock: see `measured`.
+//! Urgent messages have a separate queue: see `urgent`. For some messages, the runtime measures how long they stay in
+//! the mailbox. The sender of a measured message always takes the lock: see `measured`.
 
 pub(crate) mod bounded;
 pub(crate) mod drained;
@@ -58,25 +57,25 @@ pub(crate) use crate::process::mailbox::routed::{Router, Unrouted};
 use crate::process::mailbox::slot::Slot;
 pub(crate) use crate::process::mailbox::wakes::{Own, Wakes};
 
-/// Figures of a mailbox for inspection.
+/// Numbers that describe a mailbox, for inspection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MailboxFigures {
     /// Number of queued messages.
     pub(crate) messages: usize,
     /// Number of queued signals.
     pub(crate) signals: usize,
-    /// Largest number of messages: see [`Inbox::high`].
+    /// Largest number of messages that were queued at one time: see [`Inbox::high`].
     pub(crate) peak: usize,
     /// Whether a receiver waits for the next message or signal.
     pub(crate) is_awaited: bool,
-    /// Capacity of the mailbox, if it has one and has no room now.
+    /// Capacity of the mailbox, if the mailbox is full now.
     pub(crate) full_at: Option<usize>,
-    /// Number of senders that wait for room.
+    /// Number of senders that wait for free space.
     pub(crate) waiting_senders: usize,
     /// Memory of the queues outside the control block, in bytes.
     pub(crate) bytes: usize,
-    /// Time since which the mailbox has contained messages and the oldest message was not taken out, in ns, if this
-    /// time is known.
+    /// Arrival time of the first message that was stored after the last removal of a message, in ns. Since this time,
+    /// the mailbox has not been empty, and the receiver has taken out no message. `None` if this time is not known.
     pub(crate) unread_since: Option<u64>,
 }
 
@@ -89,8 +88,8 @@ pub(crate) struct Inbox<M> {
 }
 
 impl<M> Inbox<M> {
-    /// Creates an inbox with the capacity `bound`. If `limit` is lower than this capacity, or if `bound` is unbounded,
-    /// the inbox has the capacity `limit` and rejects messages while it is full.
+    /// Creates an inbox with the capacity `bound`. If there is a `limit`, and `bound` is larger or unbounded, the inbox
+    /// has the capacity `limit` and rejects messages while it is full.
     #[inline(always)]
     pub(crate) fn new(bound: MailboxCapacity, limit: Option<usize>) -> Self {
         let bounded =
@@ -126,7 +125,7 @@ impl<M> Inbox<M> {
 
     /// Returns two numbers: the load, and the number of the oldest message. The load is the number of queued messages,
     /// plus one while the receiver handles a message. The number of the oldest message grows when the oldest message is
-    /// popped, drained, or dropped by the policy. If there is no bound, both numbers are zero.
+    /// popped, drained, or dropped by the policy. If the mailbox is unbounded, both numbers are zero.
     pub(crate) fn load(&self) -> (usize, u64) {
         let mut state = self.state.lock();
         let urgent = state.urgent_len();
@@ -140,9 +139,9 @@ impl<M> Inbox<M> {
     /// Takes the waker of the receiver and the wakers of the waiting senders. This function is called after the inbox
     /// was closed and the process has exited.
     ///
-    /// A receiver that now waits as the task of the process may have stored a waker earlier. This function also takes
-    /// the stored waker. If the stored waker refers to the process itself, the inbox and the process form a reference
-    /// cycle. The reference cycle would keep the memory of the process allocated for ever.
+    /// If a receiver first waits with a stored waker, and later waits through the task of the process, the stored waker
+    /// stays in the inbox. This function also takes such a waker. If the waker refers to the process itself, the inbox
+    /// and the process form a reference cycle. The cycle would keep the memory of the process allocated for ever.
     pub(crate) fn disperse(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
         (state.other(), state.bounded().map_or_else(Vec::new, Bounded::take_sender_wakers))
@@ -161,14 +160,15 @@ impl<M> Inbox<M> {
         state.queued_len() + state.urgent_len() + state.aside.as_deref().map_or(0, |aside| aside.signals.len())
     }
 
-    /// Returns the largest number of messages that were queued at one time. For a mailbox without a bound, the result
-    /// is the larger of two numbers. The first number is the largest number of messages that were taken out under one
-    /// lock. The second number is the number of messages that are queued now.
+    /// Returns the largest number of messages that were queued at one time. For an unbounded mailbox, the result is the
+    /// larger of two numbers. The first number is the largest length that was recorded. The length is recorded only
+    /// when messages are taken out and when an urgent message arrives. The second number is the number of ordinary
+    /// messages that are queued now.
     pub(crate) fn high(&self) -> usize {
         self.lock().peak()
     }
 
-    /// Returns the lengths of the queues, and whether a receiver waits. One lock operation reads all of these figures.
+    /// Returns the lengths of the queues, and whether a receiver waits. All results are read under one lock operation.
     pub(crate) fn figures(&self) -> MailboxFigures {
         let mut state = self.lock();
         let (full_at, waiting_senders) = state.bounded().map_or((None, 0), |bounded| bounded.fullness());

@@ -1,10 +1,11 @@
-//! Queue of a mailbox with a capacity, and the list of the senders that wait for room in the queue.
+//! Queue of a bounded mailbox, and the list of the senders that wait for *room*, namely free space in the queue.
 //!
-//! A waiting sender stores its message in the list of waiting senders. A receiver that makes room moves the oldest
-//! message of the list into the queue under the same lock. Therefore, the queue is full while a sender waits. After the
-//! unlock, the receiver wakes the sender of the admitted message. Senders are admitted in the order in which they began
-//! to wait. The receiver itself wakes every admitted sender, so a woken sender never has to wake another sender. A
-//! sender that stops waiting takes its message back, unless the message was admitted.
+//! A waiting sender stores its message in the list of waiting senders. A receiver that makes room *admits* the oldest
+//! message of the list: the receiver moves this message into the queue under the same lock. Therefore, the queue is
+//! full while a sender waits. After the unlock, the receiver wakes the sender of the admitted message. Senders are
+//! admitted in the order in which they began to wait. The receiver itself wakes every admitted sender, so a woken
+//! sender never has to wake another sender. A sender that stops waiting takes its message back, unless the message was
+//! admitted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -27,7 +28,8 @@ const FIRST: u64 = 1 << 32;
 /// they are never refused or dropped. [Urgent messages](crate::Address::send_urgent) are counted separately, with the
 /// same limit. A capacity of 0 is treated as 1.
 ///
-/// With every policy, a sender may wait for room with [`Address::send_wait`](crate::Address::send_wait).
+/// With every policy, a sender may wait for free space in the mailbox with
+/// [`Address::send_wait`](crate::Address::send_wait).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MailboxCapacity {
     /// The mailbox has no capacity limit and accepts every message. `Unbounded` is the default.
@@ -102,7 +104,7 @@ pub(super) struct Bounded<M> {
     first: u64,
     most: usize,
     policy: OverflowPolicy,
-    /// Largest length that the queue has had.
+    /// Largest length that the queue has had, or that [`record`](Self::record) has recorded.
     high: usize,
     /// The waiting senders, keyed by number. The numbers have the order in which the senders began to wait. While a
     /// sender waits and the mailbox is not closed, the queue is full.
@@ -178,8 +180,9 @@ impl<M> Bounded<M> {
         self.high = self.high.max(self.queue.len());
     }
 
-    /// Stores a message that has not waited for room. The receiver takes out one message after another, so the measured
-    /// message may be any message.
+    /// Stores a message that has not waited for room. The message is measured if no other message is measured and the
+    /// clock chooses it. The message need not be the oldest message, because the queue knows the number of each
+    /// message.
     fn store_timed(&mut self, message: M, clock: &impl MessageClock) {
         if self.measured.is_none()
             && clock.may_measure()
@@ -198,7 +201,8 @@ impl<M> Bounded<M> {
         measured.into_iter().for_each(|(_, timer)| timer.record());
     }
 
-    /// Returns the time since which the queue has contained messages and the oldest message was not taken out.
+    /// Returns the arrival time of the first message that was stored after the last removal: see
+    /// [`MessageTimes::unread_since`].
     pub(super) fn unread_since(&self) -> Option<u64> {
         self.times.unread_since()
     }
@@ -247,8 +251,8 @@ impl<M> Bounded<M> {
         Ok(Some(number))
     }
 
-    /// Returns whether a sender still waits. If the sender still waits, it continues to wait with this waker, and
-    /// `waker` then holds the former waker.
+    /// Returns whether a sender still waits. If the sender still waits, the function stores `waker` as the sender's
+    /// waker, and returns the former waker in `waker`.
     pub(super) fn still_waits(&mut self, number: u64, waker: &mut Option<Waker>) -> bool {
         match self.senders.get_mut(&number) {
             Some(sender) => {
@@ -265,8 +269,8 @@ impl<M> Bounded<M> {
         self.senders.remove(&number).map(|sender| (sender.message, sender.waker))
     }
 
-    /// Takes the waker of the task that waits for room. This function is called after the inbox was closed. The waker
-    /// is not woken, because the next send of that task finds that the inbox is closed.
+    /// Takes the waker of the task that waits for room. This function is called after the inbox was closed. The caller
+    /// drops the waker and does not wake it, because the next send of that task finds that the inbox is closed.
     pub(super) fn take_watcher(&mut self) -> Option<Waker> {
         self.watcher.take()
     }
@@ -301,7 +305,7 @@ impl<M> Bounded<M> {
         self.relieved = self.admit().map(RoomWaiter::Sender).or_else(|| self.watcher_of_room());
     }
 
-    /// If there is room, takes the task that waits for room.
+    /// If there is room, takes the waker of the task that waits for room.
     fn watcher_of_room(&mut self) -> Option<RoomWaiter> {
         if self.has_room() { self.watcher.take().map(RoomWaiter::Watcher) } else { None }
     }
@@ -345,7 +349,7 @@ impl<M> Bounded<M> {
         mem::swap(&mut self.watcher, waker);
     }
 
-    /// Inserts messages before all queued messages, even beyond the capacity.
+    /// Inserts messages before all queued messages, even if the mailbox then exceeds its capacity.
     pub(super) fn put_first(&mut self, messages: Vec<M>) {
         self.first -= messages.len() as u64;
         self.times.reordered();

@@ -34,7 +34,7 @@ impl<M> Taken<M> {
         self.messages.len() + self.signals.len()
     }
 
-    /// Returns whether the process is the only receiver of its mailbox that exists.
+    /// Returns whether the mailbox of the process has no other receiver.
     pub(crate) fn is_only_receiver(&self) -> bool {
         self.claim.as_ref().is_none_or(Claim::is_alone)
     }
@@ -78,7 +78,7 @@ impl<M> Taken<M> {
 mod tests {
     use super::*;
 
-    /// An inbox whose messages are numbers and whose signals carry numbers.
+    /// An inbox in which each message and each signal is a number.
     #[derive(Default)]
     struct Inbox {
         messages: Vec<u64>,

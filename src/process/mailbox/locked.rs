@@ -1,5 +1,5 @@
 //! Operations on a mailbox for a thread that holds its lock. A mailbox consists of its messages, its signals and the
-//! waiting receiver. The messages are in the slot, in the buffer, or in a queue with a bound.
+//! waiting receiver. The messages are in the slot, in the buffer, or in the queue of a bounded mailbox.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -46,8 +46,8 @@ pub(super) struct State<M> {
     pub(super) aside: Option<Box<RareParts<M>>>,
     pub(super) waiting: Waiting,
     pub(super) closed: bool,
-    /// Largest number of messages that were taken out under one lock. This number is used only if the mailbox is
-    /// unbounded.
+    /// Largest length that was recorded when messages were taken out, or when an urgent message arrived. This number is
+    /// used only if the mailbox is unbounded.
     pub(super) longest: u32,
 }
 
@@ -136,14 +136,14 @@ pub(crate) enum Unsent<M> {
 }
 
 impl<M> Locked<'_, M> {
-    /// Returns the messages of a mailbox without a bound.
+    /// Returns the messages of an unbounded mailbox.
     #[inline]
     pub(super) fn messages(&mut self) -> Queue<'_, M> {
         let State { buffer, lent, .. } = &mut *self.state;
         buffer.behind(self.slot, lent)
     }
 
-    /// Takes the whole content of a closed inbox.
+    /// Takes the content of a closed inbox, except some wakers.
     #[cold]
     pub(super) fn take_remains(&mut self) -> ClosedContents<M> {
         // The wakers of the receiver and of the waiting senders stay in the inbox. `Inbox::disperse` takes these wakers
@@ -323,7 +323,7 @@ impl<M> Locked<'_, M> {
 }
 
 impl<M> State<M> {
-    /// Returns the wake-up that a message causes.
+    /// Records that the waiting receiver is woken, and returns the wake-up. A new message causes this wake-up.
     #[inline]
     pub(super) fn receiver(&mut self, own: &impl Own) -> Wakes {
         match mem::take(&mut self.waiting) {
@@ -360,8 +360,9 @@ impl<M> State<M> {
         self.lent.lend(false, turn);
     }
 
-    /// Returns whether the mailbox has no signals, no urgent messages, no bound and no forwarding. If this function
-    /// returns true, a new message is stored in the slot or the buffer, and a receiver has to check only the messages.
+    /// Returns whether the mailbox is unbounded, contains no signals and no urgent messages, and does not forward its
+    /// messages. If the result is true, a new message is stored in the slot or the buffer, and a receiver has to check
+    /// only the slot and the buffer.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.aside.as_deref().is_none_or(|aside| {
@@ -397,8 +398,8 @@ impl<M> State<M> {
         }
     }
 
-    /// Appends a message to a mailbox with a bound, as [`Inbox::push`](crate::process::mailbox::Inbox::push) does. This
-    /// function is separate and cold, so that the code of a push without a bound stays small.
+    /// Appends a message to a bounded mailbox, as [`Inbox::push`](crate::process::mailbox::Inbox::push) does. This
+    /// function is separate and cold, so that the code of a push to an unbounded mailbox stays small.
     #[cold]
     pub(super) fn push_bounded<O: Own + MessageClock>(&mut self, own: &O, message: M) -> Result<Wakes, Unsent<M>> {
         if let Some(router) = self.router() {

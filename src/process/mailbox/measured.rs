@@ -1,13 +1,13 @@
 //! Measurement of the time that a message spends in a mailbox.
 //!
-//! A mailbox measures at most one message at a time. In a mailbox without a bound, a message can be measured if it
-//! arrives at the empty mailbox. Such a message is the oldest message until the receiver takes it out. An operation
-//! that changes the oldest message ends the measurement. Therefore, no operation has to track the position of the
-//! measured message, and most operations need not check for a measured message. The result is still representative. A
-//! receiver takes out all messages together, and then reads them in order. So the time from the arrival of any message
-//! until it is read is about as long as the measured time.
+//! A mailbox measures at most one message at a time. In an unbounded mailbox, a message can be measured if it arrives
+//! at the empty mailbox. Such a message is the oldest message until the receiver takes it out. If another operation
+//! changes the oldest message, the measurement ends without a result. Therefore, no operation has to track the position
+//! of the measured message, and most operations need not check for a measured message. The measured times are still
+//! typical. A receiver takes out all messages together, and then reads them in order. So the time between the arrival
+//! and the reading of any message is about as long as the measured time.
 //!
-//! In a mailbox with a bound, any message can be measured. Its number identifies the measured message.
+//! In a bounded mailbox, any message can be measured. The mailbox stores the number of the measured message.
 //!
 //! A message in the slot is not measured, because a receiver can read the slot without the lock. Therefore a measured
 //! message is stored in the buffer.
@@ -26,8 +26,8 @@ pub(crate) trait MessageClock {
     fn timer(&self) -> Option<MessageTimer>;
 }
 
-/// Records the time of one message when the receiver takes the message out. The mailbox may hold its lock during the
-/// call.
+/// Records the time of one message when the receiver takes the message out. The closure may be called while the lock of
+/// the mailbox is held.
 pub(crate) struct MessageTimer(Box<dyn FnOnce() + Send>);
 
 impl MessageTimer {
@@ -53,13 +53,15 @@ impl fmt::Debug for MessageTimer {
 pub(super) struct MessageTimes {
     /// Timer of the oldest message, if it is measured.
     timer: Option<MessageTimer>,
-    /// Time since which the queue has contained messages and the oldest message was not taken out, in ns. The value is
-    /// 0 if this time is not known.
+    /// Arrival time of the first message that was stored after the last removal, in ns. The value is 0 if this time is
+    /// not known.
     unread_since: u64,
 }
 
 impl MessageTimes {
-    /// Returns the time since which the queue has contained messages and the oldest message was not taken out.
+    /// Returns the arrival time of the first message that was stored after the last removal, in ns. Since this time,
+    /// the queue has not been empty, and the receiver has taken out no message. Returns `None` if this time is not
+    /// known.
     pub(super) fn unread_since(&self) -> Option<u64> {
         (self.unread_since != 0).then_some(self.unread_since)
     }
@@ -91,7 +93,7 @@ impl MessageTimes {
         }
     }
 
-    /// Forgets the times, because the oldest message has changed or was dropped, and the receiver has not taken it out.
+    /// Forgets the times, because the oldest message has changed although the receiver has not taken it out.
     pub(super) fn reordered(&mut self) {
         *self = Self::default();
     }
@@ -201,7 +203,7 @@ mod tests {
                 let message = side.next(&inbox, &own);
                 assert_eq!(message, unread.pop_front());
                 let recorded = std::mem::take(&mut *own.recorded.lock());
-                // A mailbox with a bound may measure a later message, and a process may take out all messages together.
+                // A bounded mailbox may measure a later message, and a process may take out all messages together.
                 let first = message.into_iter().chain(unread.iter().copied());
                 let mut candidates = first.take(if bound == MailboxCapacity::Unbounded { 1 } else { usize::MAX });
                 assert!(recorded.len() <= usize::from(!is_ahead));

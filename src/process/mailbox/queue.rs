@@ -1,6 +1,6 @@
-//! Messages of a mailbox without a bound. The oldest message may be in the slot, and all other messages are in a
-//! buffer. The receiver has a buffer of its own. If the receiver's buffer is empty, the receiver swaps the two buffers,
-//! and thus takes all messages out of the mailbox's buffer.
+//! Messages of an unbounded mailbox. The oldest message may be in the slot, and all other messages are in a buffer. The
+//! receiver has a buffer of its own. If the receiver's buffer is empty, the receiver swaps the two buffers, and thus
+//! takes all messages out of the mailbox's buffer.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -72,7 +72,8 @@ impl<M> Buffer<M> {
         self.0.as_ref().map_or(0, |more| size_of::<More<M>>() + more.messages.capacity() * size_of::<M>())
     }
 
-    /// Returns the time since which the buffer has contained messages and none was taken out, if this time is known.
+    /// Returns the arrival time of the first message that was stored in the buffer after the last removal: see
+    /// [`MessageTimes::unread_since`].
     pub(super) fn unread_since(&self) -> Option<u64> {
         self.0.as_ref()?.times.unread_since()
     }
@@ -98,8 +99,8 @@ impl<M> Queue<'_, M> {
         !self.first.is_full() && self.buffer.0.is_none()
     }
 
-    /// Appends a message. This function is always inlined, because a call would take 20 of the 216 instructions that a
-    /// sender of bursts needs per message (row `counting`, measured by hand).
+    /// Appends a message. This function is always inlined. A sender of a burst needs 216 instructions per message, and
+    /// a call would add 20 (row `counting`, measured by hand).
     #[inline(always)]
     pub(super) fn push(&mut self, message: M, clock: &impl MessageClock) {
         // The message in the slot must be the oldest message, so a message is written into the slot only while the
@@ -110,8 +111,8 @@ impl<M> Queue<'_, M> {
         }
     }
 
-    /// Appends a message while the buffer is empty. This function is not inlined, so that a sender of bursts needs
-    /// fewer registers.
+    /// Appends a message while the buffer is empty. This function is not inlined, so that the code for a further
+    /// message of a burst needs fewer registers.
     #[inline(never)]
     fn push_first(&mut self, message: M, clock: &impl MessageClock) {
         if !self.first.is_full()

@@ -82,7 +82,7 @@ struct Receivers {
     last: AtomicU64,
 }
 
-/// The claim of one receiver to its mailbox.
+/// Number that identifies one receiver of a mailbox, and the record of the current receiver of this mailbox.
 ///
 /// A mailbox has one current receiver. If a mailbox has had only one receiver so far, this receiver has no claim. The
 /// first receiver of a mailbox also has no claim while another receiver is current and the user cannot reach the first
@@ -123,13 +123,13 @@ impl Claim {
         Arc::strong_count(&self.receivers) == 1
     }
 
-    /// Makes this receiver the current receiver. Returns whether another receiver was current before.
+    /// Records that this receiver is the current receiver. Returns whether another receiver was current before.
     pub(super) fn make_current(&self) -> bool {
         self.receivers.current.swap(self.number, Ordering::Relaxed) != self.number
     }
 
-    /// Creates a new receiver and makes it the current receiver. The bits `marks` are set in the stored number of the
-    /// current receiver.
+    /// Creates the claim of a new receiver, which becomes the current receiver. The bits `marks` are set in the stored
+    /// number of the new receiver.
     fn succeed(&self, marks: u64) -> Self {
         // Relaxed is sufficient, because the numbers only have to differ.
         let number = self.receivers.last.fetch_add(1, Ordering::Relaxed) + 1;
@@ -182,8 +182,8 @@ pub(super) struct Ahead<M> {
     pub(super) queue: VecDeque<M>,
     /// Messages that were read once and put aside. The receiver reads these messages again later.
     stash: VecDeque<M>,
-    /// Number of messages at the head of `queue` that come before all signals. Before it reads one of these messages,
-    /// the receiver does not have to check for a signal.
+    /// Number of messages at the head of `queue` that come before all signals. The receiver reads these messages
+    /// without a check for signals.
     clear: usize,
     /// Claim of the receiver. The value is `None` for the first receiver of a mailbox, unless [`ReadAhead::renounce`]
     /// was called for this receiver.
@@ -225,7 +225,7 @@ impl<M> ReadAhead<M> {
         Self(Some(ahead))
     }
 
-    /// Makes a new receiver the current receiver, and begins the trial of the new receiver. The unread messages of the
+    /// Creates the buffer of a new receiver, which becomes the current receiver on trial. The unread messages of the
     /// old receiver, and the messages that the old receiver put aside, move to the new receiver.
     pub(super) fn replace_on_trial(&mut self) -> (Self, Trial) {
         let mut ahead = self.0.take().unwrap_or_else(|| Ahead::new(None));
@@ -349,7 +349,7 @@ impl<M> ReadAhead<M> {
             mem::swap(&mut ahead.stash, &mut ahead.queue);
         } else {
             // A body may unstash one message after each message of a burst. Therefore, the cost must not depend on the
-            // longer of the two queues.
+            // length of the longer queue.
             ahead.stash.drain(..).rev().for_each(|message| ahead.queue.push_front(message));
         }
         count

@@ -44,11 +44,11 @@ pub(crate) struct Spare {
     pub(crate) relieved: Option<RoomWaiter>,
     /// Whether the task is registered as the waiting receiver and the slot is open.
     pub(crate) lent: bool,
-    /// Whether another receiver has replaced this receiver. A receiver that was replaced takes nothing and does not
-    /// wait.
+    /// Whether another receiver has replaced this receiver. If the value is true, the receiver has taken nothing and
+    /// does not wait.
     pub(crate) replaced: bool,
-    /// Whether an urgent message has arrived. The receiver has taken nothing and does not wait. The receiver must check
-    /// for urgent messages again.
+    /// Whether an urgent message has arrived. If the value is true, the receiver has taken nothing and does not wait,
+    /// and must check for urgent messages again.
     pub(crate) urgent: bool,
 }
 
@@ -68,7 +68,7 @@ impl Spare {
 /// the mailbox now has room. The caller must also perform the wake-ups that the admitted messages cause.
 pub(crate) type Admitted = Option<Box<(Vec<RoomWaiter>, Wakes)>>;
 
-/// Result of [`Inbox::gather_or_wait`].
+/// Result of [`Inbox::gather_or_wait`] if there was a message.
 #[derive(Debug)]
 pub(crate) enum Gathered<M> {
     /// The messages were moved to the read-ahead buffer.
@@ -81,7 +81,7 @@ pub(crate) enum Gathered<M> {
 impl<M> Inbox<M> {
     /// Takes the content of the inbox. If the only content of the inbox is one message, and `taken` contains nothing
     /// unread, returns this message and moves nothing to `taken`. In all other cases, does the same as
-    /// [`drain`](Self::drain).
+    /// [`drain`](Self::drain). The third value of the result says whether the slot is open.
     #[inline]
     pub(crate) fn drain_or_pop(
         &self,
@@ -183,7 +183,7 @@ impl<M> Inbox<M> {
         self.slot.take_with(seat.receiving(), take);
     }
 
-    /// Removes the registration of the task as the waiting receiver.
+    /// Records that the task no longer waits for a message, and closes the slot.
     pub(crate) fn unwait(&self, turn: InTurn) {
         self.lock().stop_waiting(turn);
     }
@@ -235,9 +235,9 @@ impl<M> Inbox<M> {
         next.map(|message| message.ok_or_else(|| signal.expect("it is one or the other")))
     }
 
-    /// If the mailbox has no bound, moves all messages to the back of `front`. If the mailbox has a bound, takes out
-    /// only one message for inspection, namely the message with this `number`. If the mailbox no longer contains the
-    /// message with this `number`, takes out the oldest message. If there is no message, the receiver waits as in
+    /// If the mailbox is unbounded, moves all messages to the back of `front`. If the mailbox is bounded, takes out
+    /// only one message for inspection, namely the message with this `number`. If a bounded mailbox no longer contains
+    /// this message, takes out the oldest message. If there is no message, the receiver waits as in
     /// [`pop_or_wait`](Self::pop_or_wait).
     pub(crate) fn gather_or_wait(
         &self,
@@ -258,8 +258,8 @@ impl<M> Inbox<M> {
     /// Puts back a message that the receiver has inspected.
     ///
     /// # Errors
-    /// Returns the message if the mailbox no longer has a place for this message. The flag tells the reason. It is true
-    /// if the policy for a full mailbox dropped the place, and false if the inbox was closed.
+    /// Returns the message if the mailbox no longer has a place for this message. The flag in the error is true if the
+    /// policy for a full mailbox dropped the place. The flag is false if the inbox was closed.
     pub(crate) fn fill(&self, number: u64, message: M) -> Result<(), (M, bool)> {
         let mut state = self.state.lock();
         let closed = state.closed;
@@ -339,7 +339,7 @@ impl<M> Inbox<M> {
             state = self.lock();
         }
         if state.urgent_len() > urgent && !planted!("urgent_is_overlooked") {
-            // The sender has stored this message after the receiver has loaded the flag.
+            // The sender of an urgent message has stored it after this receiver loaded the flag of urgent messages.
             let former = match reader {
                 Reader::Task { seat, .. } => {
                     state.stop_waiting(seat.turn());
@@ -367,7 +367,7 @@ impl<M> Inbox<M> {
     /// cause.
     ///
     /// # Errors
-    /// Returns the messages if the inbox is closed or has a bound.
+    /// Returns the messages if the inbox is closed or bounded.
     pub(crate) fn put_back(&self, own: &impl Own, front: &mut ReadAhead<M>) -> Result<Wakes, VecDeque<M>> {
         let unread = front.take();
         if unread.is_empty() {
@@ -378,13 +378,13 @@ impl<M> Inbox<M> {
             return Err(unread);
         }
         if state.bounded().is_some() {
-            // In a mailbox with a bound, the unread messages were read once and put aside. These messages cannot return
-            // to the queue, because the bound would count them a second time.
+            // In a bounded mailbox, the unread messages were read once and put aside. These messages cannot return to
+            // the queue, because the queue would count them a second time.
             return Err(unread);
         }
         state.place_signals();
         let by = front.receiving();
-        // `put_first` takes the message out of the slot, and this message also stays unread.
+        // The number also includes the message in the slot: `put_first` takes this message out and puts it back unread.
         let in_slot = usize::from(by.is_some() && state.slot.is_full());
         if let Some(aside) = state.aside.as_deref_mut() {
             aside.signals.took_back(unread.len() + in_slot);
@@ -407,10 +407,10 @@ impl<M> Inbox<M> {
 
 /// Replacement of one receiver by another receiver.
 impl<M> Inbox<M> {
-    /// Makes a new receiver the current receiver, and begins the trial of the new receiver. The new receiver replaces
-    /// the receiver that owns the buffer `present`. The unread messages of the replaced receiver, and the messages that
-    /// it put aside, move to the new receiver. If the replaced receiver waits, its waker is returned. Returns `None` if
-    /// the owner of `present` had already been replaced.
+    /// Creates a new receiver, which becomes the current receiver on trial. The new receiver replaces the receiver that
+    /// owns the buffer `present`. The unread messages of the replaced receiver, and the messages that it put aside,
+    /// move to the new receiver. If the replaced receiver waits with a waker, returns this waker. Returns `None` if the
+    /// owner of `present` had already been replaced.
     pub(crate) fn begin_trial(
         &self,
         turn: InTurn,
@@ -427,9 +427,9 @@ impl<M> Inbox<M> {
         Some((next, trial, state.take_other()))
     }
 
-    /// Ends the trial of a receiver, and makes the owner of the buffer `former` the current receiver again. If the
-    /// trial had already ended, the owner of `former` never becomes the current receiver again. If the receiver on
-    /// trial waits for a message, its waker is returned.
+    /// Ends the trial of a receiver. The receiver that owns the buffer `former` becomes the current receiver again. But
+    /// if the trial had already ended, the owner of `former` never becomes the current receiver again. If the receiver
+    /// on trial waits with a waker, returns this waker.
     pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) -> Option<Waker> {
         let mut state = self.lock();
         if trial.end() {
@@ -439,9 +439,9 @@ impl<M> Inbox<M> {
         None
     }
 
-    /// Makes a new receiver the current receiver. The new receiver replaces the process that owns `taken`, or the last
-    /// receiver that replaced this process. The unread messages and signals in `taken` move to the new receiver. If the
-    /// replaced receiver waits for a message, returns its waker.
+    /// Creates a new receiver, which becomes the current receiver. The new receiver replaces the process that owns
+    /// `taken`, or the last receiver that replaced this process. The unread messages and signals in `taken` move to the
+    /// new receiver. If the replaced receiver waits with a waker, returns this waker.
     pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> (ReadAhead<M>, Option<Waker>) {
         let mut state = self.lock();
         state.stop_waiting(turn);
@@ -450,8 +450,8 @@ impl<M> Inbox<M> {
         (next, state.take_other())
     }
 
-    /// Makes the process that owns `taken` the current receiver again. If this call replaces another receiver that
-    /// waits for a message, returns the waker of the replaced receiver.
+    /// Replaces the current receiver by the process that owns `taken`. If the replaced receiver waits with a waker,
+    /// returns this waker.
     pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) -> Option<Waker> {
         let mut state = self.lock();
         state.stop_waiting(turn);

@@ -14,10 +14,10 @@ use crate::process::mailbox::{Inbox, MessageClock, Own, Router, Unsent, Wakes};
 use crate::process::pid::Pid;
 
 impl<M> Inbox<M> {
-    /// Returns whether the slot is probably open. In this case, the sender calls [`deliver`](Self::deliver). In the
-    /// other case, a thread has taken the lock since the receiver began to wait. The run state is then most likely not
-    /// *Open*, and the sender takes the lock without reading the run state. The read would be slow, because the cache
-    /// line of the run state belongs to the core that runs the process.
+    /// Returns whether the slot is probably open. If the result is true, the sender calls [`deliver`](Self::deliver).
+    /// If the result is false, the run state is most likely not *Open*, and the sender takes the lock without reading
+    /// the run state. This read would be slow, because the cache line of the run state belongs to the core that runs
+    /// the process.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         Slot::<M>::FITS && self.state.is_marked()
@@ -58,7 +58,7 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// Writes a message into the slot, if the slot is open. The message is then not measured.
+    /// Writes a message into the slot, if the slot is open. A message in the slot is not measured.
     ///
     /// # Errors
     /// Returns the message if the slot is not open, or if the message does not fit into the slot.
@@ -67,7 +67,7 @@ impl<M> Inbox<M> {
         self.slot.deliver(own, message)
     }
 
-    /// Appends a message as [`push`](Self::push) does, under the lock.
+    /// Appends a message as [`push`](Self::push) does, but always takes the lock.
     #[inline]
     pub(crate) fn push_locked<O: Own + MessageClock>(
         &self,
@@ -98,8 +98,8 @@ impl<M> Inbox<M> {
         Ok(wakes)
     }
 
-    /// Appends a message as [`push`](Self::push) does. If the inbox is empty and the clock measures the message, the
-    /// message is not written into the slot.
+    /// Appends a message as [`push`](Self::push) does. If the inbox is unbounded and empty, and the clock measures the
+    /// message, the message goes to the buffer and not to the slot.
     #[cold]
     pub(crate) fn push_measured<O: Own + MessageClock>(
         &self,
@@ -120,9 +120,10 @@ impl<M> Inbox<M> {
         self.deliver_or_push(own, message, accepted)
     }
 
-    /// Appends a message. If there is no room, the message waits for room, even if the policy of the mailbox would drop
-    /// a message in [`push`](Self::push). If the message waits, the function takes `waker` and returns the number of
-    /// the waiting sender. If there is no room and no waker, the message is refused.
+    /// Appends a message. If the mailbox is full, the message waits for free space. In contrast to
+    /// [`push`](Self::push), this function never drops a message because of the policy. If the message waits, the
+    /// function takes `waker` and returns the number of the waiting sender. If the mailbox is full and there is no
+    /// waker, the message is refused.
     ///
     /// # Errors
     /// Returns the message in three cases: the inbox is closed, the message must be routed, or the inbox is full and
@@ -144,9 +145,9 @@ impl<M> Inbox<M> {
         state.store_or_wait(own, message, waker, accepted)
     }
 
-    /// Returns `Ready(Ok(()))` if the message of a waiting sender was admitted. If the message was not admitted, the
-    /// sender continues to wait with this waker. The former waker of the sender is stored in `waker`, so that the
-    /// caller drops the former waker.
+    /// Returns `Ready(Ok(()))` if the message of a waiting sender was admitted, that is, moved into the queue. If the
+    /// message was not admitted, the sender continues to wait with `waker`. The function exchanges `waker` for the
+    /// sender's former waker, so that the caller drops the former waker.
     ///
     /// # Errors
     /// Returns the message and the waker of the sender if the inbox was closed before the message was admitted.
@@ -176,9 +177,9 @@ impl<M> Inbox<M> {
         state.bounded().is_some_and(|bounded| bounded.rejects()).then_some(true)
     }
 
-    /// Registers the waker of a task that waits for room. The waker is woken once, when the receiver makes room and no
-    /// waiting sender takes this room. There may already be room at the time of the call. If the mailbox has no bound,
-    /// the waker is dropped.
+    /// Registers the waker of a task that waits for free space. The waker is woken once, when the receiver frees space
+    /// and no waiting sender takes this space. This function does not check whether the mailbox already has free space.
+    /// If the mailbox is unbounded, the waker is dropped.
     pub(crate) fn watch(&self, waker: Waker) {
         let mut waker = Some(waker);
         if let Some(bounded) = self.state.lock().bounded() {
@@ -189,12 +190,12 @@ impl<M> Inbox<M> {
 
     /// Appends a signal. The signal wakes the task of the process, and also a receiver that waits in another task.
     ///
-    /// An answer to a command wakes only a receiver that waits for the next event, because only the reader of the
-    /// mailbox needs the answer. The answer does not wake a process that waits only for a future outside the mailbox.
-    /// The answer also does not wake a process that was woken and has not read its mailbox since then. If the signal is
-    /// sent in a turn of the process itself, `wake_own` is false. The signal then wakes only a receiver that waits with
-    /// another waker. Such a receiver may belong to another task, or to a future combinator of the process. The next
-    /// poll of the process does not poll such a receiver.
+    /// An answer to a command wakes only the receiver that is registered as waiting. The answer does not wake a process
+    /// that waits only for a future outside the mailbox, because such a process does not read the answer now. The
+    /// answer also does not wake a process that was woken and has not read its mailbox since then. If the signal is
+    /// sent in a turn of the process itself, `wake_own` is false. The signal then wakes only a receiver with a waker of
+    /// its own, for example a receiver in another task or in a future combinator of the process. The next poll of the
+    /// process does not poll such a receiver.
     ///
     /// # Errors
     /// Returns the signal if the inbox is closed.
@@ -213,9 +214,9 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// Appends the answer to a command as an event. The function [`signal`](Self::signal) does the same for an answer,
-    /// and wakes the same tasks. But this function moves the answer only once, out of `answer`, because a process may
-    /// receive many answers, and each copy costs time.
+    /// Appends the answer to a command as an event, and wakes the same tasks as [`signal`](Self::signal). In contrast
+    /// to `signal`, this function moves the answer only once, out of `answer`. A process may receive many answers, and
+    /// each copy of an answer costs time.
     ///
     /// # Errors
     /// Fails if the inbox is closed. After a failure, `answer` is unchanged.
@@ -249,7 +250,7 @@ impl<M> Inbox<M> {
             return None;
         }
         // A process may receive a million `Down` events, so each copy of a signal matters. `Normal` is the most
-        // frequent reason. The arm for `Normal` constructs the signal directly in its final place.
+        // frequent exit. The match arm for `Normal` constructs the signal directly in its final place.
         match reason {
             Exit::Normal => state.append(Signal::Down { number, pid, reason: Exit::Normal }),
             _ => state.append(Signal::Down { number, pid, reason: reason.clone() }),
@@ -260,8 +261,8 @@ impl<M> Inbox<M> {
         Some(if wake_own { state.receiver(own) } else { Wakes { own: None, other: state.take_other() } })
     }
 
-    /// Removes the unread `Down` event of the monitor with this number, if it is one of the newest events of the
-    /// mailbox. The receiver discards an older event when it reads the event.
+    /// Removes the unread `Down` event of the monitor with this number, if the event is one of the newest signals in
+    /// the mailbox. An older event stays in the mailbox, and the receiver discards this event when it reads the event.
     pub(crate) fn discard_down(&self, number: u64) {
         let mut state = self.lock();
         let is_down = |signal: &Signal| matches!(signal, Signal::Down { number: other, .. } if *other == number);
@@ -271,8 +272,7 @@ impl<M> Inbox<M> {
         let _ = drop_caught(discarded);
     }
 
-    /// Returns the wake-ups for a kill or a cancellation. A kill or a cancellation is not stored in the queue of the
-    /// mailbox.
+    /// Returns the wake-ups for a kill or a cancellation. The mailbox does not store kills and cancellations.
     pub(crate) fn rouse(&self, own: &impl Own) -> Wakes {
         self.lock().everybody(own)
     }
@@ -280,7 +280,7 @@ impl<M> Inbox<M> {
 
 /// Methods for a mailbox whose messages are forwarded by a [`Router`].
 impl<M> Inbox<M> {
-    /// Appends a message that the router did not accept, to the messages of this inbox. The results are the same as the
+    /// Stores a message in this inbox, because the router did not accept the message. The results are the same as the
     /// results of [`push_or_wait`](Self::push_or_wait). Forwarding then stops, and all later messages are also queued
     /// in this inbox. Forwarding starts again when the receiver finds the inbox empty and calls
     /// [`resume`](Self::resume).
@@ -337,10 +337,10 @@ impl<M> Inbox<M> {
         self.state.lock().aside.get_or_insert_default().way = Forwarding::Left(router);
     }
 
-    /// Inserts messages before all queued messages, even beyond the capacity.
+    /// Inserts messages before all queued messages, even if the mailbox then exceeds its capacity.
     ///
     /// # Errors
-    /// Returns the messages if the inbox is closed or has no bound.
+    /// Returns the messages if the inbox is closed or unbounded.
     pub(crate) fn put_first(&self, own: &impl Own, messages: Vec<M>) -> Result<Wakes, Vec<M>> {
         let mut state = self.lock();
         if state.closed {

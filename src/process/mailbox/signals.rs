@@ -21,16 +21,16 @@ pub(super) struct Signals {
 /// Position of a signal among the messages.
 #[derive(Debug, Clone, Copy)]
 enum SignalPosition {
-    /// Preliminary position of a signal. The sender of the signal reads how many messages have been written into the
-    /// slot so far. The field `slot` contains this number. The field `others` counts the messages outside the slot that
-    /// were taken before the append or were queued at the time of the append.
+    /// Preliminary position of a signal, computed when the signal is appended. The field `slot` is the number of
+    /// messages that have been written into the slot so far. The field `others` counts the messages outside the slot.
+    /// This count includes the messages that were already taken out, and the messages that are still queued.
     ///
     /// The sender of the signal cannot know the final position. The receiver reads the slot before all other messages,
     /// and another thread may write or read the slot at the same time. Therefore, the receiver computes the [final
     /// position](Signals::place).
     Behind { slot: u64, others: i64 },
-    /// Final position of a signal. The signal comes after this number of messages. After this number of messages has
-    /// been taken out of the mailbox, no message comes before the signal.
+    /// Final position of a signal. When this number of messages has been taken out of the mailbox, the signal is the
+    /// next item.
     Number(i64),
 }
 
@@ -63,7 +63,7 @@ impl Signals {
         self.waiting.is_empty()
     }
 
-    /// Appends a signal behind all messages, namely the message in the slot and `others` more messages.
+    /// Appends a signal behind all messages. The parameter `others` is the number of queued messages outside the slot.
     #[inline]
     pub(super) fn append<M>(&mut self, signal: Signal, slot: &Slot<M>, others: usize) {
         let taken = if planted!("signal_forgets_taken") { 0 } else { self.taken };
@@ -107,7 +107,7 @@ impl Signals {
         self.taken += messages as i64;
     }
 
-    /// Subtracts from the count the messages that a receiver puts back.
+    /// Subtracts the messages that a receiver puts back from the number of taken messages.
     pub(super) fn took_back(&mut self, messages: usize) {
         self.taken -= messages as i64;
     }
@@ -118,23 +118,23 @@ impl Signals {
         self.waiting.iter_mut().for_each(|(place, _)| place.shift(messages as i64));
     }
 
-    /// Counts a message that a receiver picked out of a queue with a bound. The parameter `passed` is the number of
-    /// unread messages before this message.
+    /// Counts a message that a receiver picked out of the queue of a bounded mailbox. The parameter `passed` is the
+    /// number of unread messages before this message.
     pub(super) fn took_at(&mut self, passed: usize) {
         self.taken += 1;
         self.shift_signals_before(self.taken - 1 + passed as i64);
     }
 
-    /// Accounts for a message that was read out of order from the read-ahead buffer. The parameter `passed` is the
-    /// number of unread messages before this message. The parameter `left` is the number of messages that are still in
-    /// the buffer.
+    /// Corrects the positions of signals after a message of the read-ahead buffer was read out of order. The parameter
+    /// `passed` is the number of unread messages before this message. The parameter `left` is the number of messages
+    /// that are still in the buffer.
     pub(super) fn passed_over<M>(&mut self, slot: &Slot<M>, passed: usize, left: usize) {
         self.shift_signals_before(self.taken_with(slot) - 1 - left as i64 + passed as i64);
     }
 
-    /// Corrects the positions of signals after a message was read out of order. The count of taken messages has grown
-    /// by one, but the messages before an earlier signal are still unread. Therefore, the position of each earlier
-    /// signal also grows by one.
+    /// Increases the positions up to `number` by one, after a message was read out of order. The count of taken
+    /// messages has grown by one, but the messages before an earlier signal are still unread. Therefore, the position
+    /// of each earlier signal must also grow by one.
     fn shift_signals_before(&mut self, number: i64) {
         let earlier = self.waiting.iter_mut().take_while(|(place, _)| place.number() <= number);
         earlier.for_each(|(place, _)| place.shift(1));
@@ -160,8 +160,8 @@ impl Signals {
         Some(signal)
     }
 
-    /// Moves all signals to `to`. The parameter `ahead` is the number of messages that the receiver has taken so far,
-    /// both read and unread.
+    /// Moves all signals to `to`. The parameter `ahead` is the number of messages that the receiver has taken so far.
+    /// This number includes the read messages and the unread messages.
     pub(super) fn drain<M>(&mut self, slot: &Slot<M>, to: &mut Drained, ahead: u64) {
         let taken = self.taken_with(slot);
         if to.waiting.is_empty() {

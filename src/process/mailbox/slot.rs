@@ -13,24 +13,25 @@
 //! most one writer and one reader at a time. Each operation takes an argument that proves the right to do the
 //! operation:
 //!
-//! - **Write while the slot is closed:** only the thread that holds the mailbox's lock may write. The proof is
-//!   `&mut SlotLoan`, because the `SlotLoan` is stored under the lock.
+//! - **Write while the slot is closed:** only the thread that holds the mailbox's lock may write. A `&mut SlotLoan`
+//!   proves that the thread holds the lock, because the lock protects the `SlotLoan`.
 //! - **Write while the slot is open:** only the sender that changes the run state of the process from *Open* to
 //!   *Active* may write (`process::state::run_state`). No other thread can make this change until the sender has queued
-//!   the process. The proof is the return value of [`Own::deliver`].
-//! - **Read:** only the current receiver of the mailbox may read. The proof is [`Receiving`]. A mailbox has one current
-//!   receiver. A receiver that was replaced cannot obtain a `Receiving` (`mailbox::read_ahead`). In a turn of its
-//!   process, the current receiver may read without the lock. Outside the turns, the current receiver holds the lock
-//!   while it reads. The current receiver is replaced only under the lock. A receiver that may read without the lock is
-//!   replaced only in the turn of its own process. Therefore, two reads cannot overlap. The thread that closes the
-//!   mailbox reads under the lock, in the last turn of the process.
+//!   the process. The return value of [`Own::deliver`] proves that the sender has made this change.
+//! - **Read:** only the current receiver of the mailbox may read. A value of the type [`Receiving`] proves this right.
+//!   A mailbox has one current receiver. A receiver that was replaced cannot obtain a `Receiving`
+//!   (`mailbox::read_ahead`). In a turn of its process, the current receiver may read without the lock. Outside the
+//!   turns, the current receiver holds the lock while it reads. The current receiver is replaced only under the lock. A
+//!   receiver that may read without the lock is replaced only in the turn of its own process. Therefore, two reads
+//!   cannot overlap. The thread that closes the mailbox reads under the lock, in the last turn of the process.
 //!
 //! The run state of a process is *Open* only while its slot is open. The receiver [opens](SlotLoan::lend) the slot
 //! under the lock, in the turn of its process. There are only two ways to close the slot, and both begin after the run
 //! state has left *Open*. First, a turn of the process closes the slot. During a turn, the run state is not *Open*.
 //! Second, a thread that holds the lock closes the slot, after this thread has woken the process or after
-//! [`Own::recall`] has returned true. A wake-up ends the run state *Open*, and so does a `recall` that returns true.
-//! The run state becomes *Open* again only in a turn, after the receiver has opened the slot under the lock again.
+//! [`Own::recall`] has returned true. After a wake-up, and after a `recall` that returned true, the run state is not
+//! *Open*. The run state becomes *Open* again only in a turn, after the receiver has opened the slot under the lock
+//! again.
 //!
 //! The lock alone does not allow a thread to write an open slot. Before such a write, the thread must change the run
 //! state from *Open* to *Active*, as a sender without the lock does. If the thread cannot make this change, the thread
@@ -65,7 +66,7 @@ pub(super) struct Slot<M> {
 }
 
 // SAFETY: threads that share the slot exchange messages, so `M: Send` is required. No thread obtains a `&M`, so `M:
-// Sync` is not required. Only one thread at a time accesses the room: see "Access to the slot" above.
+// Sync` is not required. Only one thread at a time accesses the field `room`: see "Access to the slot" above.
 unsafe impl<M: Send> Sync for Slot<M> {}
 
 /// Whether the slot is open. While the slot is open, only the sender that obtains the right to run the process may
@@ -110,9 +111,9 @@ impl<M> Slot<M> {
     /// Creates an empty slot that is closed.
     #[inline]
     pub(super) fn new() -> (Self, SlotLoan) {
-        // The room is zeroed, because the move of the new slot copies the room. If the room were not zeroed, the wide
-        // loads of the copy would read stored and not stored bytes together. The processor cannot forward a store to
-        // such a load, so the copy would be slow.
+        // The memory is zeroed, because the new slot is copied to its final place. Without the zeros, a wide load of
+        // this copy would read bytes that were just stored together with older bytes. The processor cannot forward a
+        // store to such a load, so the copy would be slow.
         let room = UnsafeCell::new(MaybeUninit::zeroed());
         (Self { moves: AtomicU64::new(0), room, _message: PhantomData }, SlotLoan(false))
     }
@@ -203,7 +204,7 @@ impl<M> Slot<M> {
     }
 
     /// Takes the message out of the slot, and passes the message to the closure `take`. In contrast to the method
-    /// [`take`](Self::take), the message is moved only once, from the slot to its final place.
+    /// [`take`](Self::take), this method moves the message only once, from the slot to its final place.
     #[inline]
     pub(super) fn take_with(&self, _: Receiving, take: impl FnOnce(M)) {
         let Some(moves) = self.full() else { return };
@@ -219,10 +220,10 @@ impl<M> Slot<M> {
     /// Returns `moves` if the slot contains a message. Otherwise, returns `None`.
     #[inline]
     fn full(&self) -> Option<u64> {
-        // Acquire pairs with the release store in `write`. With a weaker load, a reader could read the room before the
-        // message is in the room. With a weaker load, `Inbox::glance` could also see the mark although the sender of
-        // this message held the lock. This load need not order a write after the last read, because the load in `write`
-        // does so.
+        // Acquire pairs with the release store in `write`. With a weaker load, a reader could read the memory before
+        // the message is in the memory. With a weaker load, `Inbox::glance` could also see the mark although the sender
+        // of this message held the lock. This load need not order a write after the last read, because the load in
+        // `write` does so.
         let moves = self.moves.load(Ordering::Acquire);
         (!moves.is_multiple_of(2)).then_some(moves)
     }

@@ -1,18 +1,20 @@
 //! Urgent messages of a mailbox. A receiver reads all urgent messages before any other message or signal, also before
-//! the messages in its read-ahead buffer. The model is the priority message of Erlang/OTP 28.
+//! the messages in its read-ahead buffer. The design follows the priority messages of Erlang/OTP 28.
 //!
 //! A receiver reads its read-ahead buffer without the lock. Therefore each process has a flag that tells whether its
-//! mailbox contains urgent messages. The flag changes only under the lock of the mailbox. A receiver loads the flag
-//! together with the flag of a cancel, before it reads the buffer.
+//! mailbox contains urgent messages. The flag changes only under the lock of the mailbox. Before a receiver reads the
+//! buffer, it loads this flag together with the flag of a cancellation.
 //!
-//! A receiver that finds the mark of the lock needs no look at the flag. The push of an urgent message takes the lock,
-//! and thus clears the mark. No receiver sets the mark while an urgent message is unread ([`State::is_plain`]).
+//! If a receiver finds the mark on the lock, the receiver need not check the flag. The push of an urgent message takes
+//! the lock, and thus clears the mark. No receiver sets the mark while an urgent message is unread
+//! ([`State::is_plain`]).
 //!
 //! # Lost wake-ups
 //!
 //! The sender stores the message, sets the flag and wakes the waiting receiver, all under the lock. A receiver that
-//! loads the flag just before may miss the message. This receiver finds the message under the lock, before it registers
-//! itself as waiting, and then loads the flag again. If the receiver registered itself first, the sender wakes it.
+//! loads the flag just before the push may miss the message. If this receiver takes the lock after the push, it finds
+//! the message before it registers itself as waiting, and then loads the flag again. If the receiver has registered
+//! itself before the push, the sender wakes the receiver.
 //!
 //! [`State::is_plain`]: crate::process::mailbox::locked::State::is_plain
 
@@ -28,8 +30,8 @@ impl<M> Inbox<M> {
     /// Appends an urgent message. If the message is accepted, calls `accepted` under the lock. The closure `accepted`
     /// sets the flag of the process.
     ///
-    /// Urgent messages do not take room from other messages. A mailbox with a bound stores at most as many urgent
-    /// messages as its capacity, and rejects further urgent messages with every policy.
+    /// Urgent messages do not reduce the capacity for other messages. The number of urgent messages in a bounded
+    /// mailbox is at most the capacity. With every policy, the mailbox rejects further urgent messages.
     ///
     /// # Errors
     /// Returns the message if the inbox is closed, if it contains too many urgent messages, or if the message must be
@@ -136,7 +138,8 @@ impl<M> Inbox<M> {
         self.lock().urgent_len()
     }
 
-    /// Moves the urgent messages before all other messages, because this inbox is about to route its messages.
+    /// Moves the urgent messages into the queue, before all other messages. The inbox is about to forward its messages
+    /// to a router.
     pub(super) fn demote_urgent(state: &mut Locked<'_, M>) {
         if let Some(aside) = state.state.aside.as_deref_mut()
             && let Some(bounded) = aside.bounded.as_mut()

@@ -111,7 +111,7 @@ impl<T> Drop for Clear<T> {
     }
 }
 
-/// A counted value that does not access its header.
+/// A counted value of any type, behind its header. The value is not a process.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct RefCounted<T> {
@@ -151,8 +151,8 @@ pub(crate) struct Ref<T: ?Sized> {
     at: NonNull<T>,
 }
 
-/// A stock of references to one value. The references of the stock were counted in advance, so a reference is taken
-/// from the stock without an atomic read-modify-write.
+/// A stock of references to one value. The references of the stock were counted in advance, so [`take`](Self::take)
+/// needs no atomic read-modify-write operation.
 pub(crate) struct CountedRefs<T> {
     one: Ref<T>,
     left: Clones<T>,
@@ -621,8 +621,8 @@ mod tests {
         assert_eq!(Arc::strong_count(&told), 1);
     }
 
-    /// Tests the fault class 36, namely the overflow of a reference count. Each count starts near its limit. Each
-    /// operation runs in its own operating-system process.
+    /// Tests the overflow of a reference count. Each count starts near its limit. Each operation runs in its own
+    /// operating-system process.
     #[test]
     #[cfg_attr(miri, ignore = "Miri starts no other programs")]
     fn a_count_that_would_overflow_aborts_the_program() {

@@ -2,17 +2,17 @@
 //! each command that waits for an answer, and the target of the answer. The table accepts one answer per tag. The state
 //! diagram of a command is above [`Phase`].
 //!
-//! The transitions of a slot happen under the lock. Therefore, the order of the lock operations decides which of two
-//! concurrent answers is accepted. This order also decides between an answer and a concurrent cancellation. The same
-//! applies to an answer and a concurrent deadline, and to an answer and a concurrent exit of the process. When a
-//! deadline passes, the deadline answers the command as a handler does. The number of a tag is never issued twice,
-//! and a process that chooses a number again gets another generation of the tag. Therefore, a late answer finds no
-//! command, even if a newer command uses the same slot.
+//! Each command has a slot in the table. The state of a slot changes only under the lock. Therefore, the order of the
+//! lock operations decides which of two concurrent answers is accepted. In the same way, this order decides between an
+//! answer and a concurrent cancellation, deadline or exit of the process. When the deadline of a command passes, the
+//! runtime answers the command with the same function as a handler. The number of a tag is never issued twice. If a
+//! process chooses a number again, the tag gets another generation. Therefore, a late answer finds no command, even if
+//! a newer command uses the same slot.
 //!
-//! There is one exception from the lock: while the answer state of a command is open, the completion of the command may
-//! answer the command without the lock (`answer_state.rs`). A function that changes a slot under the lock first closes
-//! the answer state of this slot. Therefore, an answer without the lock and a transition under the lock cannot happen
-//! at the same time.
+//! One change needs no lock: while the answer state of a command is open, the completion of the command may answer the
+//! command without the lock (`answer_state.rs`). A function that changes a slot under the lock first closes the answer
+//! state of this slot. Therefore, an answer without the lock and a change under the lock cannot happen at the same
+//! time.
 //!
 //! A stream is a command with a `Buffer` for its items. The lock of the table also protects the buffer. The process
 //! first pulls all items that were sent before the answer, and then receives the answer. No user code runs under the
@@ -59,7 +59,8 @@ pub(crate) enum AnswerTarget {
     Event,
     /// A future receives the answer. This future is polled with the waker of the process's own task.
     Own,
-    /// A future receives the answer. This future is polled with another waker, namely this waker.
+    /// A future receives the answer. This future is polled with this waker, which is not the waker of the process's own
+    /// task.
     Other(Waker),
     /// The answer is dropped, because the command was detached.
     Discard,
@@ -108,16 +109,16 @@ pub(crate) enum Pulled {
 /// Source of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answerer {
-    /// The completion that the handler of the command received, or the `Reply` of a call. The reply has the type of the
-    /// command's reply. If the command has an answer state, the command was dispatched before its completion was
+    /// The completion that the handler of the command received, or the `Reply` of a call. The answer has the reply type
+    /// of the command. If the command has an answer state, the command was dispatched before its completion was
     /// created.
     Completion,
     /// The same as `Completion`, but the answer must be accepted under the lock.
     Observed,
-    /// Another part of the runtime, for example a deadline. It is possible that the command was not dispatched yet. The
-    /// reply has the type of the command's reply.
+    /// Another part of the runtime, for example the timer of a deadline. The command may not have been dispatched yet.
+    /// The answer has the reply type of the command.
     Runtime,
-    /// The application, which knows the tag. The reply may have a wrong type.
+    /// The application, which knows the tag. The answer may have a wrong type.
     Application,
 }
 
@@ -142,17 +143,16 @@ pub(crate) struct Yields {
     /// Number of the next command. Only the process itself writes this number.
     issued: AtomicU64,
     /// Number of commands that were yielded, minus the number of commands that ended under the lock. The number wraps.
-    /// The number of commands without an answer is this number minus the number of answers without the lock. This
-    /// number is written under the lock and read without the lock.
+    /// The difference between this number and `SharedTable::answers` is the number of commands that wait for an answer.
+    /// This number is written under the lock and read without the lock.
     flying: AtomicU32,
-    /// Number of commands that wait for the end of the step. This number is written under the lock.
+    /// Number of commands that will be dispatched at the end of the step. This number is written under the lock.
     pending: AtomicU32,
     /// Whether some answers must be discarded when they arrive. The flag is written under the lock. Only the process
-    /// itself reads the flag, without the lock. If the process reads an old value of the flag, no unwanted answer is
-    /// delivered. Another thread sets the flag only for a command on the inline path. Such a command is checked under
-    /// the lock when it moves to the table.
+    /// itself reads the flag, without the lock. An old value of the flag does no harm. Another thread sets the flag
+    /// only for a command on the inline path, and such a command is checked under the lock when it moves to the table.
     recalled: AtomicBool,
-    /// Whether a command may have ended before its dispatch.
+    /// Whether it is possible that a command has ended before its dispatch.
     overtaken: AtomicBool,
     /// Whether the process has run its last step. After the last step, answers are discarded, but the commands of the
     /// step are still dispatched. The process itself sets this flag.
@@ -161,11 +161,11 @@ pub(crate) struct Yields {
     dispatched: AtomicU32,
 }
 
-/// The table with its lock, and the answer states. The answer states are outside the lock.
+/// The table with its lock, and the answer states. The lock does not protect the answer states.
 ///
-/// A thread that answers without the lock writes only the state of the command and the number of the answers. Therefore
-/// the number of the answers is the last field: it follows the fields of the table that the process uses rarely. The
-/// number should not be in a cache line that the process uses for each command.
+/// A thread that answers without the lock writes only the state of the command and the field `answers`. The field
+/// `answers` should not be in a cache line that the process uses for each command. Therefore it is the last field,
+/// behind the fields of the table that the process uses rarely.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct SharedTable {
@@ -265,7 +265,7 @@ impl Yields {
     }
 
     /// Registers a command of the type `C`, and returns its tag. The tag is the `chosen` tag or a new tag. If `command`
-    /// is `Some`, its value is dispatched at the end of the step. If `buffer` is `Some`, the command is a stream.
+    /// is `Some`, the command is dispatched at the end of the step. If `buffer` is `Some`, the command is a stream.
     ///
     /// # Errors
     /// Returns `command` if another command with the chosen tag is already in the table.
@@ -291,9 +291,9 @@ impl Yields {
             }
             None => {
                 let number = self.issue();
-                // The answer of a stream and the answer for a future are stored in the slot. A sleep and a call have no
-                // command. An answer state would not make them faster, because a timer answers a sleep, and each call
-                // has its own cell.
+                // The answer of a stream and the answer for a future are stored in the slot, so they need the lock. For
+                // a sleep or a call, `command` is `None`. An answer state would not make a sleep or a call faster,
+                // because a timer answers a sleep, and each call has its own cell.
                 let has_state = command.is_some() && buffer.is_none() && matches!(target, AnswerTarget::Event);
                 let tag = Tag::issued(number, table.slots.insert(Slot::in_flight::<C>(number, target, buffer)));
                 if has_state {
@@ -454,8 +454,8 @@ impl Yields {
 
     /// Answers a command. Of all answers to one tag, at most one answer is accepted with `Ok`. This function calls
     /// `taken` before another thread can read the answer. If the command is measured, this function calls `measured`
-    /// with the name of the command type and the time of the command. If the answer must wait in the table, this
-    /// function moves the answer out of `answer`.
+    /// with the name of the command type and the time at which the command was yielded. If the table must store the
+    /// answer, this function moves the answer out of `answer`.
     ///
     /// # Errors
     /// Returns the reason why the answer was refused. If the answer comes from the application, an answer of a wrong
@@ -486,7 +486,7 @@ impl Yields {
         if from == Answerer::Application {
             check_type(answer, slot.types)?;
         }
-        // The tag of the application may have no generation.
+        // The tag that the application passed may have no generation.
         let tag = Tag::of_slot(slot.number, key);
         let (types, watchers) = (slot.types, mem::take(&mut slot.watchers));
         let sender = match &mut slot.buffer {
@@ -530,7 +530,7 @@ impl Yields {
     }
 
     /// Takes the answer for a future. If there is no answer yet, stores `target` as the target of the answer. Returns
-    /// `None` if the tag is not in the table. In this case, other code than the future has cancelled the command.
+    /// `None` if the tag is not in the table, because code outside the future has cancelled the command.
     pub(crate) fn poll(&self, tag: Tag, target: AnswerTarget) -> Option<Result<Answer, ()>> {
         let mut guard = self.table()?;
         let table = &mut guard;
@@ -650,8 +650,8 @@ impl Yields {
         }
     }
 
-    /// Returns the tag of one command. If the process chose the tag, the result has the generation of the present
-    /// command with this number, or is `None` if there is no such command.
+    /// Adds the generation to a tag that the process chose: the result refers to the command that has this tag now.
+    /// Returns `None` if no command has the chosen tag now. Returns any other tag unchanged.
     pub(crate) fn present(&self, tag: Tag) -> Option<Tag> {
         if !tag.is_chosen() {
             return Some(tag);
@@ -673,8 +673,8 @@ impl Yields {
     }
 
     /// Returns the same result as [`is_wanted`](Self::is_wanted). If the result is true, this function stores
-    /// `watcher`, which is woken when the command ends. A command ends by an answer, a cancellation or the exit of the
-    /// process.
+    /// `watcher`, which is woken when the command ends. A command ends with its answer, its cancellation or the exit of
+    /// the process.
     pub(crate) fn watch(&self, tag: Tag, watcher: &Waker) -> bool {
         // The waker is cloned outside the lock, because the clone runs user code. Therefore, the loop checks the slot
         // again after the clone.
@@ -695,9 +695,9 @@ impl Yields {
         }
     }
 
-    /// Refuses all later answers as late. This function is called after the last step of the process, because the
-    /// process reads no more answers. The commands of the last step are not cancelled, so the runtime still dispatches
-    /// these commands.
+    /// Refuses all answers from now on. This function is called after the last step of the process, because the process
+    /// reads no more answers. This function does not cancel commands, so the runtime still dispatches the commands of
+    /// the last step.
     pub(crate) fn end_answers(&self) {
         self.over.store(true, Ordering::Relaxed);
     }

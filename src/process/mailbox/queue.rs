@@ -99,8 +99,8 @@ impl<M> Queue<'_, M> {
         !self.first.is_full() && self.buffer.0.is_none()
     }
 
-    /// Appends a message. This function is always inlined. A sender of a burst needs 216 instructions per message, and
-    /// a call would add 20 (row `counting`, measured by hand).
+    /// Appends a message. This function is always inlined. If it were called, a sender of bursts would need 216
+    /// instructions per message, and 20 of them would belong to the call (row `counting`, measured by hand).
     #[inline(always)]
     pub(super) fn push(&mut self, message: M, clock: &impl MessageClock) {
         // The message in the slot must be the oldest message, so a message is written into the slot only while the

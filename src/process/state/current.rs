@@ -1,8 +1,8 @@
-//! The state of the current thread ([`Current`]). The state records which process the thread steps, and the budget of
-//! the turn.
+//! The state of the current thread ([`Current`]). The state records which process the thread *steps* (runs a step of),
+//! and the budget of the turn.
 //!
 //! There is one `Current` for each thread. The runtime's own functions receive the `Current` as a parameter. If a
-//! future, a waker or a destructor of the user calls the runtime, the called function obtains the `Current` once, by
+//! future, a waker or a destructor of the user calls the runtime, the called function obtains the `Current` once, with
 //! [`Current::with`]. All fields are cells, because turns nest: a step may call `block_on`, and `block_on` runs other
 //! processes on the same thread. Because turns nest, no content of a cell is borrowed while user code runs.
 //! [`Current::enter`] saves the state of the outer turn, and the guard of the inner turn restores this state.
@@ -26,13 +26,13 @@ use crate::process::state::upgrade_request::{self, UpgradeRequest};
 /// returns `false` also takes one unit.
 pub(crate) const BUDGET: u32 = 128;
 
-/// A time that is later than every time that a clock returns.
+/// Value of [`Current::seen`] before the first clock reading. The value is later than every clock reading.
 const UNSEEN: u64 = Instant::FAR.ns();
 
 /// The state of this thread.
 ///
-/// The type is aligned to a cache line, because each message and each step read several fields. If the linker placed a
-/// field across two cache lines, a turn would cost a tenth more.
+/// The type is aligned to a cache line, because each message and each step read several fields. Without the alignment,
+/// the linker might place a field across two cache lines, and a turn would then take 10 % longer.
 #[repr(align(64))]
 pub(crate) struct Current {
     /// Address of the control block of the process whose code runs now. The address identifies a process of this
@@ -52,15 +52,15 @@ pub(crate) struct Current {
     /// field, so this read would be slow.
     notes: Cell<u8>,
     mailbox: Cell<MailboxNote>,
-    /// Address of the head of the process that ends on this thread. While this field is set, all values that are
-    /// dropped on this thread belonged to this process. The value 0 means no process.
+    /// Address of the `Head` of the process that ends on this thread. While this field is not 0, all values that are
+    /// dropped on this thread belonged to this process. The value 0 means that no process ends.
     ends: Cell<usize>,
     /// Number of unread messages of the process in `ends` that have been dropped so far.
     unread: Cell<usize>,
     /// The first clock reading of this turn, in nanoseconds of the runtime's clock. Before the first clock reading, the
     /// value is [`UNSEEN`].
     seen: Cell<u64>,
-    /// The command that this turn answers without the table of commands.
+    /// The command of this turn that is on the inline path.
     pub(crate) inline: InlineCommand,
     /// The timer that the last sleep of this step left for the next sleep of the same process.
     pub(crate) timer: KeptTimer,
@@ -69,7 +69,7 @@ pub(crate) struct Current {
     pub(crate) kept_reference: Cell<usize>,
     /// The handler call that this thread runs.
     pub(crate) handler: HandlerCall,
-    /// Request of a body to its task: the task replaces the body by other code. The current turn polls this body.
+    /// The request of the body that the current turn polls. The body asks its task to replace the body by other code.
     pub(crate) upgrade: UpgradeRequest,
     /// Deferred calls of user code. A deferred call runs when the outermost call returns.
     pub(crate) deferred: Deferred,
@@ -94,9 +94,9 @@ mod note {
     pub(super) const KEEPS: u8 = 1;
     /// The process received an answer in its own turn.
     pub(super) const ANSWERED: u8 = 1 << 1;
-    /// The process requested another step, after the steps of all tasks that are runnable now.
+    /// The process requested another step. Other processes may run before this step.
     pub(super) const AGAIN: u8 = 1 << 2;
-    /// Replies were dropped while the process was unwinding or ending.
+    /// Replies were dropped while a step of the process unwound or the process ended.
     pub(super) const REPLIES: u8 = 1 << 3;
     /// The process woke its own task.
     pub(super) const WOKEN: u8 = 1 << 4;
@@ -105,7 +105,7 @@ mod note {
     pub(super) const NO_TIMER: u8 = 1 << 5;
     /// The events of this turn are recorded for a trace.
     pub(super) const TRACED: u8 = 1 << 6;
-    /// The trace does not record the events of this turn, because the worker has reached the limit of the trace.
+    /// The events of this turn are not recorded for a trace, because the worker has reached the limit of the trace.
     pub(super) const SKIPPED: u8 = 1 << 7;
 }
 
@@ -306,7 +306,7 @@ impl Current {
         self.ends.set(outer.ends);
         self.unread.set(outer.unread);
         let left = self.replies.replace(outer.replies);
-        // Usually the inner turn has taken its own replies.
+        // Usually this list is empty, because the inner turn has already taken its own dropped replies.
         left.into_iter().for_each(|tell| tell(None));
     }
 
@@ -415,8 +415,8 @@ impl Current {
         self.note(note::WOKEN);
     }
 
-    /// Takes the notes that the process woke its own task, and that the process received an answer. Returns whether one
-    /// of these notes was set. In this case, the process gets another turn.
+    /// Clears two notes: the process woke its own task, and the process received an answer. Returns whether one of
+    /// these notes was set. If so, the process gets another turn.
     #[inline]
     pub(crate) fn take_again(&self) -> bool {
         self.take(note::WOKEN | note::ANSWERED)
@@ -452,8 +452,8 @@ impl Current {
         self.note(note::SKIPPED);
     }
 
-    /// Returns whether this thread is in a turn that a trace skips. A busy worker skips most turns, so each event of
-    /// such a turn should cost only this check.
+    /// Returns whether this thread is in a turn whose events are not recorded ([`note_skipped`](Self::note_skipped)). A
+    /// busy worker does not record most turns, so each event of such a turn should cost only this check.
     #[inline]
     pub(crate) fn is_skipped() -> bool {
         Self::try_with(|current| current.has(note::SKIPPED) && current.pid.get().is_some()).unwrap_or(false)
@@ -485,8 +485,7 @@ impl Current {
         self.mailbox.get() == MailboxNote::Waits
     }
 
-    /// Removes the record about the mailbox. Each receive operation on the mailbox of the process begins with this
-    /// call.
+    /// Deletes the note about the mailbox. Each receive operation on the mailbox of the process begins with this call.
     #[inline]
     pub(crate) fn looks_into_mailbox(&self) {
         self.mailbox.set(MailboxNote::Nothing);
@@ -508,8 +507,8 @@ impl Current {
         self.seen.get() < at.ns()
     }
 
-    /// Forbids that a sleep of the process leaves its timer for the next sleep in this turn. After the end of its
-    /// sleep, such a timer stays set and may cause an unnecessary wake-up of the process.
+    /// Forbids the sleeps of the process to leave their timers for later sleeps in this turn. A timer that a sleep
+    /// leaves stays set, and may cause an unnecessary wake-up of the process.
     pub(crate) fn forbid_kept_timers(&self) {
         self.note(note::NO_TIMER);
     }
@@ -579,8 +578,8 @@ impl Current {
 
     // ---- Replies that are dropped with a process
 
-    /// Marks the values that are dropped on this thread as values of a process that ends. When the guard is dropped,
-    /// this thread stops marking values. The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).
+    /// Begins a period in which all values that are dropped on this thread belong to a process that ends. The period
+    /// ends when the guard is dropped. The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).
     #[inline]
     pub(crate) fn ending(&self, head: usize) -> Ending<'_> {
         Ending { current: self, outer: (self.ends.replace(head), self.unread.replace(0)) }

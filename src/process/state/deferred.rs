@@ -30,7 +30,8 @@ impl Deferred {
         Self { depth: Cell::new(0), calls: NeverDropped::new(RefCell::new(VecDeque::new())) }
     }
 
-    /// Calls `f` immediately. If too many calls are nested, `f` is called later. A panic of `f` is caught.
+    /// Calls `f` immediately, unless too many calls are nested. In that case, the outermost call calls `f` later. A
+    /// panic of `f` is caught.
     pub(crate) fn call(&self, f: impl FnOnce() + 'static) {
         let depth = self.depth.get();
         if depth == NESTED {

@@ -12,8 +12,8 @@ use std::cell::{Cell, RefCell};
 
 use crate::platform::sync::{NeverDropped, thread};
 
-/// Identifier of a command. The identifier consists of the identity of the process and the number of the command's tag,
-/// and is unique while the process is alive.
+/// Identifier of a command: the identity of its process, and the number of its tag. The identifier is unique while the
+/// process is alive.
 pub(crate) type YieldId = (usize, u64);
 
 /// A completion that was dropped. `host::dispatch::completion` knows the type of this value.
@@ -22,8 +22,8 @@ pub(crate) type Kept = Box<dyn Any>;
 /// The call of a handler that this thread runs.
 pub(crate) struct HandlerCall {
     runs: Cell<bool>,
-    /// The command whose completion is stored even if this completion is dropped without a panic. This happens if the
-    /// handler call drops the future of its own handler.
+    /// The command whose completion is stored even if this completion is dropped without a panic. A handler call drops
+    /// such a completion if it drops the future of its own handler.
     own: Cell<Option<YieldId>>,
     has_kept: Cell<bool>,
     /// Completions that were dropped during the call. Between calls, the list is empty and owns no memory.

@@ -21,7 +21,8 @@ use crate::process::payload::Payload;
 /// cannot forward two stores to one load, so this load would be slow.
 pub(crate) type Number = u64;
 
-/// The content that was taken out of the place. The content is taken out for a nested turn and at the end of a turn.
+/// The content that was taken out of the place for an inline command. The content is taken out before a nested turn,
+/// and at the end of a turn.
 pub(crate) enum Inlined {
     /// The command waits for its handler. The second value is the index of the handler.
     Command(Number, u32, Payload),

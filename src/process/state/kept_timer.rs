@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use crate::platform::clock::Instant;
 
-/// A timer that no sleep uses now. The process of this turn has set the timer. Each field is a separate cell and is
-/// moved separately.
+/// A timer that no sleep uses now. The process whose turn runs on this thread has set the timer. Each field is a
+/// separate cell and is moved separately.
 pub(crate) struct KeptTimer {
     /// Address of the process's control block. The value 0 means that no timer is stored.
     process: Cell<usize>,

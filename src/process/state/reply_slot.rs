@@ -2,8 +2,8 @@
 //! observe that the receiver has left. The slot does not count its references. The slot of a call is part of a cell
 //! with two references (`context::call::answer`). A slot of the blocking pool or of a handler layer is inside an `Arc`.
 //!
-//! The code does not use `futures::channel::oneshot`. The attempt of a layer has only a borrowed sender, and a borrowed
-//! `oneshot::Sender` cannot wait until its receiver leaves.
+//! The code does not use `futures::channel::oneshot`. If a handler layer calls an inner handler, the inner handler has
+//! only a borrowed sender, and a borrowed `oneshot::Sender` cannot wait until its receiver leaves.
 //!
 //! No user code runs under the lock: wakers are cloned, woken and dropped only while the lock is not held.
 
@@ -28,18 +28,19 @@ mod bit {
     pub(super) const FULL: u8 = 1;
     /// The receiver has taken the answer, or has left.
     pub(super) const OVER: u8 = 1 << 1;
-    /// The listener is the task of the receiver.
+    /// The sender wakes the receiver through the receiver's task.
     pub(super) const TASK: u8 = 1 << 2;
     /// The state may contain wakers.
     pub(super) const WAKERS: u8 = 1 << 3;
 }
 
-/// The answer comes first. A sender that finds no bit [`WAKERS`](bit::WAKERS) does not access the other fields.
+/// The answer is the first field, because a sender usually accesses only this field. The sender accesses the other
+/// fields only if the bit [`WAKERS`](bit::WAKERS) is set.
 #[derive(Debug)]
 #[repr(C)]
 struct State<T> {
     answer: Option<T>,
-    /// The listener, if it is not the task of the receiver.
+    /// Waker of the receiver, if the sender does not wake the receiver through its task.
     listener: Option<Waker>,
     /// Wakers that are woken if the receiver leaves or an answer is sent. The list is boxed, because it is rarely
     /// needed, and a boxed list takes only one word.
@@ -65,7 +66,7 @@ pub(crate) struct ReplySlot<T> {
 }
 
 impl<T> ReplySlot<T> {
-    /// Creates a slot. If `task_listens` is true, the task of the receiver is the listener.
+    /// Creates a slot. If `task_listens` is true, the sender wakes the receiver through the receiver's task.
     #[inline(always)]
     pub(crate) fn new(task_listens: bool) -> Self {
         let phase = if task_listens { bit::TASK } else { 0 };
@@ -82,8 +83,8 @@ impl<T> ReplySlot<T> {
         self.phase.store(phase, Ordering::Relaxed);
     }
 
-    /// Stores the answer, and wakes the receiver and the watchers. Calls `wake_task` if the listener is the task of the
-    /// receiver.
+    /// Stores the answer, and wakes the receiver and the watchers. Calls `wake_task` if the receiver is woken through
+    /// its task.
     ///
     /// # Errors
     /// Returns the answer if the receiver has left, or if an answer was sent before.
@@ -115,13 +116,13 @@ impl<T> ReplySlot<T> {
         self.set(bit::FULL);
         drop(state);
         wake();
-        // The slot counts as closed now, so the watchers wait no longer.
+        // From now on, the slot refuses answers as a closed slot does, so the watchers must be woken.
         watchers.into_iter().flat_map(|watchers| *watchers).for_each(panic::wake);
         Ok(())
     }
 
-    /// Sets the listener. If a later call of [`take`](Self::take) finds that no answer was sent yet, the sender of the
-    /// answer will wake this listener.
+    /// Sets how the sender wakes the receiver. If a later call of [`take`](Self::take) finds no answer, the sender of
+    /// the answer will wake the receiver in this way.
     pub(crate) fn listen(&self, listener: Option<Listener>) {
         let mut state = self.state.lock();
         let phase = self.phase();

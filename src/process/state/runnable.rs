@@ -29,9 +29,9 @@ pub(crate) struct Task {
     pub(crate) joiner: unsafe fn(NonNull<Header>) -> Option<Joiner>,
 }
 
-/// Process that awaits the join handle of another process. The numbers identify the poll that has returned `Pending`.
-/// They wrap, because the value must fit into the padding of the place where the outcome is stored later. Otherwise
-/// each process would need 8 more bytes.
+/// Process that awaits the join handle of another process. The value also identifies the last poll that has returned
+/// `Pending`. The fields are narrow and wrap, because the value must fit into the padding of the field that later
+/// stores the outcome. With wider fields, each process would need 8 more bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Joiner {
     /// Index in the pid of the process that awaits the join handle.
@@ -43,22 +43,23 @@ pub(crate) struct Joiner {
 }
 
 impl Joiner {
-    /// Returns the value after the next pending poll. `by` is the word of the pid of the process that polls, or 0.
+    /// Returns the value after the next pending poll. If a process polls, `by` is the word of its pid (`Pid::word`).
+    /// Otherwise, `by` is 0.
     #[inline]
     pub(crate) fn next(self, by: u64) -> Self {
         Self { index: by as u32, generation: (by >> 32) as u16, polls: self.polls.wrapping_add(1) }
     }
 
-    /// Returns whether a process has made the last poll. The result is also false for the process with the index 0, if
-    /// the low bits of its generation are 0.
+    /// Returns whether a process has made the last poll. The result is wrong in one case: it is false for the process
+    /// with the index 0 if the low bits of its generation are 0.
     pub(crate) fn is_process(self) -> bool {
         (self.index, self.generation) != (0, 0)
     }
 }
 
 impl Task {
-    /// Functions in the header of a value that is not a task. The runtime calls only `joiner`, because the run state of
-    /// such a value is always *Over*.
+    /// Functions in the header of a value that is not a task. The run state of such a value is always *Over*, so the
+    /// runtime calls only the function `joiner`.
     pub(super) const NONE: Self = {
         unsafe fn never(_: NonNull<Header>) {
             unreachable!("it is no task")
@@ -83,7 +84,8 @@ pub(crate) trait Schedule: Clone + Send + Sync + 'static {
 }
 
 /// The right to run a process. The process is queued, about to be queued, or about to run. A right exists only between
-/// the start and the end of the process's machine. The pointer of the right has the provenance of the whole cell.
+/// the start and the end of the process's machine, namely the user's code in the cell (`task/cell.rs`). The pointer of
+/// the right has the provenance of the whole cell.
 #[must_use = "dropping it ends the process"]
 pub(crate) struct RunnableProcess(NonNull<Header>);
 
@@ -309,9 +311,9 @@ impl<T: ?Sized> Ref<T> {
 ///
 /// # Safety
 /// The [`RunState`] of the value follows its header. Each value of this type is created by
-/// [`Ref::with`](crate::process::state::Ref::with), which exposes the provenance of the memory. A value with any other
-/// initial run state than *Over* is a cell. The run state of a cell is *Idle* or *Open* only while no
-/// [`RunnableProcess`] for this cell exists.
+/// [`Ref::with`](crate::process::state::Ref::with), which exposes the provenance of the memory. A value whose initial
+/// run state is not *Over* is a cell. The run state of a cell is *Idle* or *Open* only while no [`RunnableProcess`] for
+/// this cell exists.
 pub(crate) unsafe trait Stepped: HeaderFirst {
     /// Wakes the process. If the process was waiting, this function returns a `PendingSchedule` with the process, and
     /// the caller must queue the process.

@@ -15,7 +15,7 @@ use crate::process::pid::Pid;
 pub(crate) type Future<T> = BoxFuture<'static, Result<T, Exit>>;
 
 enum Request {
-    /// The body asks whether the result of the task has the type of the question.
+    /// The body asks whether the result type of the task is the type in the [`Question`].
     Fits(Question),
     /// The body asks the task to replace the body by this [`Future`]. The result type of the future is the result type
     /// of the task.
@@ -52,11 +52,11 @@ impl UpgradeRequest {
         drop(former);
     }
 
-    /// Asks whether the result of the task is a `T`. `process` is the pid of the process. The
-    /// first call returns `None`. When the task has replied, the next call returns the reply.
+    /// Asks whether the result of the task is a `T`. `process` is the pid of the process. The first call returns
+    /// `None`. After the reply of the task, the next call returns the reply.
     ///
-    /// A reply stays on the thread until the body of its question takes it, or until the next reply. A body may await
-    /// several upgrades, so the reply may be for another question of the same body.
+    /// A reply stays on the thread until the body of its question takes the reply, or until the next reply. A body may
+    /// await several upgrades, so the stored reply may belong to another question of the same body.
     pub(crate) fn ask<T: 'static>(&self, process: Pid) -> Option<Fit> {
         let question = (process, TypeId::of::<T>());
         if let Some((_, fit)) = self.exchange.borrow_mut().1.take_if(|(answered, _)| *answered == question) {
@@ -94,7 +94,7 @@ impl UpgradeRequest {
         }
     }
 
-    /// Drops the request of a body that has ended, and the request of a step that no task can grant.
+    /// Drops the request of a body that has ended, or of a step for which no task can grant the request.
     #[cold]
     pub(crate) fn forget(&self) {
         drop(self.save());

@@ -1,7 +1,7 @@
-//! Answers without the lock of the table. A command has an answer state, in addition to its slot in the table, if it
-//! was yielded with `StepOutput::perform`. The answer state is one atomic word. While the state is open, the completion
-//! of the command answers the command with one compare-exchange. Without answer states, a thread that answers the
-//! commands of a process competes with this process for the lock and for the slots of the table (bench
+//! Answers without the lock of the table. A command that was yielded with `StepOutput::perform` has a slot in the
+//! table, and in addition an *answer state*. The answer state is one atomic word. While the state is open, the
+//! completion of the command answers the command with one compare-exchange. Without answer states, a thread that
+//! answers the commands of a process competes with this process for the lock and for the slots of the table (bench
 //! `command-thread`).
 //!
 //! These commands have no answer state: streams, commands with a chosen tag, commands whose answer is for a future, and
@@ -34,11 +34,11 @@ use crate::platform::sync::atomic::{AtomicU64, Ordering};
 use crate::platform::sync::planted;
 use crate::process::event::Tag;
 
-/// State of a command that has no answer yet. Its completion can answer it without the lock.
+/// State of a command that has no answer yet. The completion of this command can answer it without the lock.
 const OPEN: u64 = 1;
 /// State of a command that was answered without the lock.
 const ANSWERED: u64 = 2;
-/// Number of bits of a state. The number of the command takes the higher bits.
+/// Number of bits of a state. The other bits of the word contain the number of the command.
 const STATE_BITS: u32 = 2;
 /// Word of a closed state. The word does not contain the number of a command.
 const CLOSED: u64 = 0;
@@ -48,7 +48,7 @@ const FIRST_BLOCK: usize = 8;
 /// Maximum number of blocks. A command whose key is beyond the last block has no state.
 const BLOCKS: usize = 16;
 
-/// Words of one block.
+/// One block: the words of adjacent keys.
 type Block = Box<[AtomicU64]>;
 
 /// The answer states of one process, by the key of the slot. A state never moves in memory.
@@ -69,13 +69,13 @@ pub(super) enum Closed {
     Unanswered,
 }
 
-/// Returns the word of a command with this state. The shift removes the two highest bits of the number. These bits are
+/// Returns the word for a command in this state. The shift removes the two highest bits of the number. These bits are
 /// set only in the tag of a command that is looked up by its number, and such a command has no state.
 fn word(tag: Tag, state: u64) -> u64 {
     tag.number << STATE_BITS | state
 }
 
-/// Returns the index of the block of a key, and the index in this block. The key is not 0.
+/// Returns the position of the word for this key: the index of a block, and an index in this block. The key is not 0.
 fn position(key: u32) -> (usize, usize) {
     let above = u64::from(key) - 1 + FIRST_BLOCK as u64;
     let block = above.ilog2() - FIRST_BLOCK.ilog2();
@@ -185,7 +185,7 @@ impl AnswerStates {
 mod tests {
     use super::*;
 
-    /// Each key, except 0, has its own position. The keys of one block are adjacent.
+    /// Each key, except 0, has its own position. Within a block, adjacent keys have adjacent positions.
     #[test]
     fn each_key_has_its_own_position() {
         let mut next = (0, 0);
@@ -229,7 +229,8 @@ mod tests {
         assert!(tags.into_iter().all(|tag| !states.answer(tag) && states.close(tag) == Closed::Unanswered));
     }
 
-    /// A key without a state does no harm. The key of a tag that is looked up by its number has no state.
+    /// If a key is too high for a state, `open` does nothing, and `answer` returns false. The key `u32::MAX` of a tag
+    /// that is looked up by its number is such a key.
     #[test]
     fn the_highest_keys_have_no_state() {
         let states = AnswerStates::default();

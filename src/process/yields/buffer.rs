@@ -1,4 +1,4 @@
-//! The items that a stream has sent and that its process has not pulled yet.
+//! The items of a stream that the handler has sent and the process has not pulled yet.
 //!
 //! A buffer is plain data in a slot of the table of commands, and the lock of the table protects the buffer. A buffer
 //! wakes no task. The methods of a buffer return the wakers that the caller must wake after the unlock.
@@ -9,7 +9,7 @@ use std::task::Waker;
 use crate::platform::sync::planted;
 use crate::process::payload::Payload;
 
-/// The items of one stream on the way from its handler to its process.
+/// The items of one stream that the handler has sent and the process has not pulled yet.
 ///
 /// A hand-written process is notified of items by *notices* in its mailbox. The process receives one notice for each
 /// requested item that is in the buffer, and one notice for the end of the stream. A notice does not identify an item.
@@ -22,8 +22,8 @@ pub(crate) struct Buffer {
     room: usize,
     /// Waker of the handler while the handler waits for room.
     sender: Option<Waker>,
-    /// Whether the future of the process waits. The future waits after it has found no item, until it is woken. The
-    /// initial value is true.
+    /// Whether the future of the process waits for an item. The future waits from the time when it finds no item until
+    /// it is woken. The initial value is true.
     waits: bool,
     /// Number of items that the process has requested and that have no notice yet.
     wanted: usize,
@@ -145,8 +145,8 @@ mod tests {
         let _ = buffer.push(Payload::new(1_u32));
         assert_eq!((buffer.due(false), buffer.due(false)), (1, 0));
         let _ = buffer.push(Payload::new(2_u32));
-        // The process has not requested the second item. The notice of the end is not due before the process has pulled
-        // this item.
+        // The process has not requested the second item yet. Before the process has pulled the second item, no notice
+        // of the end is due.
         assert_eq!((buffer.due(false), buffer.due(true)), (0, 0));
         assert_eq!(take(&mut buffer), Some(1));
         assert_eq!(buffer.due(true), 0);

@@ -17,7 +17,8 @@ pub(crate) type CommandCounts = BTreeMap<&'static str, Outstanding>;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Outstanding {
     pub(crate) count: usize,
-    /// Time of the oldest measured command, in ns of the runtime's clock. Only one command in 64 is measured.
+    /// Time at which the oldest measured command was yielded, in ns of the runtime's clock. Only one command in 64 is
+    /// measured.
     pub(crate) oldest_measured: Option<u64>,
 }
 

@@ -14,8 +14,8 @@ use crate::process::yields::table::{Phase, Slot};
 use crate::process::yields::{Answer, AnswerTarget, Pulled, Sent, Yields};
 
 impl Yields {
-    /// Sends an item if there is room. If there is no room, registers `waker`, and the waker is woken when there is
-    /// room. A sent item is taken out of `item`.
+    /// Takes the item out of `item` and stores it in the buffer of the stream, if the buffer has room. If the buffer is
+    /// full, registers `waker`, which is woken when the process has pulled an item.
     ///
     /// # Errors
     /// Returns an error if the stream accepts no more items. A stream accepts no more items after it was answered or
@@ -37,7 +37,7 @@ impl Yields {
                     (true, AnswerTarget::Own) => Sent::Own,
                     // The waker is moved out and not cloned. The woken future pulls until it finds no item, and then
                     // registers its waker again. If the answer arrives before the future has registered its waker
-                    // again, the answer wakes the task of the process. This wake-up of the task may be superfluous, but
+                    // again, the answer wakes the task of the process. This wake-up of the task may be unnecessary, but
                     // the future finds the answer when it pulls.
                     (true, AnswerTarget::Other(_)) => match mem::replace(target, AnswerTarget::Own) {
                         AnswerTarget::Other(waker) => Sent::Other(waker),
@@ -62,8 +62,8 @@ impl Yields {
         }
     }
 
-    /// Pulls an item for a future. If there is neither an item nor an answer, the future waits. If the tag is not in
-    /// the table, returns `None`.
+    /// Pulls an item for a future. If there is neither an item nor an answer, stores `target` and returns `Wait`. If
+    /// the tag is not in the table, returns `None`.
     pub(crate) fn pull(&self, tag: Tag, target: AnswerTarget) -> Option<Pulled> {
         let mut guard = self.table()?;
         let table = &mut guard;

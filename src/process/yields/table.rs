@@ -84,7 +84,7 @@ pub(super) struct Slot {
     pub(super) types: TypesOf,
 }
 
-/// The reply type and the names of the types of a command.
+/// The reply type of a command, with the names of the reply type and of the command type.
 #[derive(Debug)]
 pub(super) struct YieldTypes {
     /// Id of the reply type.
@@ -95,11 +95,11 @@ pub(super) struct YieldTypes {
     pub(super) command_name: &'static str,
 }
 
-/// Function that returns the types of a command. A slot stores this function and not the types, because a function
-/// pointer takes only one word.
+/// Function that returns the [`YieldTypes`] of a command. A slot stores this function, because a function pointer takes
+/// only one word.
 pub(super) type TypesOf = fn() -> YieldTypes;
 
-/// Returns the types of the command type `C`.
+/// Returns the [`YieldTypes`] of the command type `C`.
 pub(super) fn types_of<C: Command>() -> YieldTypes {
     YieldTypes { reply: TypeId::of::<C::Reply>(), reply_name: type_name::<C::Reply>(), command_name: type_name::<C>() }
 }
@@ -171,7 +171,7 @@ impl Slots {
         self.others.capacity() + 1
     }
 
-    /// Returns the memory of the slots except the first slot, in bytes.
+    /// Returns the memory in bytes of all slots except the first slot. The first slot is part of this struct.
     pub(super) fn bytes(&self) -> usize {
         self.others.capacity() * size_of::<Option<Slot>>()
     }
@@ -211,31 +211,31 @@ pub(super) struct Table {
     pub(super) slots: Slots,
     /// Commands that were yielded in this step, in order. These commands are dispatched at the end of the step.
     pub(super) pending: VecDeque<Yield>,
-    /// The measured yields: the numbers of their tags, and the times of the yields in ns. Only one yield in 64 is
-    /// measured. While no yield is measured, this field is `None`.
+    /// The measured commands. Each entry contains the number of a tag, and the time in ns at which the command was
+    /// yielded. Only one command in 64 is measured. While no command is measured, this field is `None`.
     #[expect(clippy::box_collection, reason = "rarely there: a word for each table, not three")]
     timed: Option<Box<Vec<(u64, u64)>>>,
-    /// Keys of the slots that are looked up by the numbers of their tags, except the first slot.
+    /// Keys of the slots that [`find`](Self::find) looks up by the numbers of their tags. The first slot has no entry.
     pub(super) keys: BTreeMap<u64, u32>,
-    /// Answers that the process no longer wants and has not received yet. An unwanted answer is in the mailbox, or the
-    /// command of the answer is on the inline path of a turn. The key is the number of a tag, and the value is the
+    /// Answers that the process no longer wants and has not received yet. Either the unwanted answer is already in the
+    /// mailbox, or its command is on the inline path of a turn. The key is the number of a tag, and the value is the
     /// number of unwanted answers with this tag.
     pub(super) recalled: BTreeMap<u64, u32>,
 }
 
 impl Table {
-    /// Inserts the slot of a tag that is looked up by its number.
+    /// Inserts the slot of a command that [`find`](Self::find) looks up by the number of its tag.
     pub(super) fn insert_by_number(&mut self, slot: Slot) {
         let number = slot.number;
         let key = self.slots.insert(slot);
-        // The function `key_of` compares the number with the number of the first slot, because a search of the map
-        // costs more.
+        // The first slot needs no entry in the map, because `key_of` compares the number with the number of the first
+        // slot. A search of the map would cost more.
         if key != 0 {
             self.keys.insert(Tag::<Payload>::without_generation(number), key);
         }
     }
 
-    /// Returns the key of a slot that is looked up by its number. The generation of a chosen number has no effect.
+    /// Returns the key of the slot whose tag has this number. The search ignores the generation of a chosen tag.
     #[inline]
     pub(super) fn key_of(&self, number: u64) -> Option<u32> {
         let number = Tag::<Payload>::without_generation(number);
@@ -261,8 +261,8 @@ impl Table {
         true
     }
 
-    /// Measures the command with this number from the time `since`, unless [`MOST_MEASURED`] commands are measured
-    /// already.
+    /// Begins to measure the command with this number, which was yielded at the time `since`. Does nothing if
+    /// [`MOST_MEASURED`] commands are already measured.
     pub(super) fn measure(&mut self, number: u64, since: u64) {
         let timed = self.timed.get_or_insert_default();
         if timed.len() < MOST_MEASURED {
@@ -270,19 +270,19 @@ impl Table {
         }
     }
 
-    /// Returns the time of this yield, if the yield is measured.
+    /// Returns the time at which the command with this number was yielded, if the command is measured.
     pub(super) fn since(&self, number: u64) -> Option<u64> {
         self.timed.as_ref()?.iter().find(|&&(timed, _)| timed == number).map(|&(_, since)| since)
     }
 
-    /// Returns whether at least one yield is measured.
+    /// Returns whether at least one command is measured.
     #[inline]
     pub(super) fn measures_any(&self) -> bool {
         self.timed.is_some()
     }
 
-    /// Ends the measurement of the yield with this number. If the yield was measured, calls `measured` with the name of
-    /// the command type and the time of the yield.
+    /// Ends the measurement of the command with this number. If the command was measured, calls `measured` with the
+    /// name of the command type and the time at which the command was yielded.
     #[cold]
     #[inline(never)]
     pub(super) fn report(&mut self, number: u64, types: TypesOf, measured: &dyn Fn(&'static str, u64)) {
@@ -291,7 +291,8 @@ impl Table {
         }
     }
 
-    /// Ends the measurement of the yield with this number. If the yield was measured, returns the time of the yield.
+    /// Ends the measurement of the command with this number. If the command was measured, returns the time at which the
+    /// command was yielded.
     #[cold]
     #[inline(never)]
     fn take_since(&mut self, number: u64) -> Option<u64> {
@@ -337,7 +338,7 @@ mod tests {
         assert!(table.timed.is_some());
         keys.into_iter().for_each(|key| drop(table.remove(key)));
         assert!(table.timed.is_none());
-        // The removal of the yield has ended its measurement.
+        // The removal of the command with the number 2 has ended its measurement.
         assert_eq!(table.take_since(2), None);
     }
 }

@@ -64,7 +64,8 @@ fn text(panic: Box<dyn Any + Send>) -> Reason {
 }
 
 /// Calls `f` as [`catch`] does. This function is not generic, so it is compiled once and not once for each closure.
-/// Code that is compiled for each process type calls this function where an indirect call costs little.
+/// Code that is compiled once for each process type should call this function, if the cost of an indirect call does not
+/// matter.
 pub(crate) fn catch_cold(f: &mut dyn FnMut()) -> Result<(), Reason> {
     catch(f)
 }
@@ -122,7 +123,7 @@ impl Drop for Named {
 
 /// Adds a panic hook that runs before the existing hook. The hook is added once per program. The hook records the
 /// location of each panic. If a panic aborts the program, the hook prints which process panicked. If the program later
-/// replaces this hook by another hook, the locations of panics are unknown.
+/// installs a hook that does not call this hook, the locations of panics are unknown.
 ///
 /// Only a panic hook can print which process panicked before the program aborts. A panic in a destructor during
 /// unwinding aborts the program inside the frames of the user code. After such a panic, no guard and no `catch_unwind`

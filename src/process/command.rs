@@ -44,7 +44,7 @@ pub trait StreamCommand: Command {
 }
 
 /// Wrapper in which the runtime dispatches a stream command. `Streamed<C>` and `C` are distinct types. Therefore, one
-/// command type can have two handlers: one handler answers it as a stream, and the other handler gives a single answer.
+/// command type can have two handlers: one handler that sends a stream, and one handler that gives a single answer.
 #[derive(Debug)]
 pub(crate) struct Streamed<C>(pub(crate) C);
 

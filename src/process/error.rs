@@ -71,8 +71,8 @@ pub enum SendErrorKind {
     NoProcess,
     /// The mailbox of the process is full.
     Full,
-    /// The value has the wrong type: the process accepts another message type, or the command expects another reply
-    /// type.
+    /// The value has the wrong type: it is not a message type that the process accepts, or not the reply type of the
+    /// command.
     WrongType {
         /// Name of the type that the receiver accepts.
         expected: &'static str,
@@ -107,7 +107,7 @@ impl fmt::Display for SendErrorKind {
     }
 }
 
-/// Receiver of a refused value. The value is `Unknown` until the receiver is set.
+/// Receiver of a refused value, for the text of the error.
 #[derive(Debug, Clone)]
 pub(crate) enum Addressee {
     Unknown,
@@ -162,13 +162,13 @@ impl<M> SendError<M> {
         Self { kind, to: Addressee::Unknown, value_type: type_name::<M>, message: Mutex::new(message) }
     }
 
-    /// Sets the receiver of the value, for the text of the error.
+    /// Sets the receiver of the value. The text of the error names this receiver.
     pub(crate) fn to(mut self, to: Addressee) -> Self {
         self.to = to;
         self
     }
 
-    /// Sets the type of the value, for the text of the error.
+    /// Sets the function that returns the type name of the value. The text of the error contains this name.
     pub(crate) fn value_type(mut self, name: fn() -> &'static str) -> Self {
         self.value_type = name;
         self
@@ -477,7 +477,7 @@ pub enum BuildError {
     Console {
         /// Path or address of the socket.
         at: String,
-        /// Error of the system.
+        /// Error of the operating system.
         error: io::Error,
     },
 }

@@ -128,8 +128,8 @@ pub(crate) enum Signal {
 const _: () = assert!(size_of::<Signal>() <= 56);
 
 impl Signal {
-    /// Returns whether the signal is an answer or a notice of a stream. Only the answers to commands of a hand-written
-    /// process arrive as signals.
+    /// Returns whether the signal is an answer or a notice of a stream. An answer arrives as a signal only if a
+    /// hand-written process has yielded the command.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(self, Self::Completed(_) | Self::Notice(_))
     }
@@ -166,7 +166,7 @@ impl Completed {
         self.tag
     }
 
-    /// Returns the typed answer if `tag` is the tag of the answered command.
+    /// Returns the answer with its static type, if `tag` is the tag of the answered command.
     ///
     /// The outer `Result` says whether the tag matches. The inner `Result` is the answer of the handler.
     ///
@@ -201,7 +201,7 @@ impl StreamItem {
         self.tag
     }
 
-    /// Returns the typed item if `tag` is the tag of this stream.
+    /// Returns the item with its static type, if `tag` is the tag of this stream.
     ///
     /// # Errors
     /// Returns `self` if `tag` is the tag of another command, or if the item is not of the type `C::Item`.

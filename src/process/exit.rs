@@ -45,7 +45,7 @@ pub enum Exit {
     Failed(Arc<dyn Error + Send + Sync>),
     /// The process panicked with this message.
     Panicked(Reason),
-    /// The process exited because it was asked to exit. The reason is `Reason::REQUESTED`, `Reason::DEADLINE`,
+    /// The process exited because of a request to exit. The reason is `Reason::REQUESTED`, `Reason::DEADLINE`,
     /// `Reason::SHUTDOWN`, `Reason::PARENT`, or a reason that the caller gave.
     Cancelled(Reason),
     /// The process was killed. A process cannot react to a kill.
@@ -248,8 +248,8 @@ impl From<InitError> for Exit {
     }
 }
 
-/// A short text in an [`Exit`] or a [`Failure`]. For example, the text says why a process was cancelled, or is the
-/// message of a panic. A reason is cheap to clone. Two reasons are equal if their texts are equal.
+/// A short text in an [`Exit`] or a [`Failure`]. For example, the text is the reason of a cancellation, or the message
+/// of a panic. A reason is cheap to clone. Two reasons are equal if their texts are equal.
 #[derive(Clone)]
 pub struct Reason(ReasonText);
 

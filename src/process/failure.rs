@@ -25,7 +25,7 @@ pub enum Failure {
     NoHandler(Cow<'static, str>),
     /// The handler dropped its `Completion` without answering.
     Abandoned,
-    /// The deadline of the command passed before the answer.
+    /// The deadline of the command passed before the command was answered.
     TimedOut,
     /// The command was cancelled.
     Cancelled,
@@ -192,7 +192,8 @@ impl Error for CallError {
 /// [`CallError::NoQuorum`]. A clone shares the replies with its original.
 #[derive(Clone)]
 pub struct NoQuorum {
-    // The answers are shared, so that a `CallError` stays small. Each call moves its answer through the reply slot.
+    // The answers are behind an `Arc`, so that a `CallError` stays small. Each call moves a result, which may be a
+    // `CallError`, through its reply slot.
     answers: Arc<Answers>,
 }
 

@@ -23,8 +23,8 @@
 //! the end of the turn, the body does not wait for a message, and a new message must not wake the body. Therefore, the
 //! end of the turn removes the registration ([`Inbox::unwait`]).
 //!
-//! Urgent messages have a separate queue: see `urgent`. For some messages, the runtime measures how long they stay in
-//! the mailbox. The sender of a measured message always takes the lock: see `measured`.
+//! Urgent messages have a separate queue: see `urgent`. The runtime measures the time that some of the messages spend
+//! in the mailbox. The sender of a measured message always takes the lock: see `measured`.
 
 pub(crate) mod bounded;
 pub(crate) mod drained;
@@ -140,15 +140,15 @@ impl<M> Inbox<M> {
     /// was closed and the process has exited.
     ///
     /// If a receiver first waits with a stored waker, and later waits through the task of the process, the stored waker
-    /// stays in the inbox. This function also takes such a waker. If the waker refers to the process itself, the inbox
-    /// and the process form a reference cycle. The cycle would keep the memory of the process allocated for ever.
+    /// stays in the inbox. This function also takes a waker that has stayed in the inbox. Such a waker may refer to the
+    /// process itself. If it stayed, the reference cycle would keep the memory of the process allocated for ever.
     pub(crate) fn disperse(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
         (state.other(), state.bounded().map_or_else(Vec::new, Bounded::take_sender_wakers))
     }
 
-    /// Takes a waker that a receiver stored after the call of [`disperse`](Self::disperse). The receiver calls this
-    /// function when it finds that the process has exited.
+    /// Takes a waker that a receiver stored after the call of [`disperse`](Self::disperse). A receiver calls this
+    /// function after the receiver has found that the process has exited.
     #[cold]
     pub(crate) fn forget_reader(&self) -> Option<Waker> {
         self.state.lock().other()
@@ -191,9 +191,9 @@ impl<M> Inbox<M> {
     /// Closes the inbox. A closed inbox refuses all messages and signals. Returns the content of the inbox, or `None`
     /// if the inbox was empty.
     ///
-    /// This function wakes no waiting receiver or sender. [`disperse`](Self::disperse) takes their wakers later, when
-    /// the exit is known. If this function woke the receiver, the receiver would not find the exit yet, and would wait
-    /// again.
+    /// This function wakes no waiting receiver or sender. [`disperse`](Self::disperse) takes the wakers of the receiver
+    /// and of the senders later, when the exit is known. If this function woke the receiver, the receiver would not
+    /// find an exit yet, and would wait again.
     #[inline]
     pub(crate) fn close(&self) -> Option<ClosedContents<M>> {
         let mut state = self.lock();

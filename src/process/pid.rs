@@ -41,7 +41,8 @@ pub struct Pid {
     /// Incarnation of the node, or number of a simulation. The value is the number of a simulation if the node is 0 and
     /// the value is an even number other than 0. The public API does not show the number of a simulation.
     incarnation: u32,
-    /// Index in the low half, and generation in the high half. Generations start at 1, so this value is never 0.
+    /// The low half contains the index, and the high half contains the generation. Generations start at 1, so this
+    /// value is never 0.
     local: NonZeroU64,
 }
 
@@ -72,7 +73,7 @@ impl Pid {
         if self.is_simulated() { 0 } else { self.incarnation }
     }
 
-    /// Returns whether a pid table with this node and incarnation issued the pid.
+    /// Returns whether the pid comes from the pid table with this node and this incarnation.
     #[inline]
     pub(crate) const fn is_of(self, node: u32, incarnation: u32) -> bool {
         self.node == node && self.incarnation == incarnation

@@ -74,9 +74,9 @@ pub(crate) enum Answered {
     Event(Tag),
     /// Push this number of notices of the stream into the mailbox.
     Notices(usize),
-    /// Wake the task.
+    /// Wake the process's own task.
     Own,
-    /// Wake this waker.
+    /// Call this waker.
     Other(Waker),
     /// Drop the answer, because the command was detached.
     Discard,
@@ -90,9 +90,9 @@ pub(crate) enum Sent {
     Nothing,
     /// Push this number of notices into the mailbox.
     Notices(usize),
-    /// Wake the task.
+    /// Wake the process's own task.
     Own,
-    /// Wake this waker.
+    /// Call this waker.
     Other(Waker),
 }
 
@@ -152,7 +152,7 @@ pub(crate) struct Yields {
     /// itself reads the flag, without the lock. An old value of the flag does no harm. Another thread sets the flag
     /// only for a command on the inline path, and such a command is checked under the lock when it moves to the table.
     recalled: AtomicBool,
-    /// Whether it is possible that a command has ended before its dispatch.
+    /// Whether a pending command may already have ended, for example because it was cancelled.
     overtaken: AtomicBool,
     /// Whether the process has run its last step. After the last step, answers are discarded, but the commands of the
     /// step are still dispatched. The process itself sets this flag.
@@ -164,8 +164,8 @@ pub(crate) struct Yields {
 /// The table with its lock, and the answer states. The lock does not protect the answer states.
 ///
 /// A thread that answers without the lock writes only the state of the command and the field `answers`. The field
-/// `answers` should not be in a cache line that the process uses for each command. Therefore it is the last field,
-/// behind the fields of the table that the process uses rarely.
+/// `answers` should not be in a cache line that the process uses for each command. Therefore, `answers` is the last
+/// field, behind the fields of the table that the process uses rarely.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct SharedTable {
@@ -235,8 +235,8 @@ impl Yields {
             recalled: AtomicBool::new(false),
             overtaken: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            // The field is the number of the last dispatched command, and no command has been dispatched yet. The first
-            // command has the number 0. Therefore, the initial value is the number before 0, with wrap-around.
+            // The field contains the number of the last dispatched command, and no command has been dispatched yet. The
+            // first command has the number 0. Therefore, the initial value is the number before 0, with wrap-around.
             dispatched: AtomicU32::new(u32::MAX),
         }
     }
@@ -333,9 +333,9 @@ impl Yields {
         true
     }
 
-    /// Measures a command that has just entered the table, from the time `since` in ns. The caller is the process
-    /// itself, and no handler has received the right to answer yet. If the command is not in the table, this function
-    /// does nothing.
+    /// Begins to measure a command that has just entered the table. `since` is the time in ns at which the command was
+    /// yielded. The caller is the process itself, and no handler has received the right to answer yet. If the command
+    /// is not in the table, this function does nothing.
     #[cold]
     pub(crate) fn measure(&self, tag: Tag, since: u64) {
         if let Some(mut table) = self.table()

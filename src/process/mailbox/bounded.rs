@@ -114,10 +114,10 @@ pub(super) struct Bounded<M> {
     relieved: Option<RoomWaiter>,
     /// Waker of a task that waits for room and has stored no message in this mailbox.
     watcher: Option<Waker>,
-    /// Whether the receiver has taken a message and has not asked for another message since then.
+    /// Whether the receiver handles a message: it has taken a message, and has not requested the next message yet.
     busy: bool,
     times: MessageTimes,
-    /// The measured message, with its number.
+    /// Number and timer of the measured message.
     measured: Option<(u64, MessageTimer)>,
 }
 
@@ -161,7 +161,7 @@ impl<M> Bounded<M> {
         self.high
     }
 
-    /// Returns the capacity, if the queue is full, and the number of waiting senders.
+    /// Returns two values: the capacity, or `None` if the queue is not full, and the number of waiting senders.
     pub(super) fn fullness(&self) -> (Option<usize>, usize) {
         ((!self.has_room()).then_some(self.most), self.senders.len())
     }
@@ -170,7 +170,7 @@ impl<M> Bounded<M> {
         self.queue.len() < self.most
     }
 
-    /// Returns whether a push would be refused.
+    /// Returns whether [`push`](Self::push) would reject a message now.
     pub(super) fn rejects(&self) -> bool {
         self.policy == OverflowPolicy::Reject && !self.has_room()
     }
@@ -251,8 +251,8 @@ impl<M> Bounded<M> {
         Ok(Some(number))
     }
 
-    /// Returns whether a sender still waits. If the sender still waits, the function stores `waker` as the sender's
-    /// waker, and returns the former waker in `waker`.
+    /// Returns whether the sender with this number still waits. If the sender still waits, the function stores `waker`
+    /// as the sender's waker, and returns the former waker in `waker`.
     pub(super) fn still_waits(&mut self, number: u64, waker: &mut Option<Waker>) -> bool {
         match self.senders.get_mut(&number) {
             Some(sender) => {
@@ -263,14 +263,14 @@ impl<M> Bounded<M> {
         }
     }
 
-    /// Removes a sender from the list of waiting senders. If the message of this sender was not admitted, returns the
-    /// message and the sender's waker.
+    /// Removes a sender from the list of waiting senders. If the sender was still in the list, its message was not
+    /// admitted. In this case, returns the message and the sender's waker.
     pub(super) fn give_up(&mut self, number: u64) -> Option<(M, Option<Waker>)> {
         self.senders.remove(&number).map(|sender| (sender.message, sender.waker))
     }
 
     /// Takes the waker of the task that waits for room. This function is called after the inbox was closed. The caller
-    /// drops the waker and does not wake it, because the next send of that task finds that the inbox is closed.
+    /// drops the waker without a call of `wake`, because the next send of that task finds that the inbox is closed.
     pub(super) fn take_watcher(&mut self) -> Option<Waker> {
         self.watcher.take()
     }
@@ -333,7 +333,7 @@ impl<M> Bounded<M> {
         self.first
     }
 
-    /// Records the length of the mailbox, including its urgent messages.
+    /// Records the length of the mailbox. `len` includes the urgent messages.
     pub(super) fn record(&mut self, len: usize) {
         self.high = self.high.max(len);
     }
@@ -379,9 +379,9 @@ impl<M> Bounded<M> {
         mem::take(&mut self.queue).into_iter().flatten().collect()
     }
 
-    /// Takes out the message with this number, so that the receiver can inspect it. If the queue no longer contains
-    /// that message, takes out the oldest message. Sets `number` to the number of the message that was taken out. The
-    /// place of the message stays in the queue and is empty. The caller must later either [remove](Self::settle) or
+    /// Takes out the message with this number for inspection by the receiver. If the queue no longer contains that
+    /// message, takes out the oldest message. Sets `number` to the number of the message that was taken out. The place
+    /// of the message stays in the queue and is empty. The caller must later either [remove](Self::settle) or
     /// [fill](Self::fill) the empty place.
     pub(super) fn look(&mut self, number: &mut u64) -> Option<M> {
         *number = (*number).max(self.first);

@@ -19,7 +19,8 @@ pub(crate) struct Taken<M> {
     /// Tags of the answers that the process has read. The table of commands still contains the commands of these
     /// answers.
     pub(crate) read: Vec<Tag>,
-    /// The claim of the process to the mailbox. The value is `None` until the mailbox gets another receiver.
+    /// The claim that identifies the process as a receiver of the mailbox. The value is `None` until the mailbox gets a
+    /// second receiver.
     pub(super) claim: Option<Claim>,
 }
 
@@ -39,13 +40,13 @@ impl<M> Taken<M> {
         self.claim.as_ref().is_none_or(Claim::is_alone)
     }
 
-    /// Returns the next signal if no message comes before it.
+    /// Returns the next signal, if no unread message comes before this signal.
     pub(crate) fn pop_signal(&mut self) -> Option<Signal> {
         self.signals.pop(self.given)
     }
 
-    /// Returns the number of messages that the process has read so far, plus the number of messages that it has taken
-    /// but not read.
+    /// Returns the number of messages that the process has taken so far. This number includes the messages that the
+    /// process has not read yet.
     pub(super) fn ahead(&self) -> u64 {
         self.given + self.messages.len() as u64
     }

@@ -28,8 +28,8 @@ use crate::process::state::current::InTurn;
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum Waiting {
-    /// No receiver waits. The receiver was woken and has not checked the mailbox since then. The receiver will find a
-    /// message that is pushed now, so this message causes no wake-up.
+    /// No receiver waits. The receiver was woken and has not checked the mailbox since then. When the receiver checks
+    /// the mailbox, it will find a message that is pushed now. So the push of this message causes no wake-up.
     #[default]
     Absent,
     /// The process's own task waits.
@@ -333,14 +333,14 @@ impl<M> State<M> {
         }
     }
 
-    /// Returns the wake-ups for a signal that both the task and a receiver in another task must notice.
+    /// Returns the wake-ups for a signal that wakes the process's own task, and also a receiver in another task.
     pub(super) fn everybody(&mut self, own: &impl Own) -> Wakes {
         let other = self.take_other();
         self.waiting = Waiting::Absent;
         Wakes { own: self.lent.wake(own), other }
     }
 
-    /// Takes the waker of the receiver if the receiver is in the state [`Waiting::Other`].
+    /// If a receiver waits in the state [`Waiting::Other`], ends this state and returns the waker of the receiver.
     pub(super) fn take_other(&mut self) -> Option<Waker> {
         let Waiting::Other = self.waiting else { return None };
         self.waiting = Waiting::Absent;
@@ -384,7 +384,8 @@ impl<M> State<M> {
         self.aside.as_deref_mut()?.bounded.as_mut()
     }
 
-    /// Returns the router for a message that is pushed now. Returns `None` if the message is stored in this mailbox.
+    /// Returns the router to which a message that is pushed now must be forwarded. Returns `None` if the message is
+    /// stored in this mailbox.
     pub(super) fn router(&self) -> Option<Arc<dyn Router<M>>> {
         match &self.aside.as_deref()?.way {
             Forwarding::Routed { router, some_wait: false } => Some(Arc::clone(router)),

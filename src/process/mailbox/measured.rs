@@ -1,11 +1,11 @@
 //! Measurement of the time that a message spends in a mailbox.
 //!
 //! A mailbox measures at most one message at a time. In an unbounded mailbox, a message can be measured if it arrives
-//! at the empty mailbox. Such a message is the oldest message until the receiver takes it out. If another operation
-//! changes the oldest message, the measurement ends without a result. Therefore, no operation has to track the position
-//! of the measured message, and most operations need not check for a measured message. The measured times are still
-//! typical. A receiver takes out all messages together, and then reads them in order. So the time between the arrival
-//! and the reading of any message is about as long as the measured time.
+//! at the empty mailbox. Such a message is the oldest message until the receiver takes out this message. If another
+//! operation changes the oldest message, the measurement ends without a result. Therefore, no operation has to track
+//! the position of the measured message, and most operations need not check for a measured message. The measured times
+//! are still typical of all messages. A receiver takes out all messages together, and then reads them in order. So the
+//! time between the arrival and the reading of any message is about as long as the measured time.
 //!
 //! In a bounded mailbox, any message can be measured. The mailbox stores the number of the measured message.
 //!
@@ -16,13 +16,13 @@ use std::fmt;
 
 /// The clock of a mailbox.
 pub(crate) trait MessageClock {
-    /// Returns a time that was read recently, in ns. The result is not 0.
+    /// Returns a recent reading of the clock, in ns. The result is not 0.
     fn recent(&self) -> u64;
 
     /// Counts a message that can be measured. Returns whether the caller must call [`timer`](Self::timer).
     fn may_measure(&self) -> bool;
 
-    /// Decides whether a message that arrives now is measured, and returns its timer in this case.
+    /// Returns a timer if the message that arrives now must be measured.
     fn timer(&self) -> Option<MessageTimer>;
 }
 
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// The receiving side of an async body or of a hand-written process.
+    /// The receiver in this test: an async body or a hand-written process.
     enum Side {
         Body(ReadAhead<u64>),
         Raw(Option<Box<Taken<u64>>>),

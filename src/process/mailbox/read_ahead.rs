@@ -64,8 +64,8 @@ impl ReceiverTurn {
     }
 }
 
-/// Bit that is set in the number of the current receiver during its trial. During the trial, the previous receiver may
-/// replace the current receiver at any time, under the lock.
+/// Bit that is set in the number of the current receiver during its [`Trial`]. During the trial, the previous receiver
+/// may replace the current receiver at any time, under the lock.
 const TRIAL: u64 = 1 << 63;
 
 /// Number of a receiver that never becomes the current receiver again.
@@ -82,7 +82,8 @@ struct Receivers {
     last: AtomicU64,
 }
 
-/// Number that identifies one receiver of a mailbox, and the record of the current receiver of this mailbox.
+/// The claim of a receiver: the number of this receiver, and a reference to the shared [`Receivers`] of the mailbox.
+/// With a claim, a receiver can check whether another receiver has replaced it.
 ///
 /// A mailbox has one current receiver. If a mailbox has had only one receiver so far, this receiver has no claim. The
 /// first receiver of a mailbox also has no claim while another receiver is current and the user cannot reach the first
@@ -307,13 +308,14 @@ impl<M> ReadAhead<M> {
         ahead.queue.pop_front()
     }
 
-    /// Returns whether it is known that the next message comes before all signals.
+    /// Returns whether the receiver may read the next message without a check for signals. This message is then known
+    /// to come before all signals.
     #[inline]
     pub(crate) fn is_clear(&mut self) -> bool {
         self.0.as_deref_mut().is_some_and(|ahead| ahead.get_mut().clear != 0)
     }
 
-    /// Returns the next message if it is known that this message comes before all signals.
+    /// Returns the next message if this message is known to come before all signals.
     #[inline]
     pub(crate) fn pop_clear(&mut self) -> Option<M> {
         let ahead = self.0.as_deref_mut()?.get_mut();

@@ -20,7 +20,8 @@ pub(crate) enum Reader {
         /// slot. An open slot may cause an unnecessary wake-up, and the step after this wake-up would be counted.
         lends: bool,
     },
-    /// A combinator, another thread or another process waits for the message with this waker.
+    /// The receiver is not polled as the process's own task. A combinator, another thread or another process polls the
+    /// receiver with this waker.
     Other(Waker),
 }
 
@@ -35,7 +36,7 @@ pub(crate) enum Glance {
     Unknown,
 }
 
-/// The duties of the receiver after it has released the lock.
+/// The duties of a receiver after the receiver has released the lock.
 #[derive(Debug)]
 #[must_use = "a sender that is not woken waits for ever"]
 pub(crate) struct Spare {
@@ -64,8 +65,8 @@ impl Spare {
     }
 }
 
-/// The duties of the caller after it has taken out all messages. The caller must wake each task of the list, because
-/// the mailbox now has room. The caller must also perform the wake-ups that the admitted messages cause.
+/// The duties of the caller after all messages were taken out. The caller must wake each task of the list, because the
+/// mailbox now has room. The caller must also perform the wake-ups that the admitted messages cause.
 pub(crate) type Admitted = Option<Box<(Vec<RoomWaiter>, Wakes)>>;
 
 /// Result of [`Inbox::gather_or_wait`] if there was a message.
@@ -134,7 +135,8 @@ impl<M> Inbox<M> {
             let told = (!relieved.is_empty()).then(|| Box::new((relieved, Wakes::default())));
             return (told, lent);
         }
-        // The receiver waits again and has not seen the admitted messages, so these messages must wake the receiver.
+        // The messages of waiting senders were admitted after the receiver took out the other messages. The receiver
+        // has not seen the admitted messages and waits again, so these messages must wake the receiver.
         state.waiting = Waiting::Own;
         let wakes = state.receiver(own);
         (Some(Box::new((relieved, wakes))), false)
@@ -188,9 +190,9 @@ impl<M> Inbox<M> {
         self.lock().stop_waiting(turn);
     }
 
-    /// Closes the slot. If the receiver was polled outside the turns while the process was active, the next turn begins
-    /// with this call. If a message was delivered into the slot, returns the waker of the receiver, because the
-    /// receiver must read the message.
+    /// Closes the slot. If the receiver was polled outside the turns of its process while the process was active, the
+    /// next turn of the process begins with this call. If a message was delivered into the slot, returns the waker of
+    /// the receiver, because the receiver must read the message.
     #[cold]
     pub(crate) fn recalled(&self, turn: InTurn) -> Option<Waker> {
         let mut state = self.lock();

@@ -36,7 +36,7 @@ pub(crate) trait Router<M>: fmt::Debug + Send + Sync {
 pub(crate) enum Unrouted<M> {
     /// The message waits in the forwarding mailbox, if this mailbox has room.
     Later(M),
-    /// The message is refused unless its sender can wait.
+    /// The message waits if its sender can wait. Otherwise, the message is refused.
     Full(M),
 }
 

@@ -90,8 +90,8 @@ impl<M> Inbox<M> {
             }
             return pushed;
         }
-        // The function `receiver` is called before the push. If `receiver` wakes the process, `receiver` also closes
-        // the slot. The push can write the message into a closed slot.
+        // `State::receiver` is called before the push. If `State::receiver` wakes the process, it also closes the slot,
+        // and the push can then write the message into the slot.
         let wakes = state.receiver(own);
         state.messages().push(message, own);
         accepted();
@@ -161,8 +161,8 @@ impl<M> Inbox<M> {
         if bounded.still_waits(number, waker) { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 
-    /// Removes a sender from the list of waiting senders. If the message of this sender was not admitted, returns the
-    /// message and the sender's waker.
+    /// Removes a sender from the list of waiting senders. If the sender was still in the list, its message was not
+    /// admitted. In this case, returns the message and the sender's waker.
     pub(crate) fn give_up(&self, number: u64) -> Option<(M, Option<Waker>)> {
         self.state.lock().bounded()?.give_up(number)
     }
@@ -268,7 +268,8 @@ impl<M> Inbox<M> {
         let is_down = |signal: &Signal| matches!(signal, Signal::Down { number: other, .. } if *other == number);
         let discarded = state.aside.as_deref_mut().and_then(|aside| aside.signals.remove_newest(is_down));
         drop(state);
-        // The reason may contain an error of the user, so its destructor runs without the lock.
+        // The exit in the event may contain an error of the user. The destructor of this error must run without the
+        // lock.
         let _ = drop_caught(discarded);
     }
 

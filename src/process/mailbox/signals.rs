@@ -132,7 +132,7 @@ impl Signals {
         self.shift_signals_before(self.taken_with(slot) - 1 - left as i64 + passed as i64);
     }
 
-    /// Increases the positions up to `number` by one, after a message was read out of order. The count of taken
+    /// Adds one to each position that is at most `number`, after a message was read out of order. The count of taken
     /// messages has grown by one, but the messages before an earlier signal are still unread. Therefore, the position
     /// of each earlier signal must also grow by one.
     fn shift_signals_before(&mut self, number: i64) {
@@ -180,9 +180,10 @@ impl Signals {
 }
 
 impl Signals {
-    /// Puts the signals of `from` back before all other signals. The caller has [placed](Self::place) the signals. The
-    /// parameter `read` is the number of messages that the receiver of `from` has read. The parameter `unread` is the
-    /// number of messages that this receiver has taken and not read. The next receiver reads these messages first.
+    /// Puts the signals of `from` back. These signals then come before all other signals. The caller has
+    /// [computed](Self::place) the final positions of the other signals. The parameter `read` is the number of messages
+    /// that the receiver of `from` has read. The parameter `unread` is the number of messages that this receiver has
+    /// taken and not read. The next receiver reads these messages first.
     pub(super) fn put_back<M>(&mut self, slot: &Slot<M>, from: &mut Drained, read: u64, unread: usize) {
         let base = self.taken_with(slot) - unread as i64;
         while let Some((place, signal)) = from.waiting.pop_back() {
@@ -193,8 +194,8 @@ impl Signals {
     }
 }
 
-/// Signals that a receiver took out of the mailbox. The receiver took out the messages before these signals in the same
-/// operation.
+/// Signals that a receiver took out of the mailbox. In the same operation, the receiver also took out the messages that
+/// come before these signals.
 #[derive(Debug, Default)]
 pub(super) struct Drained {
     waiting: VecDeque<(SignalPosition, Signal)>,
@@ -249,8 +250,8 @@ impl Drained {
     /// that the receiver has read.
     #[inline]
     pub(super) fn pop(&mut self, read: u64) -> Option<Signal> {
-        // The difference is negative if messages before the signal left the mailbox without being read by this
-        // receiver. This receiver never reads these messages, so the difference is replaced by 0.
+        // The difference is negative if messages before the signal have left the mailbox, but this receiver has not
+        // read them. This receiver never reads these messages, so the difference is replaced by 0.
         let others = (self.waiting.front()?.0.number() - self.taken).max(0);
         if self.ahead + others as u64 > read {
             return None;

@@ -2,8 +2,8 @@
 //! the messages in its read-ahead buffer. The design follows the priority messages of Erlang/OTP 28.
 //!
 //! A receiver reads its read-ahead buffer without the lock. Therefore each process has a flag that tells whether its
-//! mailbox contains urgent messages. The flag changes only under the lock of the mailbox. Before a receiver reads the
-//! buffer, it loads this flag together with the flag of a cancellation.
+//! mailbox contains urgent messages. The flag changes only under the lock of the mailbox. Before a receiver reads its
+//! buffer, the receiver loads this flag together with the flag of a cancellation.
 //!
 //! If a receiver finds the mark on the lock, the receiver need not check the flag. The push of an urgent message takes
 //! the lock, and thus clears the mark. No receiver sets the mark while an urgent message is unread
@@ -12,9 +12,9 @@
 //! # Lost wake-ups
 //!
 //! The sender stores the message, sets the flag and wakes the waiting receiver, all under the lock. A receiver that
-//! loads the flag just before the push may miss the message. If this receiver takes the lock after the push, it finds
-//! the message before it registers itself as waiting, and then loads the flag again. If the receiver has registered
-//! itself before the push, the sender wakes the receiver.
+//! loads the flag just before the push may miss the message. If this receiver takes the lock after the push, the
+//! receiver finds the message before the receiver registers itself as waiting. The receiver then loads the flag again.
+//! If the receiver has registered itself before the push, the sender wakes the receiver.
 //!
 //! [`State::is_plain`]: crate::process::mailbox::locked::State::is_plain
 
@@ -102,8 +102,8 @@ impl<M> Inbox<M> {
         message
     }
 
-    /// Takes the urgent message at this position, so that the receiver can inspect it. Messages before this position
-    /// were inspected and put back.
+    /// Takes out the urgent message at this position for inspection by the receiver. Messages before this position were
+    /// inspected and put back.
     #[cold]
     pub(crate) fn look_at_urgent(&self, front: &mut ReadAhead<M>, place: usize) -> Option<M> {
         let mut state = self.lock();

@@ -1,5 +1,5 @@
-//! The state of the current thread ([`Current`]). The state records which process the thread *steps* (runs a step of),
-//! and the budget of the turn.
+//! The state of the current thread ([`Current`]). The state records the budget of the turn, and the process whose step
+//! the thread runs. The thread *steps* this process.
 //!
 //! There is one `Current` for each thread. The runtime's own functions receive the `Current` as a parameter. If a
 //! future, a waker or a destructor of the user calls the runtime, the called function obtains the `Current` once, with
@@ -42,7 +42,7 @@ pub(crate) struct Current {
     /// is also set while the turn polls the future of a handler.
     turn: Cell<usize>,
     pid: Cell<Option<Pid>>,
-    /// Function that returns the name of the type that runs the process.
+    /// Function that returns the name of the type of the process's code.
     code: Cell<fn() -> &'static str>,
     /// Data pointer and vtable pointer of the waker of the process's task.
     waker: Cell<(usize, usize)>,
@@ -90,7 +90,7 @@ pub(crate) struct Current {
 /// Bits of [`Current::notes`]. Most steps set none of these bits.
 mod note {
     /// A sleep of the process may leave its timer and its reference to the process for a later sleep. Until the step
-    /// ends, a later sleep of the same process can reuse them.
+    /// ends, a later sleep of the same process can reuse the timer and the reference.
     pub(super) const KEEPS: u8 = 1;
     /// The process received an answer in its own turn.
     pub(super) const ANSWERED: u8 = 1 << 1;
@@ -238,7 +238,7 @@ impl Current {
     // ---- Turns
 
     /// Begins a turn of the process with this control block. The turn ends when the guard is dropped. The function
-    /// `code` returns the name of the type that runs the process.
+    /// `code` returns the name of the type of the process's code.
     #[inline]
     pub(crate) fn enter(&self, process: usize, pid: Pid, code: fn() -> &'static str, waker: &Waker) -> Guard<'_> {
         // The check reads `turn`, and not `process`. While an outer turn polls the future of a handler, its `process`
@@ -310,7 +310,7 @@ impl Current {
         left.into_iter().for_each(|tell| tell(None));
     }
 
-    /// Refills the budget of the turn. A step that waits in `Runtime::block_on` calls this function before each poll of
+    /// Refills the budget of the turn. If a step calls `Runtime::block_on`, this function is called before each poll of
     /// the inner future, because other tasks have run since the last poll.
     pub(crate) fn refill_budget(&self) {
         self.budget.set(BUDGET);
@@ -529,7 +529,8 @@ impl Current {
     }
 
     /// Ends the period in which a sleep may leave its timer and its reference. Returns whether this thread keeps a
-    /// timer or a reference. If they belong to this process, the caller cancels the timer and drops the reference.
+    /// timer or a reference. If the timer or the reference belongs to this process, the caller cancels the timer and
+    /// drops the reference.
     #[inline]
     pub(crate) fn end_keeping(&self) -> bool {
         self.notes.set(self.notes.get() & !note::KEEPS);

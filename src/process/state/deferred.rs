@@ -30,7 +30,7 @@ impl Deferred {
         Self { depth: Cell::new(0), calls: NeverDropped::new(RefCell::new(VecDeque::new())) }
     }
 
-    /// Calls `f` immediately, unless too many calls are nested. In that case, the outermost call calls `f` later. A
+    /// Calls `f` immediately, unless too many calls are nested. In that case, the outermost call runs `f` later. A
     /// panic of `f` is caught.
     pub(crate) fn call(&self, f: impl FnOnce() + 'static) {
         let depth = self.depth.get();
@@ -51,7 +51,7 @@ impl Deferred {
         result
     }
 
-    /// Ends a call that began at this depth. The end of the outermost call runs the deferred calls.
+    /// Ends a call that began at this depth. If the call is the outermost call, this function runs the deferred calls.
     fn finish(&self, depth: u32) {
         if depth == 0 {
             self.depth.set(1);

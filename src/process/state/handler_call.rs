@@ -22,8 +22,8 @@ pub(crate) type Kept = Box<dyn Any>;
 /// The call of a handler that this thread runs.
 pub(crate) struct HandlerCall {
     runs: Cell<bool>,
-    /// The command whose completion is stored even if this completion is dropped without a panic. A handler call drops
-    /// such a completion if it drops the future of its own handler.
+    /// The command whose completion is stored even if this completion is dropped without a panic. A completion is
+    /// dropped in this way if the handler call drops the future of its own handler.
     own: Cell<Option<YieldId>>,
     has_kept: Cell<bool>,
     /// Completions that were dropped during the call. Between calls, the list is empty and owns no memory.
@@ -80,7 +80,7 @@ impl HandlerCall {
         self.runs.get()
     }
 
-    /// Returns whether the completion of this command must be stored if it is dropped now.
+    /// Returns whether the completion of this command, which is dropped now, must be stored.
     #[inline]
     pub(crate) fn keeps(&self, dropped: impl FnOnce() -> YieldId) -> bool {
         self.runs.get() && (thread::panicking() || self.own.get().is_some_and(|own| own == dropped()))

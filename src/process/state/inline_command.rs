@@ -95,7 +95,7 @@ impl InlineCommand {
         (self.holds.get() == Holds::Command).then(|| (self.number.get(), self.handler.get()))
     }
 
-    /// Number of the command that occupied the place most recently.
+    /// Returns the number of the command that occupied the place most recently.
     pub(crate) fn number(&self) -> Number {
         self.number.get()
     }

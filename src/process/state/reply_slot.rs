@@ -30,7 +30,7 @@ mod bit {
     pub(super) const OVER: u8 = 1 << 1;
     /// The sender wakes the receiver through the receiver's task.
     pub(super) const TASK: u8 = 1 << 2;
-    /// The state may contain wakers.
+    /// The fields `listener` and `watchers` of the [`State`] may contain wakers.
     pub(super) const WAKERS: u8 = 1 << 3;
 }
 
@@ -59,8 +59,9 @@ impl<T> State<T> {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ReplySlot<T> {
-    /// Bits of [`bit`]. The phase is written only under the lock or with a `&mut` reference to the slot. No code relies
-    /// on a read without the lock: such a read is only a hint. Therefore, all accesses are relaxed.
+    /// The state of the slot, as bits of the module [`bit`]. The phase is written only under the lock or with a `&mut`
+    /// reference to the slot. No code relies on a read without the lock: such a read is only a hint. Therefore, all
+    /// accesses are relaxed.
     phase: AtomicU8,
     state: Lock<State<T>>,
 }

@@ -21,8 +21,8 @@
 //! mailbox slot is open. The thread that changes *Open* to *Active* obtains two rights: the thread may run the process,
 //! and may write the slot (`mailbox::slot`). A message in the slot is the first message of the next turn. If a receiver
 //! is polled outside the turns of its process, the receiver ends the state *Open* by a *recall*. If the recall finds
-//! *Active*, it sets *Recalled*. The state *Recalled* has the meaning of *Notified*, and in addition the next turn
-//! first closes the slot.
+//! *Active* or *Notified*, the recall sets *Recalled*. The state *Recalled* has the meaning of *Notified*, and in
+//! addition the next turn first closes the slot.
 //!
 //! A typical turn costs one read-modify-write operation, namely the operation in `wait`. The function `begin` needs
 //! only a load. If the load reads *Active*, a concurrent wake-up may set *Notified* after the load. The state then
@@ -32,9 +32,9 @@
 //! without a change of its state.
 //!
 //! No wake-up is lost, because a process that checks for events after a wake-up finds the event of this wake-up. Each
-//! sender guarantees this in one of two ways. In the first way, the sender writes the event before the
-//! read-modify-write operation of its wake-up. In the second way, the sender performs the write and the wake-up under a
-//! lock. When the process checks for events, it takes the same lock. There are three cases:
+//! sender uses one of two ways to guarantee that the process finds the event. In the first way, the sender writes the
+//! event before the read-modify-write operation of its wake-up. In the second way, the sender performs the write and
+//! the wake-up under a lock, and the process takes the same lock when it checks for events. There are three cases:
 //!
 //! - If the wake-up comes before `begin` resets *Notified*, or before the process was queued, the turn that this
 //!   `begin` starts finds the event.
@@ -170,8 +170,8 @@ impl RunState {
     ///
     /// # Safety
     /// The caller has the right to run the process, and this call releases the right. After this call the caller does
-    /// not access the outcome of the process. The handle takes the outcome without a lock as soon as it sees that the
-    /// process [has exited](Self::is_over).
+    /// not access the outcome of the process. The join handle takes the outcome without a lock as soon as the handle
+    /// sees that the process [has exited](Self::is_over).
     #[inline]
     pub(crate) unsafe fn end(&self) {
         self.0.store(OVER, Ordering::Release);

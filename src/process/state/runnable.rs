@@ -50,8 +50,8 @@ impl Joiner {
         Self { index: by as u32, generation: (by >> 32) as u16, polls: self.polls.wrapping_add(1) }
     }
 
-    /// Returns whether a process has made the last poll. The result is wrong in one case: it is false for the process
-    /// with the index 0 if the low bits of its generation are 0.
+    /// Returns whether a process has made the last poll. In one case, the result is wrong: if the process has the index
+    /// 0 and the low bits of its generation are 0, the result is false.
     pub(crate) fn is_process(self) -> bool {
         (self.index, self.generation) != (0, 0)
     }

@@ -25,17 +25,17 @@ enum Request {
 /// The reply to [`UpgradeRequest::ask`]. An error contains the name of the task's result type.
 pub(crate) type Fit = Result<(), &'static str>;
 
-/// Question of a body: the pid of its process, and the type of its result. The address of the control block would not
-/// suffice, because a later process may have the same address.
+/// Question of a body: the pid of the body's process, and the result type that the body asks for. The address of the
+/// control block would not suffice, because a later process may have the same address.
 type Question = (Pid, TypeId);
 
-/// The open request, and the last question that was answered together with its reply.
+/// Two values: the open request, and the last answered question with its reply.
 type Exchange = (Option<Request>, Option<(Question, Fit)>);
 
 /// The request of the body that this thread polls.
 pub(crate) struct UpgradeRequest {
     exchange: NeverDropped<RefCell<Exchange>>,
-    /// Whether there is a request. This flag is read after each poll of a body.
+    /// Whether there is a request. The task reads this flag after each poll of a body.
     is_pending: Cell<bool>,
 }
 

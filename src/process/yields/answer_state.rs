@@ -13,16 +13,16 @@
 //! ```
 //!
 //! A state is open only while the slot of the command has the phase `InFlight(AnswerTarget::Event)`, and the slot has
-//! neither watchers nor a buffer, and the command is not measured. Therefore an answer has no other effect than the
-//! event in the mailbox. After an answer without the lock, the slot keeps the phase `InFlight` until the state is
-//! closed.
+//! neither watchers nor a buffer, and the command is not measured. Therefore, the only effect of an answer is the event
+//! in the mailbox. After an answer without the lock, the slot keeps the phase `InFlight` until the state is closed.
 //!
 //! The function `LockedTable::find` closes the state of the command that it finds. The closed state of a command is
 //! never opened again, so all later transitions of this command happen under the lock. A slot is removed only after its
 //! state was closed. Therefore the word is free for the next command with the same key.
 //!
-//! Only the completion of a command answers without the lock. A completion of a command with a state exists only after
-//! the dispatch of the command. Therefore such an answer cannot end the command before its dispatch.
+//! Only the completion of a command answers without the lock. If a command has an answer state, the completion is
+//! created after the dispatch of the command. Therefore, an answer without the lock cannot end a command before its
+//! dispatch.
 //!
 //! All accesses to a state are relaxed. A state protects no other memory, because the answer moves through the mailbox,
 //! and the mailbox has its own lock. The state contains the number of its command, and a number is issued only once.
@@ -51,7 +51,7 @@ const BLOCKS: usize = 16;
 /// One block: the words of adjacent keys.
 type Block = Box<[AtomicU64]>;
 
-/// The answer states of one process, by the key of the slot. A state never moves in memory.
+/// The answer states of one process, indexed by the keys of the slots. A state never moves in memory.
 #[derive(Debug, Default)]
 pub(super) struct AnswerStates {
     /// State of the command with the key 0. Most processes have only one command in flight at a time.
@@ -168,7 +168,7 @@ impl AnswerStates {
         self.words().for_each(|state| state.store(CLOSED, Ordering::Relaxed));
     }
 
-    /// Returns the memory of the states except the first state, in bytes.
+    /// Returns the memory in bytes of all states except the first state.
     pub(super) fn bytes(&self) -> usize {
         let Some(blocks) = self.blocks.get() else { return 0 };
         let bytes = |block: &Block| size_of_val(block) + size_of_val(&**block);

@@ -51,7 +51,8 @@ impl Buffer {
         self.items.len() < self.room
     }
 
-    /// Appends an item. Returns whether the future of the process waits. If the future waits, the caller must wake it.
+    /// Appends an item. Returns whether the future of the process waits. If the result is true, the caller must wake
+    /// the future.
     #[must_use]
     pub(super) fn push(&mut self, item: Payload) -> bool {
         self.items.push_back(item);

@@ -46,9 +46,9 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns the failure of a handler that returned this error. If the error is a failure, or if one of its sources
-    /// is a failure, the result is that failure. For example, the error may wrap the failure of a command that the
-    /// handler itself performed. If neither the error nor one of its sources is a failure, the result is `Error`.
+    /// Returns the failure of a command whose handler returned this error. If the error is a failure, or if one of its
+    /// sources is a failure, the result is that failure. For example, the error may wrap the failure of a command that
+    /// the handler itself performed. If neither the error nor one of its sources is a failure, the result is `Error`.
     ///
     /// If a source is the failure `Error`, the result is `Error` with the outermost error, because the outermost error
     /// contains more information.

@@ -1,6 +1,7 @@
 //! The outstanding commands of one process, including its outstanding calls and sleeps. The table records the tag of
-//! each command that waits for an answer, and the target of the answer. The table accepts one answer per tag. The state
-//! diagram of a command is above [`Phase`].
+//! each command that waits for an answer, and the target of the answer. The table accepts one answer per tag. A command
+//! on the *inline path* (`state/inline_command.rs`) is not in the table. The state diagram of a command is above
+//! [`Phase`].
 //!
 //! Each command has a slot in the table. The state of a slot changes only under the lock. Therefore, the order of the
 //! lock operations decides which of two concurrent answers is accepted. In the same way, this order decides between an

@@ -409,10 +409,10 @@ impl<M> Inbox<M> {
 
 /// Replacement of one receiver by another receiver.
 impl<M> Inbox<M> {
-    /// Creates a new receiver, which becomes the current receiver on trial. The new receiver replaces the receiver that
-    /// owns the buffer `present`. The unread messages of the replaced receiver, and the messages that it put aside,
-    /// move to the new receiver. If the replaced receiver waits with a waker, returns this waker. Returns `None` if the
-    /// owner of `present` had already been replaced.
+    /// Creates a new receiver, which becomes the current receiver on [`Trial`]. The new receiver replaces the receiver
+    /// that owns the buffer `present`. The unread messages of the replaced receiver, and the messages that it put
+    /// aside, move to the new receiver. If the replaced receiver waits with a waker, returns this waker. Returns `None`
+    /// if the owner of `present` had already been replaced.
     pub(crate) fn begin_trial(
         &self,
         turn: InTurn,
@@ -452,8 +452,8 @@ impl<M> Inbox<M> {
         (next, state.take_other())
     }
 
-    /// Replaces the current receiver by the process that owns `taken`. If the replaced receiver waits with a waker,
-    /// returns this waker.
+    /// The process that owns `taken` replaces the current receiver of its mailbox. If the replaced receiver waits with
+    /// a waker, returns this waker.
     pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) -> Option<Waker> {
         let mut state = self.lock();
         state.stop_waiting(turn);

@@ -125,7 +125,7 @@ impl<M> Inbox<M> {
         Ok(())
     }
 
-    /// Calls `none_left` under the lock if there is no urgent message.
+    /// Calls `none_left` under the lock of the mailbox if there is no urgent message.
     pub(crate) fn settle_urgent(&self, none_left: impl FnOnce()) {
         let state = self.lock();
         if state.urgent_len() == 0 {

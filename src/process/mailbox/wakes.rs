@@ -20,8 +20,8 @@ pub(crate) struct Wakes {
 }
 
 impl Wakes {
-    /// Performs the wake-ups for an event that arrives in a batch. A woken process is queued behind the processes that
-    /// are already runnable. Therefore, the woken process finds the whole batch when it runs.
+    /// Performs the wake-ups for an event that arrives in a batch of events. A woken process is queued behind the
+    /// processes that are already runnable. Therefore, the woken process finds the whole batch when it runs.
     #[inline]
     pub(crate) fn wake_behind(self) {
         if let Some(own) = self.own {
@@ -84,7 +84,7 @@ pub(crate) enum PendingSchedule {
     Waker(Waker),
 }
 
-/// Converts the pending schedule of a task into the type that `Wakes` stores.
+/// Converts the `PendingSchedule` of a task into the type that [`Wakes`] stores.
 #[cfg(not(procession_loom))]
 #[inline]
 fn of_task(owed: counted::PendingSchedule) -> PendingSchedule {
@@ -112,8 +112,8 @@ impl<T: counted::Stepped> Own for T {
     }
 }
 
-/// In a model, a receiver may be a waker alone, without a process and a run state. A sender wakes such a receiver by a
-/// call of the waker.
+/// In a model, a waker may represent the receiver, without a process or a run state. To wake such a receiver, a sender
+/// calls the waker.
 #[cfg(procession_loom)]
 impl Own for Waker {
     fn wake(&self) -> Option<PendingSchedule> {

@@ -69,7 +69,8 @@ pub(crate) struct Current {
     pub(crate) kept_reference: Cell<usize>,
     /// The handler call that this thread runs.
     pub(crate) handler: HandlerCall,
-    /// The request of the body that the current turn polls. The body asks its task to replace the body by other code.
+    /// The request of the body that the current turn polls. With this request, the body asks its task to replace the
+    /// body with other code.
     pub(crate) upgrade: UpgradeRequest,
     /// Deferred calls of user code. A deferred call runs when the outermost call returns.
     pub(crate) deferred: Deferred,
@@ -434,7 +435,7 @@ impl Current {
         self.has(note::AGAIN)
     }
 
-    /// Records that the events of this turn are recorded for a trace.
+    /// Records that the trace must contain the events of this turn.
     pub(crate) fn note_traced(&self) {
         self.note(note::TRACED);
     }
@@ -446,7 +447,8 @@ impl Current {
         self.has(note::TRACED)
     }
 
-    /// Records that no event of this turn is recorded, because the worker has reached the limit of its trace.
+    /// Records that the trace must not contain the events of this turn, because the worker has reached the limit of its
+    /// trace.
     #[inline]
     pub(crate) fn note_skipped(&self) {
         self.note(note::SKIPPED);

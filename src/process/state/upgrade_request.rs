@@ -1,6 +1,6 @@
-//! Upgrade requests. In an upgrade request, a running body asks its task to replace the body by other code. The body
-//! and its task have no reference to each other. Therefore, the body writes the request into the state of the thread,
-//! and the task writes its reply there: see `upgrade.rs`.
+//! Upgrade requests. With an upgrade request, a running body asks its task to replace the body with other code. The
+//! body and its task have no reference to each other. Therefore, the body writes the request into the state of the
+//! thread, and the task writes its reply there: see `upgrade.rs`.
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
@@ -17,8 +17,8 @@ pub(crate) type Future<T> = BoxFuture<'static, Result<T, Exit>>;
 enum Request {
     /// The body asks whether the result type of the task is the type in the [`Question`].
     Fits(Question),
-    /// The body asks the task to replace the body by this [`Future`]. The result type of the future is the result type
-    /// of the task.
+    /// The body asks the task to replace the body with this [`Future`]. The result type of the future is the result
+    /// type of the task.
     Replace(Box<dyn Any + Send>),
 }
 
@@ -66,7 +66,7 @@ impl UpgradeRequest {
         None
     }
 
-    /// Requests that the task replaces the body by `next` after the current poll of the body.
+    /// Asks the task to replace the body with `next` after the current poll of the body.
     pub(crate) fn replace<T: 'static>(&self, next: Future<T>) {
         self.request(Request::Replace(Box::new(next)));
     }

@@ -40,7 +40,7 @@ const OPEN: u64 = 1;
 const ANSWERED: u64 = 2;
 /// Number of bits of a state. The other bits of the word contain the number of the command.
 const STATE_BITS: u32 = 2;
-/// Word of a closed state. The word does not contain the number of a command.
+/// The word of every closed state. This word does not contain the number of a command.
 const CLOSED: u64 = 0;
 
 /// Number of words in the first block. Each further block has twice as many words as the block before it.

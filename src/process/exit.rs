@@ -16,8 +16,8 @@ use crate::process::pid::Pid;
 /// Box for any error. A body that returns this box can use `?` on every error type that converts into the box.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Result of a body that may return any error. A body that fails only with errors of this crate may return `Result<T,
-/// Exit>` instead. The error must not contain an address of the body's own process: see [`Exit::failed`].
+/// Result type of a body that may return any error. If all errors of a body come from this crate, the body may return
+/// `Result<T, Exit>` instead. The error must not contain an address of the body's own process: see [`Exit::failed`].
 pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 
 /// How a process exited. `Exit` implements `Error`, and is cheap to clone.

@@ -82,7 +82,7 @@ pub(crate) unsafe trait HeaderFirst {
     /// are still dropped, as in compiler-generated drops.
     ///
     /// # Safety
-    /// `this` points to a value, and no reference can reach a field of the value other than the header. The fields are
+    /// `this` points to a value. Except for the header, no reference can reach a field of this value. The fields are
     /// not used after this call.
     unsafe fn clear(this: NonNull<Self>)
     where
@@ -311,9 +311,9 @@ impl Header {
         // the value is dropped. With a weaker ordering, the value could be dropped before these accesses.
         let order = if planted!("counts_release_relaxed") { Ordering::Relaxed } else { Ordering::Release };
         if life.strong.fetch_sub(counts, order) == counts {
-            // SAFETY: the caller's counts were the last strong counts. No upgrade creates a strong count from zero, so
-            // no other thread can release the last strong count again, and `clear` is called once. The strong
-            // references have not yet released their common weak count, so the memory is still allocated.
+            // SAFETY: the caller's counts were the last strong counts. An upgrade never raises the strong count from
+            // zero. Therefore, no other thread can release the last strong count again, and `clear` is called once. The
+            // strong references have not yet released their common weak count, so the memory is still allocated.
             unsafe { Self::clear(this) };
         }
     }
@@ -353,7 +353,7 @@ impl Header {
     unsafe fn release_weak(this: NonNull<Self>) {
         // SAFETY: the memory stays allocated as long as a weak count exists, and the caller owns a weak count until the
         // decrement below. The header is valid in that memory, because `HeaderFirst::clear` does not access the header
-        // and the header has no drop of its own. After a decrement that is not the last decrement, the reference is not
+        // and the header has no destructor. After a decrement that is not the last decrement, the reference is not
         // used, because another thread may then free the memory.
         let life = unsafe { this.as_ref() };
         let layout = life.kind.layout;
@@ -411,8 +411,8 @@ impl<T: HeaderFirst> Ref<T> {
 
     /// Creates a counted value that is not a task, as [`new`](Self::new) does. Returns two references to the value.
     pub(crate) fn pair(make: impl FnOnce(Header) -> T) -> (Self, Self) {
-        // SAFETY: `PLAIN` is the kind of a `T`, and the number of counts is 2. Each of the two counts gets a reference
-        // as its owner here.
+        // SAFETY: `PLAIN` is the kind of a `T`, and the number of counts is 2. Each of the two counts is owned by one
+        // of the two references that are created here.
         let one = unsafe { Self::with(Self::PLAIN, 2, make) };
         // SAFETY: the function `with` returned the pointer `one.at`. The reference `one` owns the first of the two
         // counts. The second count has no owner yet, and the new reference takes over this count.

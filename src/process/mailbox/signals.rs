@@ -199,10 +199,10 @@ impl Signals {
 #[derive(Debug, Default)]
 pub(super) struct Drained {
     waiting: VecDeque<(SignalPosition, Signal)>,
-    /// The fields `taken` and `ahead` are two counts for the same position in the sequence of messages. The field
-    /// `taken` contains the number of messages that had been taken out of the mailbox when the signals were taken out.
-    /// The field `ahead` contains the number of messages that the receiver has read when the receiver reaches this
-    /// position.
+    /// The fields `taken` and `ahead` describe the same position in the sequence of messages with two different counts.
+    /// The field `taken` contains the number of messages that had been taken out of the mailbox when the signals were
+    /// taken out. The field `ahead` contains the number of messages that the receiver has read when the receiver
+    /// reaches this position.
     taken: i64,
     ahead: u64,
 }

@@ -44,7 +44,7 @@ pub(crate) struct Current {
     pid: Cell<Option<Pid>>,
     /// Function that returns the name of the type of the process's code.
     code: Cell<fn() -> &'static str>,
-    /// Data pointer and vtable pointer of the waker of the process's task.
+    /// Data pointer and vtable pointer of the waker that belongs to the process's task.
     waker: Cell<(usize, usize)>,
     budget: Cell<u32>,
     /// Events of this turn, as bits of [`note`]. The field is one byte wide. If the field were wider, a write might
@@ -55,7 +55,7 @@ pub(crate) struct Current {
     /// Address of the `Head` of the process that ends on this thread. While this field is not 0, all values that are
     /// dropped on this thread belonged to this process. The value 0 means that no process ends.
     ends: Cell<usize>,
-    /// Number of unread messages of the process in `ends` that have been dropped so far.
+    /// Number of messages that the process in `ends` has not read and that have been dropped so far.
     unread: Cell<usize>,
     /// The first clock reading of this turn, in nanoseconds of the runtime's clock. Before the first clock reading, the
     /// value is [`UNSEEN`].
@@ -503,7 +503,7 @@ impl Current {
         }
     }
 
-    /// Returns whether this turn has recorded a clock reading ([`saw`](Self::saw)) before `at`.
+    /// Returns whether this turn has recorded a clock reading ([`saw`](Self::saw)) that is earlier than `at`.
     #[inline]
     pub(crate) fn has_seen_before(&self, at: Instant) -> bool {
         self.seen.get() < at.ns()

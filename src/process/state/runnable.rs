@@ -361,7 +361,7 @@ unsafe fn behind<'a, T>(at: NonNull<Header>) -> &'a T {
     unsafe { behind.cast().as_ref() }
 }
 
-/// Wakes a process by a transition of its run state. The result of the transition says whether the process must be
+/// Wakes a process with the transition `wake` of its run state. The transition returns whether the process must be
 /// queued.
 ///
 /// # Safety
@@ -379,7 +379,8 @@ unsafe fn wake_at(at: NonNull<Header>, wake: impl FnOnce(&RunState) -> bool) -> 
     must_queue.then(|| PendingSchedule(Some(unsafe { RunnableProcess::new(at) })))
 }
 
-/// Waker of a process. The waker is a counted reference to the header of a cell of any type.
+/// Waker of a process. The waker is a counted reference to the header of the process's cell. The functions of the waker
+/// work for each type of cell.
 static WAKER: RawWakerVTable = {
     fn life(at: *const ()) -> NonNull<Header> {
         NonNull::new(at.cast_mut().cast()).expect("a waker leads to the life of a cell")

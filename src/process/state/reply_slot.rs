@@ -30,7 +30,7 @@ mod bit {
     pub(super) const OVER: u8 = 1 << 1;
     /// The sender wakes the receiver through the receiver's task.
     pub(super) const TASK: u8 = 1 << 2;
-    /// The fields `listener` and `watchers` of the [`State`] may contain wakers.
+    /// The fields `listener` and `watchers` of the `State` may contain wakers.
     pub(super) const WAKERS: u8 = 1 << 3;
 }
 

@@ -3,11 +3,11 @@
 //!
 //! | page | contents |
 //! |---|---|
-//! | [`tutorial`] | seven chapters, from the first process to tests under a seed |
+//! | [`tutorial`] | seven chapters, from the first process to tests in virtual time |
 //! | [`from_tokio`] | tokio's tasks, channels and utilities, and their counterparts here |
-//! | [`from_actors`] | the same for actix, ractor and kameo |
-//! | [`from_erlang`] | the same for Erlang/OTP and Elixir |
-//! | [`from_go`] | the same for Go |
+//! | [`from_actors`] | terms of actix, ractor and kameo, and their counterparts here |
+//! | [`from_erlang`] | terms of Erlang/OTP and Elixir, and their counterparts here |
+//! | [`from_go`] | terms of Go, and their counterparts here |
 //! | [`lifecycle`] | the rules of exits, links, monitors, supervisors and cancellation, each with its test |
 //! | [`scheduling`] | how workers choose the next process, and how long a process waits at most |
 #![cfg_attr(

@@ -1,11 +1,12 @@
-//! Functions as handlers. A function can answer inline, return a future, block, or send a stream.
+//! Conversion of functions into command handlers. A function can answer inline, return a future, block, or send a
+//! stream of items.
 //!
 //! A function is registered directly with [`Builder::handle`](crate::Builder::handle),
 //! [`handle_async`](crate::Builder::handle_async), [`handle_blocking`](crate::Builder::handle_blocking) or
 //! [`handle_stream`](crate::Builder::handle_stream). The functions of this module return a handler as a value. Another
 //! handler can wrap this value: see [`layer`].
 
-// This folder imports `platform`, `process`, `observe` and `host`. The file `blocking.rs` also takes a size limit from
+// This folder imports `platform`, `process`, `observe` and `host`. The file `blocking.rs` also uses a size limit of
 // `task/body.rs`. The lookup of handlers is not in this folder: `host/dispatch.rs` finds the handler of a command by
 // the type of the command.
 
@@ -64,7 +65,7 @@ impl<T, E: Into<BoxError>> IntoReply<T> for Result<T, E> {
 }
 
 /// Returns a handler that calls a function on the worker that stepped the process. The function must not block. After
-/// the answer, the process is stepped again in the same turn.
+/// the answer, the process runs another step in the same turn.
 pub fn inline<C: Command, A: IntoReply<C::Reply>>(f: impl Fn(C) -> A + Send + Sync + 'static) -> impl Handler<C> {
     AnyInline::new(Inline(f))
 }
@@ -90,9 +91,9 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> 
 /// Returns a handler that runs the future of a function.
 ///
 /// The worker that stepped the process polls the future immediately, before the worker dispatches the next command of
-/// the same step. If the future completes in this first poll, the future is never queued, and the process is stepped
-/// again in the same turn. If the first poll does not complete the future, the future becomes a task. As in any
-/// handler, the code before the first wait must be short. Put long work behind an `await` that really waits, or into
+/// the same step. If the future completes in this first poll, the future is never queued, and the process runs another
+/// step in the same turn. If the first poll does not complete the future, the future becomes a task. As in any handler,
+/// the code before the first wait must be short. Put long work behind an `await` that really waits, or into
 /// [`blocking`](fn@blocking).
 ///
 /// The future is dropped if the command is cancelled or times out, or if the process of the command exits. If a poll of
@@ -184,8 +185,8 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync> Job for Bl
 }
 
 /// Returns a stream handler that runs the future of a function, as [`future`] does. The future sends the items with its
-/// [`StreamCompletion`]. If the future returns an error or panics while it still owns the completion, the stream ends
-/// with that failure. If the future drops the completion without an answer, the stream ends with
+/// [`StreamCompletion`]. If the future returns an error or panics while it still owns the completion, the error or the
+/// panic becomes the failure of the stream. If the future drops the completion without an answer, the stream ends with
 /// [`Failure::Abandoned`].
 ///
 /// ```
@@ -337,8 +338,8 @@ where
         let has_waited = std::mem::replace(this.waits, true);
         let (mut result, mut kept) = (Err(Failure::Cancelled), None);
         // If a cancellation caused the wake-up, the future is not polled again. The future is also not polled again
-        // after the runtime has ended. Otherwise, a future that always wakes itself could delay the drop of the runtime
-        // forever, if the process of the command cannot exit.
+        // after the runtime has ended. Without the second rule, a future that always wakes itself could delay the drop
+        // of the runtime forever if the process of the command cannot exit.
         let is_over = || work.host().phase() == Phase::Closed || work.poll_cancelled(cx).is_ready();
         if !has_waited || !is_over() {
             let future = this.future.as_mut();

@@ -10,8 +10,8 @@
 //! | Unix socket, without a change of the program | the environment variable `PROCESSION_CONSOLE`, for example `/run/user/1000/%p.console`; `%p` is the process id, `%n` the node number |
 //! | TCP socket with a token | [`Builder::console_tcp`](crate::Builder::console_tcp) |
 //!
-//! Without one of them, the program has no socket and no additional thread. The program `procession-console`, in the
-//! folder `examples/apps/console` of the repository, attaches to the socket.
+//! If the program opens no console socket, the console needs no additional thread. The program `procession-console`, in
+//! the folder `examples/apps/console` of the repository, attaches to the socket.
 //!
 //! ```
 //! use procession::Runtime;
@@ -30,11 +30,11 @@
 //!
 //! # Security
 //!
-//! - A client of the Unix socket has the same user id as the program, or is root. The file has the permissions 0600
-//!   before the first client can connect. Use a folder in which no other user can create files.
+//! - Only root and clients with the user id of the program can use the Unix socket. The socket file gets the
+//!   permissions 0600 before the first client can connect. Use a folder in which no other user can create files.
 //! - A client of the TCP socket must send the token first. The connection is not encrypted.
-//! - A client sees names, types, source lines, exits and figures of all processes. It also sees which process sends
-//!   messages to which process. It sees no contents of messages, and no state.
+//! - A client sees names, types, source lines, exits and figures of all processes. A client also sees which process
+//!   sends messages to which process. A client sees no contents of messages, and no state of a process.
 //! - A client can change the program only with
 //!   [`Builder::console_actions`](crate::Builder::console_actions).
 //!
@@ -43,16 +43,16 @@
 //! The server is one thread, which sleeps until a request arrives. While a client has a live trace, the server wakes up
 //! at least every 50 ms. While a client collects run times, each measured turn takes a lock: see
 //! [`Host::sample_run_times`](crate::Host::sample_run_times). The requests `supervision_tree` and `restart_child` need
-//! a worker. The server answers all other requests also while all workers are blocked. The server takes the same locks
-//! as [`Host::processes`](crate::Host::processes), one process at a time. A client that does not read its reply delays
-//! neither a worker nor another client.
+//! a worker. The server answers all other requests even while all workers are blocked. The server takes the same locks
+//! as [`Host::processes`](crate::Host::processes), and holds only the locks of one process at a time. A client that
+//! does not read its reply delays neither a worker nor another client.
 //!
-//! One request per second took this CPU time of the server's thread, while two processes exchanged messages on a
-//! worker:
+//! This table shows the CPU time of the server's thread for one request per second. During the measurement, two
+//! processes exchanged messages on a worker:
 //!
 //! | request | 1,000 processes | 100,000 processes |
 //! |---|---|---|
-//! | none, attached | 0.00 % of a core | 0.00 % |
+//! | none, with an attached client | 0.00 % of a core | 0.00 % |
 //! | `overview` | 0.02 % | 0.35 % |
 //! | `processes` | 0.05 % | 0.68 % |
 //! | `workers` and `run_times` | 0.01 % | 0.01 % |
@@ -66,7 +66,7 @@
 //! | length of a text in a reply | 1,000 characters | the text is cut, and ends with `…` |
 //! | time in which the client reads a part of its reply | 10 s | the connection closes |
 //! | time until the token of a TCP client | 10 s | the connection closes |
-//! | time in which the computer of a TCP client must acknowledge a check of an idle connection | 90 s on most systems | the connection closes |
+//! | time until the computer of a TCP client must acknowledge a keepalive probe of an idle connection | 90 s on most systems | the connection closes |
 //!
 //! Each client takes at most the memory of one request, one reply, one [live trace](#live-trace) and one table of run
 //! times. While the server answers `wait_for_graph`, `process` or `supervision_tree`, it also needs memory for all
@@ -101,19 +101,19 @@
 //! | `overview` | | `metrics`: the snapshot of [`Host::metrics`](crate::Host::metrics) |
 //! | `processes` | `order` (a field of a row), `descending`, `limit`, `name`, `type` (texts that the name or the type contains), `state`, `min_mailbox_len` | `rows`: the rows of [`Host::processes`](crate::Host::processes) |
 //! | `process` | `pid` | the fields of [`ProcessDetails`](crate::observe::ProcessDetails) |
-//! | `wait_for_graph` | `limit` | `edges` and `deadlocks` of [`Host::wait_for_graph`](crate::Host::wait_for_graph), and the number of all edges and deadlocks |
-//! | `workers` | | `workers`: the number, the state and the queue of each worker; `process` (the process that it runs), `polls` and `blocked_since_ns` (of a long step) while it runs a task; `requested`: the requested number of workers |
+//! | `wait_for_graph` | `limit` | `edges` and `deadlocks` of [`Host::wait_for_graph`](crate::Host::wait_for_graph), and the numbers of all edges and of all deadlocks |
+//! | `workers` | | `workers`: the number, the state and the queue of each worker. While a worker runs a task, its row also has `process` (the process that the worker runs), `polls`, and `blocked_since_ns` (for a long step). `requested`: the requested number of workers |
 //! | `explain` | | `findings`: the kind and the lines of each finding of [`Host::explain`](crate::Host::explain); `activity`: lines about all processes |
-//! | `supervision_tree` | | `rows`: the supervisors and their children; `depth` is 0 for a supervisor without a supervisor, and each row follows its supervisor; `supervisor` contains the strategy and the limit of restarts |
+//! | `supervision_tree` | | `rows`: the supervisors and their children; `depth` is 0 for a top-level supervisor, and the row of a child follows the row of its supervisor; `supervisor` contains the strategy and the limit of restarts |
 //! | `last_exits` | `limit` | `exits`: the records of [`Host::last_exits`](crate::Host::last_exits), newest first |
 //! | `names` | `prefix`, `limit` | `rows`: the rows of [`Host::names`](crate::Host::names) for the first host of the runtime; `name_count`: the number of all names that begin with the prefix |
 //! | `groups` | `prefix`, `limit` | `rows`: the rows of [`Host::groups`](crate::Host::groups) for the first host of the runtime; `group_count`: the number of all groups whose names begin with the prefix |
-//! | `timers` | | `wheels`: the timer wheels with timers: the worker (`null`: all other threads), the number of timers, and `nearest_ns`; `wheel_count`: the number of all wheels; `timer_count`: the number of all timers |
-//! | `handlers` | `limit` | `rows`: the handlers of the first host; `kind` is `type`, `name` or `stream_name`; `outstanding`: the number of commands of this type without an answer; `others`: the outstanding commands of all other types; `handler_count` and `other_count`: the number of all rows |
+//! | `timers` | | `wheels`: the timer wheels that contain timers. Each row has the worker (`null`: the wheel of all other threads), the number of timers, and `nearest_ns`; `wheel_count`: the number of all wheels; `timer_count`: the number of all timers |
+//! | `handlers` | `limit` | `rows`: the handlers of the first host; `kind` is `type`, `name` or `stream_name`; `outstanding`: the number of commands of this type without an answer; `others`: the outstanding commands of all other types; `handler_count` and `other_count`: the numbers of all `rows` and of all `others` |
 //! | `trace` | `pid`, `max_events` (default 1,000, at most 100,000), `max_rate` (events per second; default 1,000, at most 10,000), `max_ms` (default 60,000, at most 600,000) | starts the live trace of the process; `label`: its name and its type; the limits |
 //! | `trace_events` | `limit` | `events`: the oldest events that the client has not read; `unread`: the number of further events; `event_count` and `lost`: the numbers of all events and of the lost events; `ended`: `null`, `max_events`, `max_ms` or `exit` |
 //! | `stop_trace` | | `event_count` and `lost` |
-//! | `run_times` | `limit` (of the processes and of the types; at most 100 of each are returned) | the fields of [`RunTimes`](crate::observe::RunTimes) since the previous `run_times` request of this client; the first request begins the collection; `stop_run_times`, the end of the connection, or a minute without this request ends it |
+//! | `run_times` | `limit` (of the processes and of the types; at most 100 of each are returned) | the fields of [`RunTimes`](crate::observe::RunTimes) since the previous `run_times` request of this client; the first request begins the collection; `stop_run_times`, the end of the connection, or a minute without this request ends the collection |
 //! | `stop_run_times` | | nothing |
 //! | `cancel` | `pid`, `reason`, `grace_ms` (default 5,000) | nothing |
 //! | `kill` | `pid` | nothing |
@@ -124,32 +124,34 @@
 //! | `restart_child` | either `pid` of the child, with an optional `supervisor` (a pid; default: the parent of the child), or `name` with `supervisor` | `pid`: the new instance; see [`RestartChild`](crate::supervisor::SupervisorMessage::RestartChild) |
 //! | `write_flight_record` | | `path`: the file, in the [`folder`](crate::observe::FlightRecorder::folder) of the program's options; `events`, `overwritten`, `complete_ns`: see [`FlightSummary`](crate::observe::FlightSummary) |
 //!
-//! - The last eight requests are actions.
+//! - The last eight requests in this table are actions.
 //! - The supervisors answer `supervision_tree` and `restart_child` with messages, so these requests need a worker. All
 //!   other requests are answered while all workers are blocked.
 //! - A restart does not count towards the intensity of the supervisor. If the supervisor does not answer within 8
 //!   seconds, the reply is the error `no_answer`, but the supervisor may still restart the child.
-//! - A console cannot choose the path of a flight record. A thread writes the file, so the server answers other clients
-//!   meanwhile. The runtime writes one file for consoles at a time, and at most
+//! - A client cannot choose the path of a flight record. A separate thread writes the file, so the server can answer
+//!   other clients at the same time. The runtime writes one file for consoles at a time, and at most
 //!   [`max_files`](crate::observe::FlightRecorder::max_files) files for consoles in total.
-//! - Fields of structs have the names of the Rust fields. A time has the suffix `_ns`, and counts from the start of the
-//!   runtime. Most replies contain the present time as `now_ns`.
-//! - No timer of a wheel fires before `nearest_ns`. After a cancellation, the next deadline may be later. `null`: no
-//!   timer of the wheel will fire. The server lists no deadlines: a wheel has a spin lock, and a list of its deadlines
-//!   would hold this lock for a time that is proportional to the number of timers. `process` lists the deadlines of one
-//!   process.
+//! - If a reply contains a struct of the crate, the fields have the names of the Rust fields. A point in time has the
+//!   suffix `_ns`, and is the number of nanoseconds since the start of the runtime. Most replies contain the present
+//!   time as `now_ns`.
+//! - No timer of a wheel fires before `nearest_ns`. After the cancellation of a timer, the first timer may fire later
+//!   than `nearest_ns`. `null`: no timer of the wheel will fire. The server does not list all deadlines of a wheel,
+//!   because the server would have to hold the spin lock of the wheel for a time that is proportional to the number of
+//!   timers. `process` lists the deadlines of one process.
 //! - `handlers` counts the commands as [`Host::explain`](crate::Host::explain) does: by type, for all hosts of the
-//!   runtime. All commands with a name have the same type, so a row about a name has the count `null`, and `others`
-//!   contains their sum. `others` also contains the built-in commands, and the commands that only other hosts handle.
-//!   The runtime does not count the answered commands by type. The request reads all processes.
-//! - If two replies to `workers` contain the same `process` and the same `polls` for a worker, the worker was in one
-//!   step from the first reply to the second.
+//!   runtime. All named commands have the same type. Therefore the row of a name has the count `null`, and `others`
+//!   contains the number of all named commands without an answer. `others` also contains the built-in commands, and the
+//!   commands that only other hosts handle. The runtime does not count the answered commands by type. To answer this
+//!   request, the server reads all processes.
+//! - If two replies to `workers` contain the same `process` and the same `polls` for a worker, the worker ran one step
+//!   during the whole time between the replies.
 //!
 //! # Live trace
 //!
 //! A live trace is an [execution trace](crate::Host::start_trace_with) of one process, which a client reads while the
-//! process runs. Each client has at most one trace. The next `trace` of a client replaces its former trace. The field
-//! `traces` of `hello` is the number of all traces that run in the runtime.
+//! process runs. Each client has at most one trace. If a client sends `trace` again, the new trace replaces the former
+//! trace of this client. The field `traces` of `hello` is the number of all traces that run in the runtime.
 //!
 //! ```json
 //! {"id": 7, "request": "trace", "pid": "<1-8f3a.4.1>", "max_events": 10000}
@@ -165,26 +167,26 @@
 //! | `step` | the process begins a further step of its turn | |
 //! | `sent` | the mailbox of the process accepts a message | `from`: the sender (`null`: code outside the processes), `to`: the process |
 //! | `received` | the process receives a message | |
-//! | `reordered` | the process receives its messages again in another order, or messages were dropped | |
-//! | `yielded`, `completed` | the process yields a command, and the command is answered | `tag` of the command |
+//! | `reordered` | messages of the process were dropped, reordered, or put back into the mailbox | |
+//! | `yielded`, `completed` | the process yields a command, or a command is answered | `tag` of the command |
 //! | `preempted` | the process has used up its budget | |
-//! | `blocked_worker` | a long step blocks this worker, which may run another process | |
+//! | `blocked_worker` | a long step blocks this worker; the step may belong to another process | |
 //! | `exited` | the process has exited | |
-//! | `lost` | events are missing here | `count` |
+//! | `lost` | events are missing at this position | `count` |
 //!
-//! - The trace contains no contents of messages, and no messages that the process sends to other processes. Trace the
-//!   receiver to see them.
+//! - The trace contains no contents of messages, and no messages that the process sends to other processes. To see
+//!   these messages, trace the receiver.
 //! - The server collects the events every 50 ms. Events appear up to 100 ms after they were recorded.
-//! - A worker that produces more events than the [limit of a trace](crate::guide::tracing#costs-and-limits) skips whole
-//!   turns. Above `max_rate`, the trace skips whole turns until the next second.
+//! - If a worker produces more events than the [limit of a trace](crate::guide::tracing#costs-and-limits), the trace
+//!   omits whole turns of this worker. Above `max_rate`, the trace omits whole turns until the next second.
 //! - The server keeps at most 4,096 events for each client (160 KiB). If the buffer is full, the server discards new
-//!   events until the client reads. While the server collects, it also needs memory for a copy of the largest buffer of
-//!   the workers (512 KiB, or [`buffer_size`](crate::observe::FlightRecorder::buffer_size) with a flight recorder), and
-//!   for the events of the process in these buffers.
+//!   events until the client reads. While the server collects events, it also needs memory for a copy of the largest
+//!   buffer of the workers (512 KiB, or [`buffer_size`](crate::observe::FlightRecorder::buffer_size) with a flight
+//!   recorder), and for the events of the process in these buffers.
 //! - The trace ends when it reaches a limit, when the process exits, when the client sends `stop_trace`, and when the
 //!   connection ends. After a limit and after the exit, the client can still read the events.
-//! - Only the turns of the traced process, and the sends to this process, have an additional cost. Without a trace, the
-//!   feature has no cost.
+//! - Only the turns of the traced process, and the sends to this process, have an additional cost. Without a live
+//!   trace, this feature has no cost.
 //!
 //! # Errors
 //!

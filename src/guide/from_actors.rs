@@ -43,7 +43,7 @@
 //! | state and handlers | `Actor`, `Handler<M>` | `Actor`, with a separate `State` | `Actor`, `Message<M>` | [`Server`](crate::Server), an async body, or [`Process`](crate::Process) |
 //! | messages of an actor | one type for each `Handler` | one type | one type for each `Message` impl | one type, usually an enum |
 //! | address | `Addr<A>` | `ActorRef<M>` | `ActorRef<A>` | [`Address<M>`](crate::Address) |
-//! | address of one kind of message | `Recipient<M>` | `DerivedActorRef` | `Recipient<M>` | [`Recipient<A>`](crate::Recipient) |
+//! | address that accepts one kind of message | `Recipient<M>` | `DerivedActorRef` | `Recipient<M>` | [`Recipient<A>`](crate::Recipient) |
 //! | send without an answer | `do_send`, `try_send` | `cast` | `tell` | [`send`](crate::Address::send) |
 //! | send, and wait for free space in the mailbox | `send(…).await`, which also waits for the answer | – | `tell(…).await` | [`send_wait`](crate::Address::send_wait) |
 //! | request with an answer | `send(…).await` | `call` | `ask(…).await` | [`call`](crate::Address::call) |
@@ -56,7 +56,7 @@
 //! | restarts | `Supervisor` | by hand, in `handle_supervisor_evt` | `supervise`, strategies | [`Supervisor`](crate::Supervisor), strategies |
 //! | lookup by name | `Registry`, by type | `registry::where_is` | `lookup` | [`Name`](crate::Name), [`Host::whereis`](crate::Host::whereis) |
 //! | groups | – | `pg` | crate `kameo_actors` | [`Group`](crate::Group) |
-//! | several actors as one | `SyncArbiter` | `factory` | crate `kameo_actors` | [`Pool`](crate::Pool) |
+//! | several actors that share one address | `SyncArbiter` | `factory` | crate `kameo_actors` | [`Pool`](crate::Pool) |
 //! | timers | `run_later`, `run_interval` | `send_after`, `send_interval` | `send_after` | [`send_after`](crate::SelfHandle::send_after), [`send_interval`](crate::SelfHandle::send_interval), [`sleep`](crate::SelfHandle::sleep) |
 //! | runs on | an arbiter, which is one thread | tokio | tokio | its own workers, or inside another runtime |
 //! | tests in virtual time and in many orders | – | – | – | [`Simulation`](crate::Simulation), [`check`](crate::check()) |

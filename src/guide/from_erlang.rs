@@ -44,7 +44,7 @@
 //! | `spawn`, `spawn_link`, `spawn_monitor` | [`spawn`](crate::SelfHandle::spawn), [`spawn_link`](crate::SelfHandle::spawn_link), [`spawn_monitor`](crate::SelfHandle::spawn_monitor) | the spawn methods return a [`JoinHandle`](crate::JoinHandle), so the result of the process can be awaited |
 //! | pid | [`Pid`](crate::Pid), [`Address<M>`](crate::Address) | an address has a message type, and a send to an address needs no lookup |
 //! | `Pid ! Msg`, `send` | [`send`](crate::SelfHandle::send) | if the process has exited or the message type is wrong, the send returns an error with the message |
-//! | `erlang:send(Pid, Msg, [priority])` | [`send_urgent`](crate::SelfHandle::send_urgent) | the receiver needs no alias. A mailbox with a capacity bounds its urgent messages too |
+//! | `erlang:send(Pid, Msg, [priority])` | [`send_urgent`](crate::SelfHandle::send_urgent) | the receiver needs no alias. The capacity of a mailbox also limits the urgent messages |
 //! | `receive … end` | [`receive`](crate::Context::receive), [`receive_where`](crate::Context::receive_where) | `receive` takes the first message. `receive_where` is selective |
 //! | `receive … after T` | [`receive_timeout`](crate::Context::receive_timeout) | if the time passes, no message is lost |
 //! | `self()`, `register`, `whereis` | [`pid`](crate::SelfHandle::pid), [`register`](crate::SelfHandle::register), [`whereis`](crate::Host::whereis) | names have a type: [`Name<M>`](crate::Name) |

@@ -64,7 +64,7 @@
 //! | package `net`, the network poller | `procession::net`, feature `net` | as in Go, a worker that searches for work also finds ready sockets. To limit the time of a read, use [`timeout`](crate::SelfHandle::timeout) instead of a deadline of the connection |
 //! | `signal.Notify`, `signal.NotifyContext` | `procession::signal`, feature `net` | |
 //! | `runtime/trace`, `pprof` | [`Host::start_trace`](crate::Host::start_trace), [`Host::sample_run_times`](crate::Host::sample_run_times) | a [flight recorder](crate::observe::FlightRecorder) keeps the last events |
-//! | race detector, `synctest` | the compiler; [`check`](crate::check()) | safe Rust code has no data races. `check` finds wrong orders of events |
+//! | race detector, `synctest` | the compiler; [`check`](crate::check()) | safe Rust code has no data races. `check` finds orders of events with which the program fails |
 //!
 //! # What surprises Go users
 //!

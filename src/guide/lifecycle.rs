@@ -48,9 +48,9 @@
 //! [`ProcessState`](crate::observe::ProcessState) describes the states. An [`Observer`](crate::Observer) receives each
 //! transition.
 //!
-//! [`Host::suspend`](crate::Host::suspend) stops the steps of one process until
-//! [`Host::resume`](crate::Host::resume). The diagram does not show the state `Suspended`: a suspended process enters
-//! this state instead of `Running`. Each event makes the process `Ready`, until a worker finds that the process is
+//! [`Host::suspend`](crate::Host::suspend) stops the steps of one process until [`Host::resume`](crate::Host::resume).
+//! The diagram does not show the state `Suspended`: a suspended process enters this state instead of `Running`. When an
+//! event arrives, the process becomes `Ready`. The process stays `Ready` until a worker finds that the process is
 //! suspended.
 //!
 //! # Links and monitors
@@ -68,7 +68,7 @@
 //! | A linked process that does not trap exits ignores a normal exit. | `a_normal_exit_is_ignored_unless_trapped` |
 //! | A trapped exit arrives as an event. An exit is trapped if `trap_exit` is set when the exit arrives. | `a_trapped_exit_is_an_event` |
 //! | A process cannot trap its own kill. The processes that are linked with the killed process receive the exit `Killed`, and can trap this exit. | `a_kill_cannot_be_trapped_but_its_exit_signal_can` |
-//! | A link to an exited process fails with the error `NoProcess`. If the caller traps exits, the caller gets an `Exit` event instead of the error. | `linking_to_an_exited_process_is_an_error_or_an_event` |
+//! | If a process links to an exited process, the call fails with the error `NoProcess`. If the caller traps exits, the caller gets an `Exit` event instead of the error. | `linking_to_an_exited_process_is_an_error_or_an_event` |
 //! | A second link between two processes changes nothing. A process cannot be linked with itself. | `a_second_link_and_a_link_to_oneself_have_no_effect` |
 //! | After `unlink` has returned, no new exit arrives through the link. | `no_exit_arrives_after_an_unlink` |
 //! | A process has only one exit, even if an exit signal arrives during its exit. Each link and monitor delivers this exit once. | `a_process_exits_once_if_an_exit_signal_races_another_reason`, `two_linked_processes_can_be_killed_concurrently` |
@@ -98,7 +98,7 @@
 //! | With rest-for-one, the exited child and all children after this child are restarted. | `rest_for_one_restarts_the_later_children` |
 //! | A permanent child is always restarted. A transient child is restarted after every exit that is neither normal nor a cancellation. A temporary child is never restarted. | `restart_policies_are_obeyed` |
 //! | A failed start counts as a restart. A start fails if the factory panics, if the name is taken, or if the child exits before its start is complete. There are three exceptions. If the runtime refuses the first start of a child, the supervisor fails. If the start of an added child fails, the child is removed. If the runtime refuses a requested start, the child stays stopped. | `failed_starts_count_as_restarts` |
-//! | If the restarts exceed the intensity, the supervisor stops its children and fails. [`Exit::error`](crate::Exit::error) returns the cause. The parent supervisor restarts the branch. | `a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor` |
+//! | If the restarts exceed the intensity, the supervisor stops its children and fails. [`Exit::error`](crate::Exit::error) returns the cause. The parent supervisor then restarts the failed supervisor. | `a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor` |
 //! | A backoff delays a restart, and grows with each restart. The backoff of a child delays only this child and the children that are restarted together with this child. | `a_backoff_grows` |
 //! | Each child has its own time limit for the stop, within the deadline of its supervisor. A child that has not exited within this limit is killed. | `each_child_has_its_own_shutdown_time` |
 //! | Children can be added, stopped, restarted, deleted, counted and listed while the supervisor runs. If an added child fails to start, the child is removed. | `children_are_managed_at_run_time` |
@@ -138,11 +138,11 @@
 //! | An exit signal ends a linked process immediately. | The linked process exits at its next scheduling point, as after a kill. A running step is not interrupted. If the running step ends the process, the exit of this step applies. |
 //! | A link passes on the exit reason itself. | The exit is wrapped once in `Linked`, with the pid of the process that exited first. |
 //! | `exit(Pid, Reason)` sends any reason. | [`cancel`](crate::Host::cancel) asks the process to exit. [`kill`](crate::Host::kill) ends the process. |
-//! | A monitor or link to a pid of an unreachable node answers when the connection fails. | A monitor or link to a pid of another node answers immediately with `NodeDown`, even if a `Deliver` is attached for that node. |
+//! | A monitor or link to a pid of an unreachable node delivers its event when the connection fails. | A monitor or link to a pid of another node delivers `NodeDown` immediately, even if a `Deliver` is attached for that node. |
 //! | A monitor can be set on a name. | A monitor is set on a pid. [`whereis`](crate::Host::whereis) returns the pid of a name. |
 //! | A process has at most one registered name. | A process may have several names. If a process registers the same name twice, the second registration is not an error. Only the process itself can unregister its names. |
 //! | If a child fails to start, the start of its supervisor fails. | The supervisor tries again within its intensity, even at its own start. The supervisor fails immediately only if the runtime refuses the first start. |
-//! | Children are linked to their supervisor. | Children cannot leave their supervisor. If the supervisor is killed, its children are also killed, even if the children trap exits. The next instance of the supervisor starts when the children have exited. |
+//! | Children are linked to their supervisor. | A child cannot remove the relation to its supervisor. If the supervisor is killed, its children are also killed, even if the children trap exits. The next instance of the supervisor starts when the children have exited. |
 //! | A restart of a group starts all its children. | A restart of a group starts the children that were running. A child that was stopped by a request, or that must not be restarted, stays stopped. |
 //! | A supervisor that exceeds its intensity exits with `shutdown`. Such a supervisor is not restarted if it is a transient child. | The supervisor fails. Such a supervisor is restarted even if it is a transient child. |
 //! | If the process that started a supervisor exits for any reason, the supervisor also exits. The exit of another linked process does not end the supervisor. | If a linked process exits abnormally, the supervisor also exits. |

@@ -2,8 +2,8 @@
 //! idle workers are woken.
 //!
 //! The scheduler follows Go's design, with processes instead of goroutines. Each *worker* is a thread with its own
-//! queues. If the queues of a worker are empty, the worker takes processes from other workers. A
-//! [`Process`](crate::Process) or an async body is wrapped as a task. A *turn* is one poll of the task of a process.
+//! queues. If the queues of a worker are empty, the worker takes processes from other workers. The runtime wraps each
+//! [`Process`](crate::Process) and each async body in a task. A *turn* is one poll of the task of a process.
 //!
 //! # Search order of a worker
 //!
@@ -17,21 +17,22 @@
 //! |---|---|---|
 //! | 1 | in every 61st search: the timers, the sockets, then the global queue and the [unattended](#unattended-queues) queues | up to about 64 due timers of each timer wheel; the ready sockets; then processes of the global queue, as in row 6, or of one unattended worker, as in row 9. If both have processes, they take turns |
 //! | 2 | the queues of [high and low priority](crate::Priority), in the searches that prefer this priority | one |
-//! | 3 | the next slot: the process that the last turn woke or spawned | one |
+//! | 3 | the worker's `next` slot: the process that the last turn woke or spawned | one |
 //! | 4 | the queue of new processes, which contains processes that were spawned on this worker and have not run yet | the newest; every 1,024th time the oldest |
-//! | 5 | the local queue; after 16 turns in a row from rows 3 and 4, the local queue comes before rows 3 and 4 | the [oldest](crate::QueueOrder::Fifo), or the [newest](crate::QueueOrder::Lifo) |
+//! | 5 | the local queue; rows 3 and 4 share a budget of 16 consecutive turns, and after these turns, the local queue comes first | the [oldest](crate::QueueOrder::Fifo), or the [newest](crate::QueueOrder::Lifo) |
 //! | 6 | the global queue | one; up to `min(16, len / workers + 1)` more move to the local queue |
 //! | 7 | the timers | up to about 64 due timers of each timer wheel |
 //! | 8 | the rest of the high priority queue, then of the low priority queue | one |
-//! | 9 | other workers, in the order of their slots from a random start, in up to four passes | half of a local queue, rounded up, at most 32; or the oldest new process; or a whole batch; in the last pass also the process of a next slot |
+//! | 9 | the queues of the other workers; the search begins at a random slot, and makes up to four passes over the slots of all workers | half of a local queue, rounded up, at most 32; or the oldest new process; or a whole batch; in the last pass also the process in a `next` slot |
 //!
-//! If all sources are empty, the worker parks. At most half of the workers search in row 9 at the same time.
+//! If all sources are empty, the worker parks. At most half of the workers search the queues of other workers (row 9)
+//! at the same time.
 //!
 //! # Where a runnable process is queued
 //!
 //! | event | the process goes to |
 //! |---|---|
-//! | the running process wakes or spawns a process | the next slot of the worker. If another process was in the slot, that other process leaves the slot. A process that has not run yet goes from the slot to the queue of new processes. Any other process goes from the slot to the back of the local queue |
+//! | the running process wakes or spawns a process | the `next` slot of the worker. If another process was in the slot, that other process leaves the slot. A process that has not run yet goes from the slot to the queue of new processes. Any other process goes from the slot to the back of the local queue |
 //! | the running process exits, and wakes another process by a monitor or a link | the back of the local queue, so that a parent receives many exits in one turn |
 //! | a process yields, or its budget is spent | the back of the local queue; with [`QueueOrder::Lifo`](crate::QueueOrder::Lifo), the back of the global queue |
 //! | a process was woken during its own turn | the back of the local queue |
@@ -42,7 +43,7 @@
 //! | a step begins to block its worker | all processes in the queues of this worker go to the back of the global queue |
 //! | a step that blocks its worker spawns a process | the local queue of this worker, which is now unattended. A parked worker is woken, so that this other worker steals the process |
 //!
-//! Other workers can steal from every queue of a worker: the next slot, the new processes, the local queue, and the
+//! Other workers can steal from every queue of a worker: the `next` slot, the new processes, the local queue, and the
 //! batch.
 //!
 //! # Unattended queues
@@ -64,7 +65,7 @@
 //! | new processes, which have not run yet | Count the processes that are ahead of the waiting process in the local queue. For every three of them, up to 68 turns of new processes run. | row 5: when the budget of rows 3 and 4 is spent for the fourth time, another new process runs first |
 //! | n newer processes that spawn and wake nothing, and the waiting process is also new | n turns, plus one sixteenth for the processes that are not new | row 5 |
 //! | n newer processes that spawn or wake processes, and the waiting process is also new | 17 n turns | row 5 |
-//! | the same, and the spawned or woken processes also spawn or wake processes, without end | 68 n turns | row 5 |
+//! | n newer processes that spawn or wake processes, which again spawn or wake processes, without end; the waiting process is also new | 68 n turns | row 5 |
 //! | newer processes without end, and the waiting process is also new | if there are 4,096 new processes, the bound for processes that yield; if there are always fewer new processes, 1,024 turns of newer processes for each older process | row 4 |
 //! | a body that receives and never empties its mailbox | 128 messages or events; then the receiving body goes to the back of the queue | budget of a turn: see [`should_yield`](crate::should_yield) |
 //! | a process whose commands are answered inline | 32 steps; then the process with the inline answers goes to the back of the queue | budget of inline answers |
@@ -93,7 +94,7 @@
 //! processes are queued, this worker wakes another worker. A message to an idle runtime wakes one worker. This
 //! worker finds only one process, so it wakes no other worker.
 //!
-//! A push to an empty next slot wakes no worker, because the worker of this slot runs the process next. The use of a
+//! A push to an empty `next` slot wakes no worker, because the worker of this slot runs the process next. The use of a
 //! second core would cost more time than it saves. For two processes that answer each other, a message cost 27 ns of
 //! CPU time on one worker. When each message woke a second worker, a message cost 110 ns. A
 //! [batch](crate::Host::spawn_batch) of k processes wakes up to k workers.
@@ -143,14 +144,14 @@
 //!
 //! | other scheduler | this scheduler | reason |
 //! |---|---|---|
-//! | A local queue is LIFO, a Chase–Lev deque (Wippy). | A local queue is FIFO, and one next slot comes before this queue. LIFO is an [option](crate::QueueOrder). | With LIFO, processes starve: if two processes always yield, a third process never runs. FIFO costs 10 ns per yield. A thief cannot safely take several processes from a LIFO deque in one compare-and-swap. In a test with 4 million processes, a LIFO deque that allowed this operation lost 1,021 processes and duplicated 1,370 processes. |
-//! | Each woken process goes through the global queue (Wippy). | A woken process goes to the next slot of the worker that woke it. | The data of the process is in the cache of this worker's core. In addition, all workers share the lock of the global queue. If messages go through the global queue, a message costs 1.36 times as much (bench `ping-pong`). |
-//! | A spawned process waits like any other process (Wippy). The newest goroutine runs next, and the goroutine that it displaces goes to the back of the local queue, also if it has not run yet (Go). | The newest new process runs first, within the budget of row 5. | A tree of processes is executed depth first, so few processes exist at the same time. If each call of a recursive function is a process, thirty million calls need 14 MB instead of 3 GB, and take 0.3 to 0.6 times as long (bench `fib`). Older processes do not starve. |
-//! | A local queue holds 256 (Go). | 4,096 | A process that goes through the global queue runs on any core, without its data in the cache. With a thousand clients of eight servers, a queue of 256 needed 1.1 to 1.6 times the CPU time (bench `call-1000`). |
+//! | A local queue is LIFO, a Chase–Lev deque (Wippy). | A local queue is FIFO, and the `next` slot comes before this queue. LIFO is an [option](crate::QueueOrder). | With LIFO, processes starve: if two processes always yield, a third process never runs. FIFO costs 10 ns per yield. A thief cannot safely take several processes from a LIFO deque in one compare-and-swap. In a test with 4 million processes, a LIFO deque that allowed this operation lost 1,021 processes and duplicated 1,370 processes. |
+//! | Each woken process goes through the global queue (Wippy). | A woken process goes to the `next` slot of the worker that woke the process. | The data of the process is in the cache of this worker's core. In addition, all workers share the lock of the global queue. If messages go through the global queue, a message costs 1.36 times as much (bench `ping-pong`). |
+//! | A spawned process waits like any other process (Wippy). The newest goroutine runs next, and displaces another goroutine. The displaced goroutine goes to the back of the local queue, even if this goroutine has not run yet (Go). | The newest new process runs first, within the budget of row 5. | A tree of processes is executed depth first, so few processes exist at the same time. If each call of a recursive function is a process, thirty million calls need 14 MB instead of 3 GB, and take 0.3 to 0.6 times as long (bench `fib`). Older processes do not starve. |
+//! | A local queue holds 256 goroutines (Go). | A local queue holds 4,096 processes. | A process that goes through the global queue runs on any core, without its data in the cache. With a thousand clients of eight servers, a queue of 256 needed 1.1 to 1.6 times the CPU time (bench `call-1000`). |
 //! | A thief takes half of a queue (Go). | A thief takes half of a queue, but at most 32 processes. | The thief first copies the processes. If the owner takes a process during the copy, the thief must start again. A smaller copy makes this conflict less likely. |
 //! | A full local queue moves its oldest half to the global queue (Go). | New arrivals go to a batch of 128, which moves to the global queue. | The oldest processes have waited longest. In Go's design, the oldest processes would go to the back of the global queue. |
-//! | A worker takes up to 128 processes from the global queue (Go). | A worker takes at most 17. | In a test with 128 processes that send messages to each other, a message took 352 ns with the limit of 128, and 149 ns with the limit of 17. |
+//! | A worker takes up to 128 goroutines from the global queue (Go). | A worker takes at most 17 processes. | In a test with 128 processes that send messages to each other, a message took 352 ns with the limit of 128, and 149 ns with the limit of 17. |
 //! | A signal interrupts a goroutine that runs for 10 ms (Go). | The process is [asked](crate::Host::preempt) to yield, and a replacement thread takes the other processes of its worker. | Rust code cannot be interrupted everywhere, because the code may hold a lock. [`should_yield`](crate::should_yield) and [`cooperative`](crate::cooperative()) check for a request to yield. |
 //! | Only a worker that was searching checks the queues again before it parks (Go). | Every worker checks the queues again. | The additional check costs one load per queue, and simplifies the proof that no wake-up is lost. |
-//! | A thread that enters a system call is marked (Go). | The monitor sees that a step does not end. | The runtime does not see the system calls of user code. [`block_in_place`](crate::block_in_place) announces a blocking call. |
+//! | The runtime marks a thread that enters a system call (Go). | The monitor detects a step that runs for a long time. | The runtime does not see the system calls of user code. [`block_in_place`](crate::block_in_place) announces a blocking call. |
 //! | A periodic thread checks timers and sockets (Go's `sysmon`). | One parked worker waits for the nearest deadline. The monitor sleeps while no worker runs. | An idle runtime uses no CPU time. |

@@ -3,7 +3,7 @@
 //! # Record a trace
 //!
 //! [`Host::start_trace`](crate::Host::start_trace) begins a trace at any time, on any thread, and writes it to a file.
-//! The trace ends when its handle is finished or dropped:
+//! The trace ends when the program calls `finish` on the handle of the trace, or drops this handle:
 //!
 //! ```
 //! # use procession::{Context, Runtime};
@@ -23,24 +23,24 @@
 //! a socket. A [`Simulation`](crate::Simulation) is traced in the same way. The times in its trace are virtual, and the
 //! same seed gives the same bytes.
 //!
-//! [`Host::start_trace_with`](crate::Host::start_trace_with) takes [options](crate::observe::TraceOptions): the trace
-//! contains only one process or only some types, and ends after a maximum number of events. Other processes then have
-//! no additional cost.
+//! [`Host::start_trace_with`](crate::Host::start_trace_with) takes [options](crate::observe::TraceOptions). With these
+//! options, the trace can contain only one process or only the processes of some types, and can end after a maximum
+//! number of events. The processes that are not in the trace have no additional cost.
 //!
 //! # Open a trace
 //!
 //! Open <https://ui.perfetto.dev> in a browser, and drag the file into the page. The page reads the file in the
-//! browser, and does not upload it. A file that was cut off, for example because the program was killed, opens up to
-//! its last whole packet.
+//! browser, and does not upload it. If a file is incomplete, for example because the program was killed, the page shows
+//! the file up to the last complete packet.
 //!
 //! | track | contents |
 //! |---|---|
-//! | `worker 0`, `worker 1`, … | one slice for each step, named by the name, type and entry method of its process; slices for the search and the sleep of the worker |
-//! | `thread 0`, … | the same for threads that are no workers, for example a thread that owns a [`LocalSet`](crate::LocalSet) |
+//! | `worker 0`, `worker 1`, … | one slice (an interval with a label) for each step; the label contains the name, the type and the entry method of the process. Also slices for the search and the sleep of the worker |
+//! | `thread 0`, … | the slices of a thread that is not a worker, for example a thread that owns a [`LocalSet`](crate::LocalSet) |
 //! | `Counters` | number of queued tasks, timers, sockets and replaced workers; total numbers of parks and steals |
 //! | one track for each process | the states of the process: `ready`, `running`, `blocked`, `idle`, `suspended` |
 //!
-//! These slices and marks occur on the lane of a worker:
+//! These slices and marks occur on the track of a worker:
 //!
 //! | name | category | meaning |
 //! |---|---|---|
@@ -54,7 +54,7 @@
 //! | `spawn` | `process` | the step spawned a process |
 //! | `preempted` | `process` | the process has spent the budget of its turn, and goes to the back of the queue |
 //! | `steal` | `worker` | the worker stole tasks from the worker `victim` |
-//! | `lost` | `lost` | the worker had reached its limit, and skipped this number of turns and other events |
+//! | `lost` | `lost` | the worker had reached its limit of events; the trace lacks this number of turns and other events |
 //!
 //! A mailbox keeps the order of its messages, so the n-th receipt belongs to the n-th message. The trace relies on this
 //! order. The following events change the order: lost events, a dropped message, an urgent message, a selective receive
@@ -64,10 +64,11 @@
 //!
 //! # The flight recorder
 //!
-//! A fault often shows only when it is too late to start a trace. A flight recorder keeps the last events in memory,
-//! and writes them to a file after the fault. [`Builder::flight_recorder`](crate::Builder::flight_recorder) turns it
-//! on, and [`FlightRecorder`](crate::observe::FlightRecorder) has its options. The file has the same format as a trace.
-//! There are four occasions to write it:
+//! A fault is often noticed so late that a new trace would not contain the cause of the fault. A flight recorder keeps
+//! the last events in memory, and writes these events to a file after the fault.
+//! [`Builder::flight_recorder`](crate::Builder::flight_recorder) turns on the flight recorder, and
+//! [`FlightRecorder`](crate::observe::FlightRecorder) has its options. The file has the same format as a trace. The
+//! file can be written on four occasions:
 //!
 //! | occasion | how |
 //! |---|---|
@@ -77,7 +78,7 @@
 //! | a seed of a check fails | [`Check::flight_record`](crate::Check::flight_record); its times are virtual |
 //!
 //! To write a record on a signal, a process waits for the signal. The blocking pool writes the file, so no worker waits
-//! for it. This example needs the feature `net` and a Unix system:
+//! for the file. This example needs the feature `net` and a Unix system:
 //!
 //! ```
 //! # #[cfg(all(feature = "net", unix))]
@@ -100,27 +101,28 @@
 //! # }
 //! ```
 //!
-//! Each buffer keeps a fixed number of events, so a busy worker keeps a shorter time than a quiet worker.
-//! [`FlightSummary::complete`](crate::observe::FlightSummary::complete) is the length of the last period that is
-//! complete on all workers. Earlier parts of the record are incomplete: the mark `lost` on a lane shows where its
-//! buffer begins, a process may miss states, and there are no arrows of messages. While a flight recorder is on, a
-//! trace has no limit of events. Instead, the trace loses the oldest events when its writer is too slow.
+//! Each buffer keeps a fixed number of events. Therefore the buffer of a busy worker covers a shorter time than the
+//! buffer of a worker with few events. [`FlightSummary::complete`](crate::observe::FlightSummary::complete) is the
+//! length of the last period that is complete on all workers. Earlier parts of the record are incomplete: the mark
+//! `lost` on the track of a worker shows where the buffer of the worker begins, some states of a process may be
+//! missing, and messages have no arrows. While a flight recorder is on, the workers have no limit of events. Instead, a
+//! trace loses the oldest events if the writer of the trace is too slow.
 //!
 //! # Costs and limits
 //!
 //! Without a trace, a turn of a process costs the same as in a runtime that never traces. A message, a command and a
 //! spawn check a flag that is already in the cache.
 //!
-//! With a trace, each event takes a reading of the clock. A turn in which a process receives and sends one message has
-//! five events. Each worker records bursts of at most 4,096 events, and about 50,000 events per second over a longer
-//! time. At its limit, the worker skips whole turns until the thread of the trace raises the limit, which happens 100
-//! times per second. Therefore a program with many very short steps is recorded in part, and a program with longer
-//! steps is recorded completely. A skipped turn records no messages, commands or wake-ups. If the turn wakes a process,
-//! the trace may lack the state `ready` of this process. A skipped turn never delays the worker. A process that is not
-//! selected by the options of the trace has no additional cost.
+//! With a trace, the worker reads the clock for each event. A turn in which a process receives and sends one message
+//! has five events. Each worker records bursts of at most 4,096 events, and about 50,000 events per second over a
+//! longer time. At its limit, the worker *skips* whole turns: the worker runs these turns, but does not record them.
+//! The thread of the trace raises the limit 100 times per second. Therefore a program with many very short steps is
+//! recorded in part, and a program with longer steps is recorded completely. A skipped turn records no messages,
+//! commands or wake-ups. If the turn wakes a process, the trace may lack the state `ready` of this process. The limit
+//! never delays the worker. A process that is not selected by the options of the trace has no additional cost.
 //!
-//! A flight recorder records each turn, at any rate. It costs a reading of the clock for each event, and the memory of
-//! its buffers.
+//! A flight recorder records each turn, at any rate. For each event, the flight recorder costs one read of the clock.
+//! It also needs the memory of its buffers.
 //!
 //! Two processes exchanged messages on one worker, at the highest rate. The numbers are the CPU time of the program,
 //! with the thread of the trace, relative to a run without a trace. Each number is a median of 11 runs, with its 95 %
@@ -128,7 +130,7 @@
 //!
 //! | | relative CPU time |
 //! |---|---|
-//! | trace of another type | 0.96 [0.94, 1.00] |
+//! | trace that selects only processes of another type | 0.96 [0.94, 1.00] |
 //! | trace | 1.00 [0.98, 1.06] |
 //! | flight recorder | 3.75 [3.72, 3.84] |
 //!

@@ -18,8 +18,8 @@
 //!
 //! - [`Host::explain`](crate::Host::explain) lists the reasons why processes do not run: see
 //!   [Ask the runtime](#ask-the-runtime).
-//! - With the feature `console`, the program `procession-console` shows all of this for a running program, from another
-//!   terminal: see `Builder::console`.
+//! - With the feature `console`, the program `procession-console` shows the results of all these tools for a running
+//!   program, from another terminal: see `Builder::console`.
 //! - [`Host::metrics`](crate::Host::metrics) returns a snapshot of all figures of the runtime: see
 //!   [Read the figures](#read-the-figures).
 //! - An [`Observer`](crate::Observer) receives the start, each transition and the exit of each process. An observer
@@ -33,8 +33,9 @@
 //!
 //! # Ask the runtime
 //!
-//! If a program does not move, first call [`Host::explain`](crate::Host::explain). The call works on any thread, also
-//! while all workers are blocked. A server can print the explanation when it receives a signal, or serve it over HTTP.
+//! If a program makes no progress, first call [`Host::explain`](crate::Host::explain). The call works on any thread,
+//! even while all workers are blocked. A server can print the explanation when the server receives a signal, or return
+//! the explanation as the reply to an HTTP request.
 //!
 //! ```
 //! # use procession::{Command, Completion, Context, Runtime};
@@ -62,7 +63,8 @@
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 //!
-//! The output lists the findings, and counts what the processes wait for:
+//! The output lists the findings. The last line shows how many processes run, are ready, or wait for which kind of
+//! event:
 //!
 //! ```text
 //! 1 finding:
@@ -72,8 +74,8 @@
 //! ```
 //!
 //! A program can match on [`Finding`](crate::observe::Finding), whose variants contain the data. Some findings are
-//! normal for a short time, for example a command without an answer. If a finding is still there after a few seconds,
-//! it explains the delay.
+//! normal for a short time, for example a command without an answer. If the same finding appears again after a few
+//! seconds, this finding explains the delay.
 //!
 //! # List the processes
 //!
@@ -105,12 +107,12 @@
 //! <0-9f3c.0.1> "cache" app::cache: Idle, mailbox 3 (peak 3)
 //! ```
 //!
-//! The line shows that three messages wait, and that the process does not wait for a message: a process in the state
-//! `Idle` or `Blocked` with a long mailbox does not receive. To see the events that the process waits for, and its
+//! The line shows that three messages are in the mailbox. If a process in the state `Idle` or `Blocked` has a long
+//! mailbox, the process waits for an event that is not a message. To see the events that the process waits for, and its
 //! links, monitors, yields and timers, call [`Host::process_details`](crate::Host::process_details) with its pid.
 //!
-//! A row also states [since when](crate::observe::ProcessInfo::waiting_since) its process waits. This example finds the
-//! blocked process that has waited for the longest time:
+//! A row also contains the time at which its process [began to wait](crate::observe::ProcessInfo::waiting_since). This
+//! example finds the blocked process that has waited for the longest time:
 //!
 //! ```
 //! # use procession::{Context, Runtime};
@@ -166,8 +168,9 @@
 //!
 //! # Read the figures
 //!
-//! [`Host::metrics`](crate::Host::metrics) can be called on any thread at any time, and never stops a worker. The
-//! snapshot prints as a page. To see what happened since an earlier snapshot, subtract the earlier snapshot:
+//! [`Host::metrics`](crate::Host::metrics) can be called on any thread at any time, and never stops a worker. A
+//! snapshot is printed as a page of text. To see what happened since an earlier snapshot, subtract the earlier
+//! snapshot:
 //!
 //! ```
 //! # let rt = procession::Runtime::builder().workers(0).build()?;
@@ -183,11 +186,11 @@
 //! | question | figure |
 //! |---|---|
 //! | How long does a runnable process wait for a worker? | the quantiles of [`scheduling_delay`](crate::observe::Distributions::scheduling_delay); above 1 ms, the workers are overloaded or blocked |
-//! | Which work keeps the workers? | [`step_time`](crate::observe::Distributions::step_time); a long p99.9 with a short p50 is a long computation without an `await` |
+//! | Which work occupies the workers for a long time? | [`step_time`](crate::observe::Distributions::step_time); a long p99.9 with a short p50 means that some steps contain a long computation without an `await` |
 //! | How much work does the runtime do? | [`throughput`](crate::observe::RuntimeMetrics::throughput): steps per second |
 //! | Are there too few workers? | `global_queue_depth` and the local queues grow, and no worker is `Parked` |
 //! | Are workers blocked? | the workers in the state `Blocked`, and the counter `long_steps` |
-//! | Is the load balanced? | [`steal_success`](crate::observe::RuntimeMetrics::steal_success); below 0.1, the workers mostly search in vain |
+//! | Is the load balanced? | [`steal_success`](crate::observe::RuntimeMetrics::steal_success); below 0.1, most attempts to steal find no task |
 //! | Do wake-ups cost too much? | the counters `wakes`, `parks` and `wakes_without_work`; many wake-ups without work mean many short bursts |
 //! | Is a receiver too slow? | `processes.mailbox_messages` and `processes.longest_mailbox` grow; [`mailbox_time`](crate::observe::Distributions::mailbox_time) states how long messages wait |
 //! | Is a handler too slow? | [`command_time`](crate::observe::Distributions::command_time) for each command type; `processes.outstanding_yields` grows, or `blocking_pool.queue_depth` is not 0 |
@@ -196,12 +199,13 @@
 //! | Is work lost? | the counters `refused`, `dead_letters`, `dropped_by_policy`, `late_replies`, `panics`, `unobserved` |
 //! | Does the program leak processes or timers? | the processes by state, `timers`, `memory` |
 //!
-//! [`Host::counters`](crate::Host::counters) returns only the exact counts. The call is cheaper, and suits tests.
+//! [`Host::counters`](crate::Host::counters) returns only the exact counts. This call costs less than `metrics`, and is
+//! useful in tests.
 //!
 //! To export the figures:
 //!
-//! - [`to_prometheus`](crate::observe::RuntimeMetrics::to_prometheus) returns the answer to a scrape by Prometheus. The
-//!   program `examples/apps/http` serves this text at `/metrics`.
+//! - [`to_prometheus`](crate::observe::RuntimeMetrics::to_prometheus) returns the figures as the text that Prometheus
+//!   reads. The program `examples/apps/http` serves this text at `/metrics`.
 //! - With the feature `metrics`, `observe::MetricsPublisher` passes the figures to the recorder of the crate `metrics`.
 //! - With the feature `serde`, a snapshot implements `Serialize`.
 //!
@@ -410,8 +414,9 @@
 //!   future, and let the process return.
 //! - A supervisor waits for each of its children, up to the [stop time](crate::Child::shutdown) of the child. The
 //!   default is 5 s. A child that is a supervisor has no limit by default.
-//! - The drop of a runtime waits for steps in progress, up to one second. If a shutdown has already left a process, the
-//!   drop waits at most 10 ms. After this time, the drop prints the pid of the process and detaches the thread.
+//! - The drop of a runtime waits for steps in progress, up to one second. If an earlier shutdown could not end a
+//!   process, the drop waits at most 10 ms. After this time, the drop prints the pid of the process and detaches the
+//!   thread.
 //!
 //! # A message is missing
 //!
@@ -492,7 +497,7 @@
 //!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
-//! | Two processes call each other. | [`Host::wait_for_graph`](crate::Host::wait_for_graph) reports a [deadlock](#find-a-deadlock) | Set [`Call::timeout`](crate::future::Call::timeout). As an alternative, let one of the two processes answer with a message. A [`Simulation`](crate::Simulation) also reports this deadlock. |
+//! | Two processes call each other. | [`Host::wait_for_graph`](crate::Host::wait_for_graph) reports a [deadlock](#find-a-deadlock) | Set [`Call::timeout`](crate::future::Call::timeout). As an alternative, let one of the two processes send its answer as a message instead of a reply. A [`Simulation`](crate::Simulation) also reports this deadlock. |
 //! | The other process waits for another event first. | the field `waits_for` of its [details](#list-the-processes) | Follow the callees from process to process. |
 //! | The other process stored the `Reply` and never used it. | | Check each path of the code. [`Reply::is_closed`](crate::Reply::is_closed) returns whether the caller has stopped waiting. |
 //! | The request waits behind many messages. | [`peak_mailbox_len`](crate::Address::peak_mailbox_len) | Use a [`Pool`](crate::Pool), or a bounded mailbox. |
@@ -533,5 +538,5 @@
 //! | `failed` | The process returned this error. | Handle the error in the process, or restart the process. |
 //! | `linked to process` | A linked process exited first. | Look for the exit of the named process. To receive the exit as an event, call [`trap_exit`](crate::SelfHandle::trap_exit). |
 //! | `cancelled` | The process was asked to exit, its deadline passed, or its scope ended. | The text after `cancelled` is the reason. |
-//! | `killed` | The process was killed, or did not exit in the time that its cancellation allows. | Exit in time after a cancellation. |
+//! | `killed` | The process was killed, or did not exit within the grace period of its cancellation. | Let the process exit within the grace period. |
 //! | no record | The process exited normally, was refused at its spawn, or its record was displaced by later records. | Await the join handle, or call [`monitor`](crate::SelfHandle::monitor). |

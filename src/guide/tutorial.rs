@@ -8,7 +8,7 @@
 //! | [`failure`] | exits, links, monitors, supervisors |
 //! | [`time`] | timers, time limits, cancellation, shutdown |
 //! | [`embedding`] | processes inside tokio, smol and axum |
-//! | [`testing`] | tests in virtual time, in many orders |
+//! | [`testing`] | tests in virtual time, with many orders of the processes |
 
 pub mod commands;
 pub mod embedding;

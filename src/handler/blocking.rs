@@ -47,12 +47,12 @@ impl Host {
         runnable.schedule();
     }
 
-    /// Runs a closure on the blocking pool, and returns a future of its result. The closure runs even if the future is
-    /// never polled.
+    /// Runs a closure on the blocking pool, and returns a future of the closure's result. The closure runs even if the
+    /// future is never polled.
     ///
     /// If the future is dropped before the closure begins, the closure never runs. A closure that has begun runs to its
-    /// end. If a closure waits and its future is dropped, the closure may keep its place in the queue for a while. When
-    /// another closure finds the queue full, the pool checks the next 128 closures of the queue, and removes each
+    /// end. If the future of a waiting closure is dropped, the closure may stay in the queue for a while. When another
+    /// closure arrives and the queue is full, the pool checks the next 128 closures of the queue, and removes each
     /// closure whose future was dropped.
     ///
     /// # Errors

@@ -82,8 +82,8 @@
 #![doc = include_str!("../life-of-a-yield.svg")]
 //! </div>
 //!
-//! 1. The first poll of the future yields the command. The runtime issues a *tag*, which identifies the outstanding
-//!    command.
+//! 1. `perform` returns a future. The first poll of this future yields the command. The runtime issues a *tag*, which
+//!    identifies the outstanding command.
 //! 2. The runtime passes the command to its handler, with a `Completion`.
 //! 3. The handler completes the command with a reply or with a failure. A second answer is impossible, because the
 //!    first answer consumes the `Completion`.

@@ -16,10 +16,12 @@
 //!
 //! If the runtime has its own workers, the sockets of tokio and smol cost more than the sockets of this crate: the
 //! reactor of tokio or smol wakes the process from another thread, and each such wake-up costs a switch between
-//! threads. In a guest runtime under `run`, the sockets of this crate also need a wake-up from a helper thread.
+//! threads. If another executor polls the future of `run`, the sockets of this crate also need a wake-up from another
+//! thread, the helper thread.
 //!
-//! With own workers and as a guest, the tasks of the other runtime can spawn processes, send messages, call processes,
-//! and wait for exits. These tasks need a [`Host`](crate::Host), which is cheap to clone and works on any thread.
+//! With both ways to combine the runtimes, the tasks of the other runtime can spawn processes, send messages, call
+//! processes, and wait for exits. These tasks need a [`Host`](crate::Host), which is cheap to clone and works on any
+//! thread.
 //!
 //! # tokio, with own workers
 //!
@@ -91,8 +93,8 @@
 //!
 //! Both `receive` and `recv_from` are cancel safe, so `select!` loses neither messages nor datagrams.
 //!
-//! Without `#[tokio::main]`, a program calls `tokio::runtime::Builder`, and passes the handle of the new tokio runtime.
-//! The program must keep the tokio runtime alive.
+//! A program without `#[tokio::main]` creates the tokio runtime with `tokio::runtime::Builder`, and enters the handle
+//! of this tokio runtime instead of `Handle::current()`. The program must keep the tokio runtime alive.
 //!
 //! # tokio, as a guest
 //!
@@ -149,7 +151,7 @@
 //! }
 //! ```
 //!
-//! To drive a runtime without workers with smol, write `smol::block_on(rt.run(future))`.
+//! If the runtime has no workers, let smol poll the future of `run`: `smol::block_on(rt.run(future))`.
 //!
 //! # axum, and other web frameworks
 //!

@@ -107,14 +107,16 @@
 //!
 //! - The *strategy* determines which children are restarted together. [`one_for_one`](crate::Supervisor::one_for_one)
 //!   restarts only the child that exited. [`one_for_all`](crate::Supervisor::one_for_all) restarts all children.
-//!   [`rest_for_one`](crate::Supervisor::rest_for_one) restarts the child that exited and all later children.
+//!   [`rest_for_one`](crate::Supervisor::rest_for_one) restarts the child that exited and all children that were added
+//!   after this child.
 //! - The [`RestartPolicy`](crate::RestartPolicy) of a child determines after which exits the child is restarted.
 //!   Default: after all exits.
 //! - The *intensity* limits the restarts within a time window. Default: 3 in 5 s. If the restarts exceed the intensity,
-//!   the supervisor stops its children and fails. The parent supervisor then restarts the whole branch.
+//!   the supervisor stops its children and fails. The parent supervisor then restarts this supervisor, which starts all
+//!   its children again.
 //! - [`Backoff`](crate::Backoff) delays restarts.
 //! - [`keep_mailbox`](crate::Child::keep_mailbox) keeps the unread messages for the next instance of the child. Without
-//!   this option, a send between two instances is refused.
+//!   this option, a send is refused while no instance of the child runs.
 //!
 //! A supervisor is itself a process. Therefore a supervisor can be the child of another supervisor: see
 //! [`Child::process`](crate::Child::process). The example `supervisor` shows a tree of two levels.

@@ -144,6 +144,6 @@
 //!
 //! Like OTP's `gen_server`, [`Server`](crate::Server) contains the receive loop. A server has a method for messages, a
 //! method for timeouts, and a method that runs at the end. [`Process`](crate::Process) is the interface of a
-//! hand-written state machine. Its method `step` gets the events since the previous step.
+//! hand-written state machine. The method `step` of a `Process` gets the events that arrived since the previous step.
 //!
 //! Next: [commands and handlers](super::commands).

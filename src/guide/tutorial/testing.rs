@@ -1,4 +1,4 @@
-//! Chapter 7: tests in virtual time, and in many orders.
+//! Chapter 7: tests in virtual time, with many orders of the processes.
 //!
 //! The processes of a program run in a different order in each run. If a test passes once, the test can still fail in
 //! another order. A [`Simulation`](crate::Simulation) runs the same processes on one thread. A *seed* determines the
@@ -124,7 +124,7 @@
 //!
 //! # What a scenario must not do
 //!
-//! A run depends only on its seed if the runtime provides all time, random numbers and threads:
+//! A run depends only on its seed if the scenario takes the time, the random numbers and the threads from the runtime:
 //!
 //! | instead of | use |
 //! |---|---|

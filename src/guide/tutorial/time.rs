@@ -37,8 +37,8 @@
 //!
 //! [`receive_timeout`](crate::Context::receive_timeout) waits for a message for a limited time. Calls and commands have
 //! their own methods for a time limit: [`Call::timeout`](crate::future::Call::timeout) and
-//! [`Perform::timeout`](crate::future::Perform::timeout). If the time limit of a command passes, its handler sees the
-//! cancellation.
+//! [`Perform::timeout`](crate::future::Perform::timeout). If the time limit of a command passes, the handler of the
+//! command can detect the cancellation.
 //!
 //! # Cancellation
 //!

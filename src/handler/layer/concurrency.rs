@@ -10,12 +10,13 @@ use crate::platform::sync::{Arc, Mutex};
 use crate::process::catch::drop_caught;
 use crate::process::command::Command;
 
-/// Limits the number of commands that the inner handler works on at the same time. Further commands wait in a queue,
-/// first come, first served.
+/// Limits the number of commands that the inner handler works on at the same time. Further commands wait in a queue, in
+/// the order of their arrival.
 ///
-/// A command holds its permit until the handler answers or drops the completion. A cancellation does not release the
-/// permit, because the handler may still work on the command. If a handler [takes the tag](Completion::into_tag), the
-/// permit is released immediately. A command that is cancelled while it waits leaves the queue immediately.
+/// Each command needs a permit, and holds the permit until the handler answers or drops the completion. A cancellation
+/// does not release the permit, because the handler may still work on the command. If a handler [takes the
+/// tag](Completion::into_tag), the permit is released immediately. A command that is cancelled while it waits leaves
+/// the queue immediately.
 ///
 /// If the queue is full, a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer
 /// share one limit, so one limit can cover several types of commands.

@@ -13,15 +13,16 @@ use crate::platform::sync::{Arc, Mutex};
 use crate::process::catch::drop_caught;
 use crate::process::command::Command;
 
-/// Limits the rate of commands that reach the inner handler. Further commands wait in a queue, first come, first
-/// served.
+/// Limits the rate of commands that reach the inner handler. Further commands wait in a queue, in the order of their
+/// arrival.
 ///
-/// The limit is a token bucket: after a pause, `burst` commands may pass immediately. In a time span of any length, at
-/// most `burst` commands pass, plus the number of commands that the rate allows in that span. Timers have a resolution
-/// of milliseconds. Therefore, a command that has waited passes a little late, but never early. The limit compensates
-/// up to 10 ms of this delay: the next commands pass as if the late command had passed on time. As a result, the rate
-/// is exact in the long run. However, because of the compensation, a time span may contain more commands than the token
-/// bucket allows. The excess is at most the number of commands that the rate allows in 10 ms.
+/// A command *passes* when this layer hands the command to the inner handler. The limit is a token bucket: after a
+/// pause, `burst` commands may pass immediately. In a time span of any length, at most `burst` commands pass, plus the
+/// number of commands that the rate allows in that span. Timers have a resolution of milliseconds. Therefore, a command
+/// that has waited passes a little late, but never early. The limit compensates up to 10 ms of this delay: the next
+/// commands pass as if the late command had passed on time. As a result, the rate is exact in the long run. However,
+/// because of the compensation, a time span may contain more commands than the token bucket allows. The excess is at
+/// most the number of commands that the rate allows in 10 ms.
 ///
 /// A command that is cancelled while it waits leaves the queue immediately, and uses no token. If the queue is full, a
 /// command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer share one limit, so one
@@ -43,7 +44,7 @@ impl<H> RateLimit<H> {
     }
 
     /// Sets the number of commands that may pass immediately after a pause. A value of 0 means 1. If the value is 1,
-    /// commands pass at even intervals. Default: the argument `count` of [`new`](Self::new).
+    /// commands pass at equal intervals. Default: the argument `count` of [`new`](Self::new).
     #[must_use]
     pub fn burst(mut self, most: u32) -> Self {
         self.rate.burst = most.max(1);
@@ -102,7 +103,7 @@ const LATE: Duration = Duration::from_millis(10);
 /// command had passed earlier, by at most `LATE`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Schedule {
-    /// Theoretical arrival time: the time at which the next command would pass if all commands came at even intervals.
+    /// Theoretical arrival time: the time at which the next command would pass if all commands came at equal intervals.
     next: u128,
 }
 
@@ -129,8 +130,8 @@ impl Schedule {
         Instant::from_ns(u64::try_from(due).unwrap_or(u64::MAX))
     }
 
-    /// If the next command is due at `now`, lets it pass and returns `true`. The parameter `late` is the maximum delay
-    /// that is compensated.
+    /// If the next command is due at `now`, lets the command pass and returns `true`. The parameter `late` is the
+    /// maximum delay that is compensated.
     fn pass(&mut self, rate: &Rate, now: Instant, late: Duration) -> bool {
         if self.due(rate) > now {
             return false;
@@ -228,11 +229,11 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
         }
         let host = completion.host().clone();
         let mut state = self.tap.state.lock();
-        // The clock is read under the lock. A time from before the lock could be earlier than the time at which another
-        // thread has passed the last command, and the schedule would then delay this command.
+        // The clock is read under the lock. If this thread read the clock before it took the lock, another thread could
+        // let a command pass at a later time in between. The schedule would then delay the command of this thread.
         let now = host.now();
         // A command must not overtake the commands of the queue. If the queue is empty and `attended` is true, the
-        // attending task may still have the last command of the queue, and may not have passed this command to the
+        // attending task may still hold the last command of the queue, and may not have handed this command to the
         // handler yet.
         let is_first = state.line.is_empty() && !state.attended;
         if is_first && state.schedule.pass(&self.rate, now, Duration::ZERO) {
@@ -292,8 +293,8 @@ mod tests {
 
     #[test]
     fn no_rate_is_rounded() {
-        // The rate is three commands per second. After one year, the last command passes exactly in the nanosecond in
-        // which the command is due.
+        // The rate is three commands per second. After one year, the next command is due in exactly the right
+        // nanosecond.
         let rate = rate(3, Duration::from_secs(1), 1);
         let mut schedule = Schedule::default();
         let year = 31_536_000;

@@ -21,9 +21,9 @@ use crate::process::failure::Failure;
 ///
 /// By default, a command is retried after the following failures: [`Failure::Error`], [`Failure::Panicked`],
 /// [`Failure::TimedOut`] (from an inner [`Timeout`](crate::handler::layer::Timeout)), [`Failure::Overloaded`] and
-/// [`Failure::Abandoned`]. A failure that another attempt cannot change, for example [`Failure::NoHandler`], is not
-/// retried. [`when`](Self::when) replaces this default choice. If the answer of a command is no longer wanted, the
-/// command is never retried. When all attempts have failed, the process receives the last failure.
+/// [`Failure::Abandoned`]. After a failure that another attempt cannot change, for example [`Failure::NoHandler`], the
+/// command is not retried. [`when`](Self::when) replaces this default choice. If the answer of a command is no longer
+/// wanted, the command is never retried. When all attempts have failed, the process receives the last failure.
 ///
 /// The handler must tolerate that a command is repeated: an attempt that timed out or panicked may already have had an
 /// effect.
@@ -43,8 +43,8 @@ struct RetryPolicy {
 impl<H> Retry<H> {
     /// Retries a command in `inner` up to `times` times. The first wait is `wait`, and each further wait is twice as
     /// long as the wait before. No wait is longer than one minute, unless `wait` itself is longer. If `wait` is longer
-    /// than one minute, all waits last `wait`. The first attempt is no retry: if `times` is 0, the command is never
-    /// retried. Even if `wait` is zero, other tasks run between two attempts.
+    /// than one minute, all waits have the length `wait`. The first attempt is no retry: if `times` is 0, the command
+    /// is never retried. Even if `wait` is zero, other tasks run between two attempts.
     pub fn new(inner: H, times: u32, wait: Duration) -> Self {
         let backoff = Backoff::new(wait, Duration::from_secs(60).max(wait)).jitter(false);
         let policy = RetryPolicy { times, backoff, retries: None };
@@ -66,7 +66,8 @@ impl<H> Retry<H> {
         self
     }
 
-    /// Retries the failures for which `retries` returns `true`, instead of the default choice.
+    /// Retries a command after the failures for which `retries` returns `true`. This function replaces the default
+    /// choice.
     #[must_use]
     pub fn when(mut self, retries: impl Fn(&Failure) -> bool + Send + Sync + 'static) -> Self {
         self.policy.retries = Some(Arc::new(retries));

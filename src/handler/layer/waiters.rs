@@ -50,7 +50,8 @@ pub(super) struct Turn<H, C: Command> {
 }
 
 impl<C: Command, H: Handler<C>> Turn<H, C> {
-    /// Hands a command that did not wait to its handler, as [`WaitingCommand::go`] does for a waiting command.
+    /// Hands the command to its handler immediately, without a wait in a queue. [`WaitingCommand::go`] does the same
+    /// for a command that has waited.
     pub(super) fn run_immediately<P: Send + 'static>(self, place: P) {
         let Self { inner, command, completion } = self;
         let completion = completion.intercept(move |answer, outer| {
@@ -190,8 +191,8 @@ impl Line {
 }
 
 /// Spawns a task that hands a waiting command to its handler. The calling thread does not call the handler itself,
-/// because this thread may be in the middle of the answer to another command. If the runtime of the command has shut
-/// down, the function drops the command and returns `false`.
+/// because this thread may be delivering the answer to another command at this moment. If the runtime of the command
+/// has shut down, the function drops the command and returns `false`.
 pub(super) fn spawn_turn(turn: Box<dyn WaitingCommand>, place: impl FnOnce() -> Box<dyn Send>) -> bool {
     let host = turn.host().clone();
     if host.phase() == Phase::Closed {

@@ -92,9 +92,9 @@ pub struct Transition {
 pub trait Observer: Send + Sync + 'static {
     /// A process was spawned. `type_name` is the name of the type of its code: the type of the
     /// [`Process`](crate::Process), or of the function or closure of an async body. `name` is the name that the
-    /// [builder](crate::ProcessBuilder::name) of the process registered. It cannot be a name that the process registers
-    /// itself, because the process has not run yet. This call is the first call for the process, before its first
-    /// transition.
+    /// [builder](crate::ProcessBuilder::name) of the process registered. The process has not run yet, so `name` is
+    /// never a name that the process itself has registered. This call is the first call for the process, before its
+    /// first transition.
     fn started(&self, pid: Pid, name: Option<&str>, type_name: &'static str) {}
 
     /// A process has exited. The mailbox of the process is closed, its state is dropped, and its pid and its names are
@@ -121,7 +121,7 @@ pub trait Observer: Send + Sync + 'static {
     /// A child of this supervisor has exited, and the supervisor is about to restart it. `child` is the name of the
     /// child, or `number n` for a child without a name. `exit` is the exit of the last instance. The supervisor calls
     /// this method in its own step. If the strategy also restarts other children, the supervisor calls the method for
-    /// each of them.
+    /// each of these children.
     fn restarted(&self, supervisor: Pid, child: &str, exit: &Exit) {}
 }
 

@@ -1,6 +1,6 @@
 //! The list of the counters of a runtime, and `Counters`: a snapshot of them.
 //!
-//! `metrics.rs` decides which thread counts where. This file only names the counters and documents them.
+//! The code in `metrics.rs` increments the counters. This file only names the counters and documents them.
 
 use std::fmt;
 use std::ops::Sub;
@@ -99,7 +99,7 @@ counters! {
     StealsRetried => steals_retried,
     /// Times that a worker parked.
     ///
-    /// The worker counts each time before it sleeps.
+    /// The worker increments this counter before each sleep.
     Parks => parks,
     /// Times that a parked worker was woken for work.
     ///
@@ -108,8 +108,8 @@ counters! {
     /// Wake-ups after which the woken worker found no task.
     ///
     /// The woken worker counts the wake-up when its search ends without a task, because other workers have taken the
-    /// tasks. Each of these wake-ups is also counted in `wakes`. A guest thread that an executor polls does not count
-    /// such wake-ups.
+    /// tasks. Each of these wake-ups is also counted in `wakes`. A guest whose future is polled by an executor does not
+    /// count such wake-ups.
     WakesWithoutWork => wakes_without_work,
     /// Times that a worker moved a full batch of tasks from its local queue to the global queue.
     ///
@@ -117,7 +117,7 @@ counters! {
     Overflows => overflows,
     /// Times that a process went to the back of the queue because its budget was spent.
     ///
-    /// The worker counts the process in its turn.
+    /// The worker increments this counter during the turn of the process.
     BudgetYields => budget_yields,
     /// Messages that a mailbox accepted.
     ///
@@ -129,7 +129,7 @@ counters! {
     Refused => refused,
     /// Messages that were accepted, but never read.
     ///
-    /// The exit of the receiver counts its unread messages.
+    /// When the receiver exits, its unread messages are counted.
     DeadLetters => dead_letters,
     /// Messages that the policy of a full mailbox dropped.
     ///

@@ -63,8 +63,8 @@ pub struct CrashReport {
     /// Name of the type of the process's code: the type of the [`Process`](crate::Process), or of the function or
     /// closure of an async body.
     pub type_name: &'static str,
-    /// Parent: the process that spawned this process in one of its steps. `None` if the spawn was made outside the
-    /// processes of the runtime.
+    /// Parent: the process that spawned this process. `None` if code outside the processes of the runtime spawned this
+    /// process.
     pub parent: Option<Pid>,
     /// The exit.
     pub exit: Exit,

@@ -31,8 +31,8 @@ macro_rules! distributions {
         #[non_exhaustive]
         pub struct Distributions {
             $(#[doc = $help] $(#[doc = $more])* pub $field: Histogram,)*
-            /// Time from the yield of a command until its answer is accepted, for each command type, in the order of
-            /// the names of the types.
+            /// For each command type, the time from the yield of a command until its answer is accepted. The list is in
+            /// the order of the type names.
             ///
             /// The time includes the run of the handler. If the handler is blocking, the time also includes the wait
             /// for a thread of the blocking pool. The runtime measures the commands that a process yields in a turn
@@ -99,8 +99,9 @@ distributions! {
     /// messages out of such a mailbox together, and then reads them in order. So the time from the arrival of any
     /// message until it is read is about as long as the measured time.
     ///
-    /// The rate is about one in 256 of the messages that can be measured, and not `sampled_one_in`. With
-    /// `sample_every_step`, each of these messages is measured, unless its sender also sends to another runtime.
+    /// Of the messages that can be measured, about one in 256 is measured. The rate `sampled_one_in` does not apply to
+    /// these messages. With `sample_every_step`, each of these messages is measured, unless its sender also sends to
+    /// another runtime.
     ///
     /// An urgent message is not measured. A message that is dropped while it is in the mailbox is not recorded.
     MailboxTime => mailbox_time,
@@ -131,7 +132,7 @@ impl CommandTime {
     }
 }
 
-/// Subtracts the distributions of the same command type.
+/// Subtracts, for each command type, the earlier distribution from the later distribution.
 fn since(mut later: Vec<CommandTime>, earlier: Vec<CommandTime>) -> Vec<CommandTime> {
     for before in earlier {
         if let Some(now) = later.iter_mut().find(|now| now.command == before.command) {

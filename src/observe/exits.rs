@@ -38,8 +38,8 @@ pub struct ExitRecord {
     /// Name of the type of the process's code: the type of the [`Process`](crate::Process), or of the function or
     /// closure of an async body.
     pub type_name: &'static str,
-    /// Parent: the process that spawned this process in one of its steps. `None` if the spawn was made outside the
-    /// processes of the runtime.
+    /// Parent: the process that spawned this process. `None` if code outside the processes of the runtime spawned this
+    /// process.
     pub parent: Option<Pid>,
     /// The exit. An error in this exit is replaced by its text, so that the record does not keep the error alive.
     /// Therefore [`Exit::error`] does not find the type of the error.
@@ -78,7 +78,8 @@ impl fmt::Display for ExitRecord {
 /// The last abnormal exits, oldest first.
 #[derive(Debug)]
 pub(crate) struct ExitHistory {
-    /// No protocol depends on this lock: only an abnormal exit and a reader take it.
+    /// No protocol depends on this lock: only the code that adds a record and the code that reads the records take the
+    /// lock.
     records: TallyLock<VecDeque<ExitRecord>>,
     capacity: usize,
 }
@@ -94,13 +95,14 @@ impl ExitHistory {
         Self { records: TallyLock::new(VecDeque::new()), capacity }
     }
 
-    /// Whether the list stores no records at all.
+    /// Returns whether the list stores no records at all.
     pub(crate) fn is_off(&self) -> bool {
         self.capacity == 0
     }
 
     /// Adds a record. If the list is full, the oldest record is dropped. This function replaces the error of the exit
-    /// by its text. The text of the error is user code, and is computed without the lock.
+    /// by its text. The `Display` of the error is user code, so the function computes the text before it takes the
+    /// lock.
     pub(crate) fn add(&self, record: ExitRecord) {
         let record = ExitRecord { exit: without_errors(&record.exit), ..record };
         let dropped = self.records.with(|records| {
@@ -136,7 +138,7 @@ fn without_errors(exit: &Exit) -> Exit {
 struct Text(String);
 
 impl Text {
-    /// Returns the text of `error`. If the `Display` of the error panics, the text says so.
+    /// Returns the text of `error`. If the `Display` of the error panics, the text contains the panic message.
     fn of(error: &dyn Error) -> Self {
         let text = catch(|| error.to_string());
         Self(text.unwrap_or_else(|panic| format!("the text of the error panicked: {panic}")))

@@ -10,7 +10,8 @@ use crate::observe::inspection::wait_graph::Deadlock;
 use crate::observe::inspection::{CommandCount, ProcessDetails, ProcessInfo, WaitsFor};
 use crate::platform::clock::Instant;
 
-/// Explanation why processes of a runtime do not run: see [`Host::explain`](crate::Host::explain).
+/// Explanation of a runtime, with the reasons why its processes do not run: see
+/// [`Host::explain`](crate::Host::explain).
 ///
 /// `Display` prints the findings as a numbered list, and one line about all processes. Each finding states what to do:
 ///
@@ -55,7 +56,7 @@ impl fmt::Display for Explanation {
 /// A reason why processes of a runtime do not run: see [`Host::explain`](crate::Host::explain).
 ///
 /// Not every finding is an error of the program. A full mailbox, a busy blocking pool and commands without an answer
-/// are normal for a short time. They explain the delay if the same finding is still there a few seconds later.
+/// are normal for a short time. If the same finding appears again a few seconds later, this finding explains the delay.
 ///
 /// `Display` prints the finding in one or more lines. The last line begins with `what to do:`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,21 +68,21 @@ pub enum Finding {
         /// Number of processes that are alive. At least 1.
         processes: usize,
     },
-    /// Processes that wait for each other: see [`Host::wait_for_graph`](crate::Host::wait_for_graph). A second reading
-    /// has confirmed the deadlock.
+    /// Processes that wait for each other: see [`Host::wait_for_graph`](crate::Host::wait_for_graph). The runtime has
+    /// read these processes twice, and has found the same waits both times.
     Deadlock(Deadlock),
     /// A worker has run one step for longer than
     /// [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), or the step has called
     /// [`block_in_place`](crate::block_in_place) and has not returned.
     ///
-    /// The monitor thread notices a long step after once to twice the threshold, so a shorter step is not found. If the
-    /// threshold is `Duration::MAX`, or if the runtime has no workers, no long step is found. In these cases,
-    /// [`Activity::running`] of two explanations still shows a process that runs all the time.
+    /// The monitor thread detects a long step after one to two times the threshold, so a shorter step is not found. If
+    /// the threshold is `Duration::MAX`, or if the runtime has no workers, no long step is found. In these cases,
+    /// compare the field [`Activity::running`] of two explanations: a process that runs all the time is in both fields.
     BlockedWorker {
         /// Number of the worker. An [`Observer`](crate::Observer) receives the same number.
         worker: usize,
-        /// Process that runs the step. `None` for a future without a pid, for example of an async handler, and for a
-        /// process that exited during the reading.
+        /// Process that runs the step. `None` for a future without a pid, for example the future of an async handler,
+        /// and for a process that exited during the reading.
         process: Option<ProcessInfo>,
         /// Time at which the monitor has first seen the step. The step began at most one threshold earlier. If the step
         /// called `block_in_place`, this is the time of that call.
@@ -106,17 +107,17 @@ pub enum Finding {
     /// Commands of one type that no handler has answered yet. Calls and sleeps of hand-written processes are not
     /// included. The runtime measures the [age](CommandCount::measured_since) of some commands.
     UnansweredCommands(CommandCount),
-    /// A mailbox with a capacity has no room. At most 16 mailboxes are listed, the longest mailboxes first.
+    /// A mailbox with a capacity is full. At most 16 mailboxes are listed, the longest mailboxes first.
     FullMailbox {
         /// Process that owns the mailbox.
         process: ProcessInfo,
         /// Capacity of the mailbox.
         capacity: usize,
-        /// Number of sends that [wait for room](crate::Address::send_wait).
+        /// Number of sends that [wait for free space](crate::Address::send_wait) in the mailbox.
         waiting_senders: usize,
     },
-    /// A mailbox that is long and grows: it holds at least 1,000 messages, has never been longer, and has no capacity
-    /// that is reached. At most 16 mailboxes are listed, the longest mailboxes first.
+    /// A mailbox that is long and grows: it holds at least 1,000 messages, has never been longer, and has not reached
+    /// its capacity. At most 16 mailboxes are listed, the longest mailboxes first.
     GrowingMailbox {
         /// Process that owns the mailbox.
         process: ProcessInfo,
@@ -143,10 +144,9 @@ pub enum Finding {
     ///
     /// Only an event from outside the runtime can make a process run: a thread that sends a message, or a thread that
     /// wakes a future of another crate. If there is no such thread, no process can ever run again. In a
-    /// [`Simulation`](crate::Simulation), only the future that the simulation runs can act.
+    /// [`Simulation`](crate::Simulation), only the future that the simulation runs can make a process run.
     ///
-    /// A program that waits for the next request of its own thread is also in this situation. The finding is then not
-    /// an error.
+    /// The finding is not an error if the processes wait for the next request from a thread of the program.
     NothingOutstanding {
         /// Number of processes that wait. At least 1.
         count: usize,
@@ -327,7 +327,7 @@ pub struct Activity {
     pub processes: usize,
     /// The processes that a thread runs now.
     pub running: Vec<ProcessInfo>,
-    /// Number of processes that wait for a worker. A process that was not queued for the first time yet is included.
+    /// Number of processes that wait for a worker. The number includes new processes, which have not been queued yet.
     pub ready: usize,
     /// Number of suspended processes.
     pub suspended: usize,
@@ -342,7 +342,7 @@ pub struct Activity {
     pub for_call: usize,
     /// Number of async bodies that wait for the end of a sleep.
     pub for_sleep: usize,
-    /// Number of async bodies that wait for room in the mailbox of another process.
+    /// Number of async bodies that wait for free space in the mailbox of another process.
     pub for_room: usize,
     /// Number of async bodies that wait for the start or the exit of another process.
     pub for_process: usize,

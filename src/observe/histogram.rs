@@ -1,7 +1,7 @@
 //! `Histogram`: a distribution of durations. The error of a recorded duration is at most a quarter. `Buckets` counts
 //! the durations.
 //!
-//! `Metrics` decides which thread counts in which buckets, and when.
+//! `Metrics` decides which thread adds a duration to which `Buckets`, and when.
 
 use std::fmt;
 use std::iter::Sum;
@@ -52,7 +52,7 @@ impl Histogram {
 
     /// Returns the `q`-quantile. A fraction `q` of the durations is shorter than or equal to the result. For example,
     /// `quantile(0.99)` is the 99th percentile. The result is the upper end of a bucket. Therefore the result may be
-    /// too long, by at most a quarter. `q` is clamped to the range from 0 to 1. Returns `None` if there are no
+    /// too large, by at most a quarter. `q` is clamped to the range from 0 to 1. Returns `None` if there are no
     /// durations.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let count = self.count();

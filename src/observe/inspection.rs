@@ -47,44 +47,44 @@ pub struct ProcessInfo {
     /// Name of the type of the process's code: the type of the [`Process`](crate::Process), or of the function or
     /// closure of an async body. An upgrade of the process does not change this name.
     pub type_name: &'static str,
-    /// Parent: the process that spawned this process in one of its steps. `None` if the spawn was made outside the
-    /// processes of the runtime. The parent may have exited.
+    /// Parent: the process that spawned this process. `None` if code outside the processes of the runtime spawned this
+    /// process. The parent may have exited.
     pub parent: Option<Pid>,
-    /// State of the process. `None` if the process has not been queued for the first time yet.
+    /// State of the process. `None` if the process is new, that is, if it has not been queued yet.
     pub state: Option<ProcessState>,
     /// Time at which the process entered its present state `Blocked`, `Idle` or `Suspended`. `None` in all other
     /// states.
     ///
-    /// The end of a step reads no clock. Instead, the process records a time that the scheduler has read recently.
-    /// Therefore the field may be too early, but is never too late. While workers run steps, the scheduler reads the
-    /// clock twice per [long step threshold](crate::Builder::long_step_threshold), but at most once per millisecond. A
-    /// worker also reads the clock when it wakes up. With a threshold of `Duration::MAX`, only the workers read the
-    /// clock: when they park or wake up, when they check timers, and for one turn in 64. In a
-    /// [`Simulation`](crate::Simulation), the field is exact.
+    /// At the end of a step, the runtime does not read the clock. Instead, the runtime records a time that the
+    /// scheduler has read recently. Therefore the field may be too early, but is never too late. While workers run
+    /// steps, the scheduler reads the clock twice per [long step threshold](crate::Builder::long_step_threshold), but
+    /// at most once per millisecond. A worker also reads the clock when it wakes up. With a threshold of
+    /// `Duration::MAX`, only the workers read the clock: when they park or wake up, when they check timers, and for one
+    /// turn in 64. In a [`Simulation`](crate::Simulation), the field is exact.
     ///
-    /// An event that makes the process runnable ends the wait, also if the process then waits again for the same
-    /// answer.
+    /// After an event that makes the process runnable, a new wait begins, even if the process then waits again for the
+    /// same answer.
     pub waiting_since: Option<Instant>,
     /// Priority of the process.
     pub priority: Priority,
     /// Number of messages in the mailbox. A process may take several messages out of the mailbox together, and then
-    /// read the messages one by one. The number does not include messages that the process has taken out, and messages
-    /// of senders that wait for room in a full mailbox.
+    /// read the messages one by one. The number includes neither the messages that the process has taken out, nor the
+    /// messages of senders that wait for free space in a full mailbox.
     pub mailbox_len: usize,
     /// Number of events in the mailbox that are not messages, for example exits and answers to yields.
     pub signals: usize,
     /// Largest number of messages in the mailbox so far: see
     /// [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len).
     pub mailbox_peak: usize,
-    /// Time since which the mailbox has contained messages, and the process has not taken out the oldest message. So
-    /// the oldest message arrived at this time or earlier. Like [`waiting_since`](Self::waiting_since), the field may
-    /// be too early.
+    /// Start of the present period in which the mailbox contains messages and the process does not take out the oldest
+    /// message. So the oldest message arrived at this time or earlier. Like [`waiting_since`](Self::waiting_since), the
+    /// field may be too early.
     ///
-    /// `None` if the mailbox is empty, or if this time is not known. The arrival at an empty mailbox does not always
-    /// record the time. But if the process takes no message, and further messages arrive, the arrival of the second
-    /// message records the time. This does not hold for messages that a receiver has put back, and for a full mailbox
-    /// with waiting senders. As in [`mailbox_len`](Self::mailbox_len), the messages that the process has taken out are
-    /// not included.
+    /// `None` if the mailbox is empty, or if this time is not known. The runtime does not always record the time of an
+    /// arrival at an empty mailbox. If the process takes no message and a second message arrives, the runtime records
+    /// the time of the second arrival. There are two exceptions: messages that a receiver has put back, and a full
+    /// mailbox with waiting senders. As in [`mailbox_len`](Self::mailbox_len), the messages that the process has taken
+    /// out are not included.
     pub unread_since: Option<Instant>,
     /// Number of yields (commands) without an answer. The calls and sleeps of a hand-written process are also yields.
     /// While the process runs, this number may not include the commands of its present turn.
@@ -214,9 +214,9 @@ pub struct RunningStep {
     /// Time at which the monitor has first seen this step, if the step is a
     /// [long step](crate::Builder::long_step_threshold). The step began at most one threshold earlier.
     pub blocked_since: Option<Instant>,
-    /// Whether the runtime has asked the process to let other processes run, and the process has not answered. The
+    /// Whether the runtime has asked the process to let other processes run, and the process has not reacted. The
     /// runtime asks a process after half of the [threshold](crate::Builder::long_step_threshold) of a long step. A
-    /// process answers by a call of [`should_yield`](crate::should_yield). A step that runs for a long time and keeps
+    /// process reacts when it calls [`should_yield`](crate::should_yield). A step that runs for a long time and keeps
     /// this field set to true does not call `should_yield`.
     pub is_asked_to_yield: bool,
 }
@@ -261,7 +261,7 @@ pub enum WaitsFor {
         /// Number of sleeps. At least 1.
         count: usize,
     },
-    /// Room in the mailbox of another process: see [`Address::send_wait`](crate::Address::send_wait).
+    /// Free space in the mailbox of another process: see [`Address::send_wait`](crate::Address::send_wait).
     Room {
         /// Process with the full mailbox.
         receiver: Pid,

@@ -1,4 +1,4 @@
-//! The recorder of a runtime: exact counters and sampled durations.
+//! The metrics of a runtime: exact counters and sampled durations.
 //!
 //! The counters are exact and cannot be turned off. Each worker and a few other threads have separate blocks of
 //! counters. All other threads share some blocks. Therefore two threads rarely write to the same cache line.
@@ -19,18 +19,19 @@ use crate::platform::sync::{Arc, CachePadded, TallyLock, thread_local};
 
 /// The counters of one runtime.
 ///
-/// Each worker has a *slot* with a block of counters. The thread that acts as the worker enters the slot, and counts in
-/// this block with a plain load and store. The counts are exact under two conditions. First, only one thread at a time
-/// is in a slot. Second, a thread enters a slot only after it has synchronized with the previous thread in the slot.
-/// The scheduler ensures both conditions when a slot passes to another thread. A thread that is in no slot may own a
-/// [separate block](CounterBlock), and then counts in this block in the same way.
+/// Each worker has a *slot* with a block of counters. The thread that acts as the worker enters the slot, and
+/// increments the counters of this block with a plain load and a plain store. The counts are exact under two
+/// conditions. First, only one thread at a time is in a slot. Second, a thread enters a slot only after it has
+/// synchronized with the previous thread in the slot. The scheduler ensures both conditions when a slot passes to
+/// another thread. A thread that is in no slot may own a [separate block](CounterBlock), and then increments the
+/// counters of that block in the same way.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     slots: Box<[CachePadded<Block>]>,
     /// Blocks for threads that are in no slot of this runtime. The first blocks belong to the [`CounterBlock`]s, and
     /// the last blocks are shared.
     outside: Box<[CachePadded<Block>]>,
-    /// Times of commands, by the name of the command type. Only a sampled command takes the lock.
+    /// Times of commands, by the name of the command type. The lock is taken only for a sampled command.
     commands: TallyLock<BTreeMap<&'static str, Arc<Buckets>>>,
     /// One duration in `sample_one_in` is measured.
     sample_one_in: u32,
@@ -54,15 +55,15 @@ const SAMPLE_ONE_IN: u32 = 64;
 /// Fractional part of the golden ratio, multiplied by 2^32 and rounded to an odd number.
 const GOLDEN_RATIO: u32 = 0x9e37_79b9;
 
-/// Maximum number of threads that are in no slot and own a block. Such a thread owns the block with its number in each
-/// runtime.
+/// Maximum number of threads that are in no slot and own a block. Such a thread owns one block index, and so the block
+/// with this index in each runtime.
 const OWNED_BLOCKS: usize = 8;
 /// Number of blocks that all other threads share.
 const SHARED_BLOCKS: usize = 4;
 
 /// The exclusive right of a thread to write the blocks with this index. A thread with this right needs only a load and
-/// a store to increment a counter. An atomic read-modify-write would cost a quarter of the time of an answer (bench
-/// `command-thread`).
+/// a store to increment a counter. An atomic read-modify-write would take a quarter of the time that an answer to a
+/// command takes (bench `command-thread`).
 struct CounterBlock(usize);
 
 /// Bit set of the `CounterBlock`s that threads own.
@@ -80,13 +81,13 @@ impl CounterBlock {
 
 impl Drop for CounterBlock {
     fn drop(&mut self) {
-        // After the drop, this thread counts in a shared block.
+        // After the drop, this thread uses a shared block.
         let _ = HERE.try_with(|here| here.outside.set(Some(Outside::shared())));
         TAKEN.fetch_and(!(1 << self.0), Ordering::Release);
     }
 }
 
-/// The block in which a thread counts while the thread is in no slot.
+/// The counter block that a thread uses while the thread is in no slot.
 #[derive(Debug, Clone, Copy)]
 struct Outside {
     block: usize,
@@ -98,7 +99,7 @@ impl Outside {
     /// Returns the block of this thread.
     #[inline]
     fn here() -> Self {
-        // If this thread is exiting and has dropped its thread-locals, it counts in a shared block.
+        // If this thread is exiting and has dropped its thread-locals, it uses a shared block.
         HERE.try_with(|here| here.outside.get().unwrap_or_else(|| Self::begin(&here.outside))).unwrap_or(Self::last())
     }
 
@@ -137,21 +138,22 @@ struct CurrentSlot {
 
 const NOWHERE: CurrentSlot = CurrentSlot { metrics: 0, slot: 0 };
 
-/// Counting state of a thread.
+/// State of a thread for the counters and the sampling.
 struct Here {
-    /// The slot of the worker that this thread runs as. Two runtimes may be nested on one thread, so the slot alone
-    /// does not identify a counter.
+    /// The slot that this thread is in. Two runtimes may be nested on one thread, so the number of the slot alone does
+    /// not identify a counter.
     entered: Cell<CurrentSlot>,
     /// Number of calls of [`Metrics::tick`].
     ticks: Cell<u32>,
     /// Number of counted messages until the next message may be measured, including that message. The value is 0 if
     /// this thread has counted no message.
     messages_left: Cell<u32>,
-    /// Index of the present distance in the sequence of the distances between measured messages.
+    /// Index of the present distance. A *distance* is the number of counted messages from one measured message to the
+    /// next.
     distances: Cell<u32>,
     /// Number of the sampled turns that this thread runs. A turn may run inside another turn.
     sampled_turns: Cell<usize>,
-    /// The processes of these turns, outermost first.
+    /// The processes of the sampled turns that this thread runs, outermost turn first.
     sampled: Cell<[Option<SampledProcess>; MAX_SAMPLED]>,
     /// The block that this thread uses while it is in no slot.
     outside: Cell<Option<Outside>>,
@@ -162,7 +164,7 @@ thread_local! {
         const {
             Here {
                 entered: Cell::new(NOWHERE),
-                // The position of this tick is not measured: see `first_tick`.
+                // The call with this number is not measured: see `first_tick`.
                 ticks: Cell::new(1),
                 messages_left: Cell::new(0),
                 distances: Cell::new(0),
@@ -175,17 +177,16 @@ thread_local! {
     static OWNED_BLOCK: Cell<Option<CounterBlock>> = const { Cell::new(None) };
 }
 
-/// Returns the number of the first tick of a thread. The first ticks of the threads are evenly distributed. If all
-/// threads began with the same tick, and that tick were measured, a process that is woken only by new threads would be
-/// measured at each wake-up.
+/// Returns the number of the first call of [`Metrics::tick`] on a thread. The first numbers of the threads are evenly
+/// distributed. Suppose that all threads began with the same number, and that the call with this number were measured.
+/// Then a process that is woken only by new threads would be measured at each wake-up.
 fn first_tick() -> u32 {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     (THREADS.fetch_add(1, Relaxed) as u32).wrapping_mul(0x85eb_ca6b)
 }
 
-/// Guard of a thread that uses one slot of the counters. The thread counts its events in this slot until the guard is
-/// dropped. A thread must drop its guards in the reverse order of their
-/// creation.
+/// Guard of a thread that is in a slot. The thread uses the counters of this slot until the guard is dropped. A thread
+/// must drop its guards in the reverse order of their creation.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct SlotGuard {
@@ -198,12 +199,12 @@ pub(crate) struct SlotGuard {
 /// The process of a sampled turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SampledProcess {
-    /// Word of the pid.
+    /// The pid as one word.
     pub(crate) word: u64,
     pub(crate) type_name: &'static str,
 }
 
-/// Maximum number of nested sampled turns of which a thread knows the processes.
+/// Maximum nesting depth of the sampled turns whose processes a thread stores.
 const MAX_SAMPLED: usize = 4;
 
 /// Begins a sampled turn of this thread. The calls and commands of a sampled turn are measured. A turn may run inside
@@ -245,12 +246,12 @@ pub(crate) struct Sampling {
 }
 
 impl Sampling {
-    /// The sampling state of a new simulation. A measured message takes another path than other messages, and the
-    /// number of turns can depend on the path. Therefore, two simulations with the same seed must measure the same
-    /// messages.
+    /// The sampling state of a new simulation. The code path of a measured message differs from the code path of other
+    /// messages, and the number of turns can depend on the path. Therefore, two simulations with the same seed must
+    /// measure the same messages.
     pub(crate) const FIRST: Self = Self { ticks: 1, messages_left: 128, distances: 0 };
 
-    /// Makes this state the state of this thread. Returns the former state of this thread.
+    /// Stores this state as the state of the calling thread. Returns the former state of the thread.
     pub(crate) fn replace(self) -> Self {
         let replace = |here: &Here| Self {
             ticks: here.ticks.replace(self.ticks),
@@ -261,8 +262,8 @@ impl Sampling {
     }
 }
 
-/// Counts a message. Returns false if the caller must call [`Metrics::measures_message`], provided that the mailbox is
-/// empty.
+/// Counts a message that can be measured. Returns false if the caller must call [`Metrics::measures_message`] for this
+/// message.
 #[inline]
 pub(crate) fn skips_message() -> bool {
     HERE.try_with(|here| {
@@ -301,7 +302,7 @@ impl Metrics {
         &self.run_times
     }
 
-    /// Returns the number of durations of which one is measured.
+    /// Returns the sampling rate. If the rate is `n`, one duration in `n` is measured.
     pub(crate) fn sampled_one_in(&self) -> u32 {
         self.sample_one_in
     }
@@ -327,8 +328,8 @@ impl Metrics {
         self
     }
 
-    /// Makes this thread count in the block of this slot. If no such slot exists, the thread counts as a thread in no
-    /// slot.
+    /// Makes this thread use the block of this slot. If no such slot exists, the thread uses the same block as a thread
+    /// in no slot.
     pub(crate) fn enter(self: &Arc<Self>, slot: usize) -> SlotGuard {
         let before = HERE.with(|here| here.entered.replace(CurrentSlot { metrics: self.address(), slot }));
         SlotGuard { metrics: Arc::clone(self), before, _here: PhantomData }
@@ -358,8 +359,8 @@ impl Metrics {
     /// Counts an exited process.
     #[inline]
     pub(crate) fn add_exited(&self) {
-        // Release pairs with the fence in `exited`. A thread that sees this count also sees that the process was
-        // counted as spawned.
+        // Release pairs with the fence in `exited`. A thread that reads this incremented counter also sees that the
+        // process was counted as spawned.
         let (block, own) = self.block();
         add_to(&block.counts[Counter::Exited as usize], 1, own, Ordering::Release);
     }
@@ -377,17 +378,18 @@ impl Metrics {
     /// this function after it has woken the task that awaits the join handle.
     #[inline(never)]
     pub(crate) fn end_exit(&self) {
-        // Release pairs with the acquire loads in `is_between_exits`. A thread that sees this count also sees the
-        // wake-up, and the count in `add_exited`.
+        // Release pairs with the acquire loads in `is_between_exits`. A thread that reads this incremented counter also
+        // sees the wake-up, and the increment in `add_exited`.
         let (block, own) = self.block();
         add_to(&block.ended_exits, 1, own, Ordering::Release);
     }
 
-    /// Returns whether no exit was in progress at one moment during the call. An exit is in progress between
-    /// [`add_exited`](Self::add_exited) and [`end_exit`](Self::end_exit).
+    /// Returns whether there was a moment during this call at which no exit was in progress. An exit is in progress
+    /// between [`add_exited`](Self::add_exited) and [`end_exit`](Self::end_exit).
     ///
-    /// Both counts only grow, and the number of ended exits is never higher. The function first reads the number of
-    /// ended exits. If the two numbers are equal, they were equal at a moment between the two readings.
+    /// The number of begun exits and the number of ended exits only grow, and never are there more ended exits than
+    /// begun exits. The function first reads the number of ended exits. If the two numbers are equal, they were equal
+    /// at a moment between the two readings.
     pub(crate) fn is_between_exits(&self) -> bool {
         let add = |sum: u64, block: &Block| sum.wrapping_add(block.ended_exits.load(Ordering::Acquire));
         let ended = self.blocks().fold(0, add);
@@ -415,19 +417,19 @@ impl Metrics {
     /// thread. After [`sample_every`](Self::sample_every), the result is always true.
     ///
     /// The distance between two measured calls varies. If it were constant, and two processes woke each other in turn,
-    /// only one of the two processes would ever be measured. The position of the call number `k` is `k * GOLDEN_RATIO`
-    /// modulo 2^32. The call is measured if its position is at most `max_measured_position`. The positions are evenly
-    /// distributed in the long run, also the positions of every second or every n-th call (Weyl's equidistribution
-    /// theorem).
+    /// only one of the two processes would ever be measured. The call with the number `k` has the position `k *
+    /// GOLDEN_RATIO` modulo 2^32. The call is measured if its position is at most `max_measured_position`. In the long
+    /// run, the positions are evenly distributed. The positions of every n-th call are also evenly distributed (Weyl's
+    /// equidistribution theorem).
     #[inline]
     pub(crate) fn tick(&self) -> bool {
         let ticks = HERE.try_with(|here| here.ticks.replace(here.ticks.get().wrapping_add(1))).unwrap_or(1);
         ticks.wrapping_mul(GOLDEN_RATIO) <= self.max_measured_position
     }
 
-    /// Decides whether a message that [`skips_message`] did not skip is measured. About one in 256 of the
-    /// counted messages is measured. After [`sample_every`](Self::sample_every), each message is measured. A thread
-    /// that sends to several runtimes counts the messages to all of them together.
+    /// Decides whether a message is measured for which [`skips_message`] has returned false. About one in 256 of the
+    /// counted messages is measured. After [`sample_every`](Self::sample_every), each message is measured. If a thread
+    /// sends to several runtimes, it has one count for the messages to all these runtimes.
     ///
     /// The distance between two measured messages is evenly distributed between 1 and 512, for the same reason as the
     /// distance of [`tick`](Self::tick). Without `sample_every`, the first counted message of a thread is not measured,
@@ -711,7 +713,7 @@ mod tests {
     #[test]
     fn one_duration_in_64_is_measured_unless_the_metrics_are_exact() {
         let metrics = Metrics::new(0);
-        // For each period, each remainder has nearly the same number of measured calls.
+        // For each period, the calls with each remainder are measured nearly equally often.
         for period in [2_usize, 3, 8, 64] {
             let mut measured = vec![0; period];
             (0..64_000).filter(|_| metrics.tick()).for_each(|call: usize| measured[call % period] += 1);

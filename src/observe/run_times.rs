@@ -1,8 +1,10 @@
-//! Run times of processes: finds the processes and the types of processes whose turns took the most time.
+//! Run times of processes. The code in this file finds the processes and the types of processes whose turns took the
+//! most time.
 //!
-//! The runtime measures one turn in 64 for its distributions: see `metrics.rs`. While a window is open, each measured
-//! turn is also added to the table of the window. Without an open window, a measured turn reads one counter and the
-//! name of its type, and other turns have no cost.
+//! The runtime measures one turn in 64 for its distributions: see `metrics.rs`. A *window* is a period of time for
+//! which a caller wants the run times. While a window is open, each measured turn is also added to the table of the
+//! window. If no window is open, the worker reads only one counter and the type name for each measured turn, and other
+//! turns have no cost.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,7 +22,7 @@ const MAX_PROCESSES: usize = 4_096;
 /// A measured turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MeasuredTurn {
-    /// Word of the pid of the process.
+    /// Pid of the process, as one word.
     pub(crate) process: u64,
     pub(crate) type_name: &'static str,
     /// Worker that ran the turn. `None` if the thread was in no slot.
@@ -274,10 +276,10 @@ pub struct RunTimes {
     pub run_time: Duration,
     /// The processes with the longest run times, longest first.
     pub processes: Vec<ProcessRunTime>,
-    /// The types with the longest run times, longest first. The row of a type contains all processes of this type, also
-    /// the processes that the sampler has removed.
+    /// The types with the longest run times, longest first. The row of a type includes the run times of all processes
+    /// of this type, even of the processes that the sampler has removed.
     pub types: Vec<TypeRunTime>,
-    /// One turn in this number was measured. Default: 64. With
+    /// Sampling rate. If the rate is `n`, one turn in `n` was measured. Default: 64. With
     /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), the number is 1.
     pub sampled_one_in: u32,
 }
@@ -298,8 +300,8 @@ pub struct ProcessRunTime {
     /// Estimated run time: the time of the measured turns, multiplied by [`RunTimes::sampled_one_in`].
     pub run_time: Duration,
     /// Number of turns that were measured. With `n` measured turns of similar length, the standard error of the two
-    /// estimates is about `1 / √n` of their values. It is larger in a short window, if many processes run in a fixed
-    /// order.
+    /// estimates is about `1 / √n` of their values. The error is larger if the window is short and many processes run
+    /// in a fixed order.
     pub measured_turns: u64,
     /// Number of the worker that ran the last measured turn. A thread inside
     /// [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run) also has a number. An
@@ -322,8 +324,8 @@ pub struct TypeRunTime {
 }
 
 impl RunTimes {
-    /// Returns `run_time` divided by the total [run time](Self::run_time). For a row of this value, the result is from
-    /// 0 to 1. Returns 0 if no turn was measured.
+    /// Returns `run_time` divided by the total [run time](Self::run_time). If `run_time` is the run time of a row of
+    /// this value, the result is between 0 and 1. Returns 0 if no turn was measured.
     pub fn share(&self, run_time: Duration) -> f64 {
         let all = self.run_time.as_secs_f64();
         if all > 0.0 { run_time.as_secs_f64() / all } else { 0.0 }

@@ -29,8 +29,8 @@ use crate::platform::clock::Instant;
 /// - All other fields are *gauges*: they describe the moment of the snapshot. The runtime reads the gauges one after
 ///   another while it runs, so two gauges may belong to different moments.
 ///
-/// `later - earlier` is a snapshot with the counts and the durations between the two snapshots. The gauges are those of
-/// the later snapshot. Both snapshots must belong to the same runtime.
+/// `later - earlier` is a snapshot with the counts and the durations between the two snapshots. Its gauges are the
+/// gauges of the later snapshot. Both snapshots must belong to the same runtime.
 ///
 /// `Display` prints all figures on a page with one topic per line. [`to_prometheus`](Self::to_prometheus) returns the
 /// Prometheus text format. With the feature `serde`, a snapshot implements `Serialize`. With the feature `metrics`, a
@@ -70,9 +70,10 @@ pub struct RuntimeMetrics {
 pub struct WorkerMetrics {
     /// Number of the worker. The methods of an [`Observer`](crate::Observer) receive the same number.
     pub worker: usize,
-    /// State of the worker. A guest thread that returned to its executor with tasks left counts as searching.
+    /// State of the worker. A guest that has returned to its executor while its queues contain tasks has the state
+    /// `Searching`.
     pub state: WorkerState,
-    /// Number of tasks in the local queue of the worker, including the next slot.
+    /// Number of tasks in the local queue of the worker, including the task in the worker's `next` slot.
     pub local_queue_depth: usize,
 }
 
@@ -81,7 +82,7 @@ pub struct WorkerMetrics {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ProcessMetrics {
-    /// Number of processes that were not queued for the first time yet.
+    /// Number of new processes, which have not been queued yet.
     pub new: usize,
     /// Number of processes in the state [`Ready`](ProcessState::Ready).
     pub ready: usize,
@@ -105,7 +106,7 @@ pub struct ProcessMetrics {
 }
 
 impl ProcessMetrics {
-    /// Adds a process. `state` is `None` if the process was not queued for the first time yet.
+    /// Adds a process. `state` is `None` if the process is new, that is, if it has not been queued yet.
     pub(crate) fn add(&mut self, state: Option<ProcessState>, messages: usize, signals: usize, yields: usize) {
         *match state {
             None => &mut self.new,
@@ -150,8 +151,8 @@ pub struct BlockingPoolMetrics {
 
 /// Memory of the crate's own structures in bytes: see [`RuntimeMetrics::memory`].
 ///
-/// The figures do not include mailbox queues, local queues, the state of processes beyond their block of 1 KiB,
-/// payloads above 1 KiB, and the stacks of threads.
+/// The figures do not include the memory of mailbox queues, of local queues, or of the stacks of threads. They also do
+/// not include states of processes and payloads that are larger than 1 KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct MemoryMetrics {
@@ -196,7 +197,7 @@ pub(crate) struct SchedulerGauges {
     /// Whether the requested number of workers is active. A worker in a blocked step is not active, but its replacement
     /// is.
     pub(crate) is_complete: bool,
-    /// Number of sockets of the poller.
+    /// Number of sockets that are registered with the poller.
     pub(crate) sockets: usize,
     pub(crate) global_queue_depth: usize,
     pub(crate) priority_queue_depth: usize,
@@ -213,11 +214,12 @@ pub(crate) struct CurrentStep {
     /// Number of polls of this worker. If two readings have the same number, the worker is still in the same step.
     #[cfg_attr(not(feature = "console"), expect(dead_code, reason = "only the console shows this number"))]
     pub(crate) polls: u64,
-    /// Whether the step is a poll of the future that a guest thread runs.
+    /// Whether the step is a poll of the guest thread's own future, and not a step of a process.
     pub(crate) is_own_future: bool,
-    /// Time at which the step was first seen to block, if the monitor or the step itself has reported this.
+    /// Time at which the monitor or the step itself first reported that the step blocks. `None` without such a report.
     pub(crate) blocked_since: Option<Instant>,
-    /// Whether the runtime has asked the process to let other processes run, and the process has not taken the request.
+    /// Whether the runtime has asked the process to let other processes run, and the process has not reacted to the
+    /// request.
     pub(crate) is_asked_to_yield: bool,
 }
 

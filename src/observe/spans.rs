@@ -13,7 +13,7 @@ use crate::process::catch::catch;
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 
-/// Number of tables. Two processes whose pids have different remainders never wait for each other.
+/// Number of tables. Each table has its own lock. The index of a pid modulo this number selects the table of the pid.
 const SHARDS: usize = 64;
 
 /// Table of the spans of living processes. Each span is in an `Arc`, because the clone of a span calls the subscriber,
@@ -24,8 +24,9 @@ type Spans = Mutex<BTreeMap<Pid, Arc<Span>>>;
 ///
 /// The span has the target `procession`, the level `INFO`, the name `process`, and the fields `pid`, `name` (if the
 /// [builder](crate::ProcessBuilder::name) of the process has set one) and `type`. The span is entered while the process
-/// is stepped, so each event of the code of the process is inside this span. The parent of the span is the current span
-/// of the code that spawned the process: if a process spawns another process, this is the span of the first process.
+/// is stepped, so each event of the process's code is inside this span. The parent of the span is the current span of
+/// the code that spawned the process. If this code belongs to another process, the parent is the span of that other
+/// process.
 ///
 /// These events have the target `procession`:
 ///
@@ -36,8 +37,8 @@ type Spans = Mutex<BTreeMap<Pid, Arc<Span>>>;
 /// | `long step` | `WARN` | the process, or none for a future without a pid | `worker` |
 /// | `child restarts` | `WARN` | the supervisor | `child`, `exit` |
 ///
-/// The observer uses the subscriber that is the current subscriber of each thread, and never installs a subscriber. A
-/// long step is reported by the monitor thread, to the subscriber of the span. If there is no subscriber, or if the
+/// On each thread, the observer uses the current subscriber of this thread. The observer never installs a subscriber.
+/// The monitor thread reports a long step to the subscriber of the span. If there is no subscriber, or if the
 /// subscriber is not interested in the span, a process has no span. The runtime calls the observer for each transition
 /// of a process, so each turn takes a lock and calls the subscriber twice. Without this observer, the feature `tracing`
 /// costs nothing.
@@ -53,8 +54,8 @@ type Spans = Mutex<BTreeMap<Pid, Arc<Span>>>;
 ///
 /// # Messages and commands
 ///
-/// A message does not contain the span of its sender, because each message would be larger. If the receiver needs this
-/// span, wrap the message in [`tracing::instrument::Instrumented`]:
+/// A message does not contain the span of its sender, because each message would then be larger. If the receiver needs
+/// this span, wrap the message in [`tracing::instrument::Instrumented`]:
 ///
 /// ```
 /// use procession::{Context, Exit};
@@ -153,8 +154,8 @@ impl Observer for TracingObserver {
     }
 
     fn transition(&self, t: &Transition) {
-        // A process enters `Running` at the begin of a turn, and leaves this state on the same thread at the end of the
-        // turn. Therefore the span is entered and exited on one thread.
+        // A process enters `Running` at the beginning of a turn, and leaves this state on the same thread at the end of
+        // the turn. Therefore the span is entered and exited on one thread.
         let begins = t.to == ProcessState::Running;
         let ends = !begins && t.from == Some(ProcessState::Running);
         let span = (begins || ends).then(|| self.span(t.pid)).flatten();

@@ -3,13 +3,14 @@
 //!
 //! Each worker writes its events to a ring of its own, without a lock and without I/O. All other threads share a few
 //! rings, each with a lock. A reader copies the records out of the rings: see [`reader`]. If a worker produces events
-//! faster than its limit, it discards whole turns, and counts them. Therefore a trace neither stops a worker nor needs
-//! unbounded memory. With a flight recorder, a worker has no limit, and overwrites its oldest events: see [`flight`].
+//! faster than its limit, it discards the events of whole turns, and counts these turns. Therefore a trace neither
+//! stops a worker nor needs unbounded memory. With a flight recorder, a worker has no limit, and overwrites its oldest
+//! events: see [`flight`].
 //!
-//! The events of a process are recorded only while its flag `OBSERVED` is set. A runtime without a trace, a flight
-//! recorder and an observer never sets this flag. One test checks this flag and the flag for a kill, so a turn without
-//! a trace has no additional cost. A turn that is recorded sets a mark of its thread. The messages and commands of the
-//! turn test this mark.
+//! The events of a process are recorded only while its flag `OBSERVED` is set. A runtime that has neither a trace nor a
+//! flight recorder nor an observer never sets this flag. A turn tests this flag together with the flag for a kill, so a
+//! turn without a trace has no additional cost. While a recorded turn runs, a mark of its thread is set. The code for
+//! messages and commands tests this mark.
 
 pub(crate) mod flight;
 pub(crate) mod handle;
@@ -68,7 +69,8 @@ pub(crate) enum TraceEvent {
     Sent { to: u64, from: u64 },
     /// The process received a message.
     Received { process: u64 },
-    /// Messages of this process were dropped, or are received again. The order of its messages is not known any more.
+    /// Messages of this process were dropped, reordered, or put back into the mailbox. From this event on, the trace
+    /// does not know the order of the messages.
     Reordered { process: u64 },
     /// The process yielded a command.
     Yielded { process: u64, tag: u64 },
@@ -111,7 +113,7 @@ pub(crate) struct TraceEntry {
 pub(crate) enum Lane {
     /// The worker in this slot.
     Worker(u16),
-    /// A thread outside the slots, by its number. All threads above the largest number share this number.
+    /// A thread outside the slots, by its number. All further threads share the largest number.
     Outside(u16),
 }
 
@@ -195,11 +197,11 @@ fn thread_number() -> u16 {
         }
         number.get()
     });
-    // A thread that is exiting may have dropped its number. Such a thread has the largest number.
+    // A thread that is exiting may have dropped its number. Such a thread uses the largest number.
     number.ok().and_then(|number| u16::try_from(number).ok()).unwrap_or(u16::MAX)
 }
 
-/// The rings of a runtime, and the labels of its processes. The rings are allocated when the first event is recorded.
+/// The rings of a runtime, and the labels of its processes. Each ring is allocated when its first event is recorded.
 pub(crate) struct Recorder {
     /// Number of sessions that read the rings. A flight recorder counts as a session. Events are recorded only while
     /// this number is not 0.
@@ -214,7 +216,8 @@ pub(crate) struct Recorder {
     filters: TallyLock<Vec<Filter>>,
     /// Whether only the events of some processes are recorded.
     is_partial: AtomicBool,
-    /// Held while a session begins or ends, so that the flags of the processes agree with `sessions`.
+    /// Lock that a thread holds while it begins or ends a session, so that the flags of the processes agree with
+    /// `sessions`.
     changes: TallyLock<()>,
     /// Functions that make room in the rings. Only a simulation has such functions, one for each trace.
     overflow: TallyLock<Vec<Overflow>>,
@@ -274,7 +277,7 @@ impl Recorder {
         self.is_partial.load(Ordering::Relaxed)
     }
 
-    /// Changes the list of the filters.
+    /// Calls `f`, which changes the list of the filters, and then updates `is_partial`.
     fn change_filters(&self, f: impl FnOnce(&mut Vec<Filter>)) {
         self.filters.with(|filters| {
             f(filters);
@@ -284,7 +287,7 @@ impl Recorder {
     }
 
     /// Adds a function that makes room in the rings when a limit is reached. Without such a function, events are
-    /// discarded at the limit. The end of the last session removes the functions.
+    /// discarded at the limit. When the last trace ends, the functions are removed.
     pub(crate) fn on_overflow(&self, f: impl FnMut() + Send + 'static) {
         self.overflow.with(|all| all.push(Box::new(f)));
     }
@@ -372,8 +375,8 @@ impl Metrics {
     /// Returns whether the worker on this thread has reached its limit. If so, counts the turn that begins now as
     /// discarded. A result of false does not mean that the turn is recorded.
     ///
-    /// Under load, a worker reaches its limit in a small part of each interval. Therefore most turns end here, and this
-    /// check determines the cost of a trace (ping-pong).
+    /// Under load, a worker reaches its limit in a small part of each interval. Therefore this function discards most
+    /// turns, and its duration determines the cost of a trace (bench `ping-pong`).
     #[inline]
     pub(crate) fn discards_turn(&self) -> bool {
         let recorder = self.recorder();
@@ -435,8 +438,7 @@ impl Metrics {
 }
 
 impl Ring {
-    /// Writes an event, unless the ring has no room. Returns whether the event was written. The caller is the only
-    /// writer.
+    /// Writes an event if the ring has room. Returns whether the event was written. The caller is the only writer.
     #[inline]
     fn write(
         &self,

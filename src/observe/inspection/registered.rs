@@ -8,10 +8,10 @@ use crate::process::pid::Pid;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listing<T> {
-    /// The first rows. The limit of the call bounds their number.
+    /// The first rows. Their number is at most the limit of the call.
     pub rows: Vec<T>,
-    /// Number of entries that the call selected, with and without a row. If entries were added or removed during the
-    /// call, the number may include or exclude them.
+    /// Number of all entries that the call selected, including the entries beyond the limit. If an entry was added or
+    /// removed during the call, the number may include or exclude this entry.
     pub count: usize,
 }
 

@@ -3,7 +3,7 @@
 //! A process may wait for several events at once. Either one event is enough, as in `select`, or all events are needed,
 //! as in `join`. The runtime does not know which is the case. The search assumes that one event is enough (the *OR
 //! model*: Knapp, "Deadlock Detection in Distributed Databases", ACM Computing Surveys 19(4), 1987). Therefore a
-//! process is deadlocked only if it waits only for events of deadlocked processes.
+//! process counts as deadlocked only if all events that it waits for must come from deadlocked processes.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use std::fmt;
 use crate::observe::inspection::WaitsFor;
 use crate::process::pid::Pid;
 
-/// Process that waits for another process: see [`Host::wait_for_graph`](crate::Host::wait_for_graph).
+/// Edge of the graph: a process waits for another process. See [`Host::wait_for_graph`](crate::Host::wait_for_graph).
 ///
 /// `Display` prints the edge as one line, for example
 /// `<0.1.1> "shop" app::Shop waits for the answer to a call to <0.2.1> at src/shop.rs:41`.
@@ -95,14 +95,14 @@ impl fmt::Display for Deadlock {
 pub struct WaitForGraph {
     /// All edges, in the order of the waiting processes. A process that waits for several processes has several edges.
     pub edges: Vec<WaitEdge>,
-    /// Deadlocks. A second reading of the processes has confirmed each of them.
+    /// Deadlocks. The runtime has read the processes of each deadlock twice, and has found the same waits both times.
     pub deadlocks: Vec<Deadlock>,
 }
 
 /// One process of the graph.
 #[derive(Debug)]
 pub(crate) struct WaitNode {
-    /// Waits for other processes. The list is never empty.
+    /// The waits of this process for other processes. The list is never empty.
     pub(crate) edges: Vec<WaitEdge>,
     /// Whether the process may run again without an action of the targets.
     pub(crate) is_free: bool,

@@ -8,9 +8,9 @@ use std::fmt::{self, Write};
 use crate::observe::histogram::Histogram;
 use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
 
-/// Binary logarithms of the bounds of the exported buckets, in ns: from 256 ns to 69 s, in steps of a factor of 4. The
-/// histogram has more buckets. They are not all exported, because Prometheus keeps a separate time series for each
-/// exported bucket.
+/// Bounds of the exported buckets, as binary logarithms of a number of ns. The bounds are from 256 ns to 69 s, and each
+/// bound is 4 times the previous bound. The histogram has more buckets. Not all buckets are exported, because
+/// Prometheus keeps a separate time series for each exported bucket.
 const BOUNDS: std::ops::RangeInclusive<u32> = 8..=36;
 const STEP: usize = 2;
 

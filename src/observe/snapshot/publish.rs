@@ -12,9 +12,9 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
 ///
 /// The names and the help texts are the same as in the [Prometheus format](RuntimeMetrics::to_prometheus). The
 /// publisher publishes counters as absolute values, and gauges as their present values. If a worker has ended, the
-/// gauge of this worker becomes 0. For a distribution, the publisher records the durations that were measured after its
-/// previous call. Each duration is recorded as the upper end of its bucket, in seconds. Because the publisher remembers
-/// its previous call, use one publisher for the whole run.
+/// gauge of this worker becomes 0. For a distribution, the publisher records the durations that were measured after the
+/// previous call of [`publish`](Self::publish). Each duration is recorded as the upper end of its bucket, in seconds.
+/// The publisher remembers the previous snapshot, so use one publisher for the whole run.
 ///
 /// The publisher uses the recorder that is installed at the time of the call, and never installs a recorder. Install
 /// the recorder before the first call. The publisher cannot detect that no recorder is installed. Therefore a recorder
@@ -33,7 +33,7 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
 pub struct MetricsPublisher {
     /// The last published value of each distribution, by name and label.
     published: BTreeMap<(String, String), Histogram>,
-    /// Names and labels of the gauges with a label that the previous call published.
+    /// Names and labels of the gauges that the previous call published. A gauge without a label is not in this set.
     gauges: BTreeSet<(String, &'static str, String)>,
     /// Names of the families that were described.
     described: BTreeSet<String>,

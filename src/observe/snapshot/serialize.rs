@@ -21,7 +21,8 @@ fn name_of(state: WorkerState) -> &'static str {
     WORKER_STATES.iter().find(|(_, known)| *known == state).map_or("", |(name, _)| name)
 }
 
-/// Implements `Serialize` for a struct. An expression replaces the value of its field.
+/// Implements `Serialize` for a struct. If a field has an expression, the value of this expression is written instead
+/// of the value of the field.
 macro_rules! serialize_fields {
     ($($type:ident { $($field:ident $(= $value:expr)?),* $(,)? })*) => {$(
         impl Serialize for $type {

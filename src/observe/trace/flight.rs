@@ -22,8 +22,8 @@ const RECORD: usize = 32;
 const DEFAULT: usize = 4 << 20;
 /// Maximum number of records of a buffer.
 const MOST: usize = 1 << 26;
-/// Number of entries after which the converted bytes are passed on, so that the text of a record is never in memory as
-/// a whole.
+/// Number of entries after which the converted bytes are written, so that the bytes of a whole record are never in
+/// memory together.
 const CHUNK: usize = 1 << 12;
 
 /// Function that is called after the runtime has written a record on its own.
@@ -106,16 +106,16 @@ impl FlightRecorder {
 
     /// Sets whether the runtime writes a record when a process panics. Default: off.
     ///
-    /// A thread of the flight recorder writes the file, so the panic does not wait for the file. The drop of the
-    /// runtime waits until the file is written. If panics abort the program, no file is written.
+    /// A thread of the flight recorder writes the file, so the process that panics does not wait for the file. The drop
+    /// of the runtime waits until the file is written. If panics abort the program, no file is written.
     pub fn write_on_panic(mut self, on: bool) -> Self {
         self.on_panic = on;
         self
     }
 
-    /// Sets whether the runtime writes a record when the monitor detects a worker in a
-    /// [long step](crate::Builder::long_step_threshold). Default: off. A thread of the flight recorder writes the file.
-    /// The slice of the long step is the last slice on the lane of its worker.
+    /// Sets whether the runtime writes a record when the monitor detects a worker in a [long
+    /// step](crate::Builder::long_step_threshold). Default: off. A thread of the flight recorder writes the file. In
+    /// the record, the long step is the last slice on the track of its worker.
     pub fn write_on_blocked_worker(mut self, on: bool) -> Self {
         self.on_blocked = on;
         self
@@ -130,8 +130,9 @@ impl FlightRecorder {
     }
 
     /// Sets the maximum number of files that the runtime writes on its own. Default: 8. After that, further panics and
-    /// long steps write no file. Causes that occur while a file is waiting to be written share this file. The files
-    /// that the runtime writes for consoles are counted separately, and have the same maximum.
+    /// long steps write no file. If further panics or long steps occur before the thread begins to write the file, they
+    /// share this file. The files that the runtime writes for consoles are counted separately, and have the same
+    /// maximum.
     pub fn max_files(mut self, count: u32) -> Self {
         self.max_files = count;
         self
@@ -164,8 +165,8 @@ fn print_result(path: &Path, result: &io::Result<FlightSummary>) {
 pub struct FlightSummary {
     /// Number of events that the record contains.
     pub events: u64,
-    /// Number of events that are missing, because newer events have overwritten them. The number counts all events
-    /// since the runtime was built.
+    /// Number of events that are missing, because newer events have overwritten them. The number includes all events
+    /// that were overwritten since the runtime was built.
     pub overwritten: u64,
     /// Length of the last period from which no event is missing. The period ends when the copy of the buffers begins.
     /// The record also contains earlier events of workers that had fewer events.
@@ -212,7 +213,7 @@ struct Requests {
     is_reserved: bool,
 }
 
-/// Reason why no flight record can be written for a console.
+/// Reason for which the runtime writes no flight record for a console.
 #[cfg(feature = "console")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordRefusal {
@@ -319,8 +320,8 @@ impl Flight {
     }
 
     /// Waits until all requested files are written and the thread has ended. If the thread itself makes this call,
-    /// because the function of `on_written` drops the runtime, the call does not wait for the thread. The thread then
-    /// ends after its function.
+    /// because the function of `on_written` drops the runtime, the call does not wait for the thread. In this case, the
+    /// thread ends after the function of `on_written` has returned.
     fn stop(&self) {
         self.requests.lock().stop = true;
         self.changed.notify_all();
@@ -347,8 +348,8 @@ impl Recorder {
         self.flight.get().is_some_and(|flight| flight.is_enabled(cause))
     }
 
-    /// Allocates the rings of these workers, if the events are kept for a flight record. Otherwise, the first event of
-    /// a worker would wait for the memory of a large ring.
+    /// If the runtime has a flight recorder, allocates the rings of the first `workers` slots. Without this allocation,
+    /// a worker would have to wait for the memory of a large ring at its first event.
     pub(crate) fn allocate_buffers(&self, workers: usize) {
         if self.keeps_last_events() {
             for place in self.workers.iter().take(workers) {
@@ -357,7 +358,7 @@ impl Recorder {
         }
     }
 
-    /// Requests a record from the thread of the flight recorder. Does not wait for the file.
+    /// Requests a record from the thread of the flight recorder. This function does not wait until the file is written.
     pub(crate) fn request_record(&self, cause: RecordCause) {
         if let Some(flight) = self.flight.get() {
             flight.request(cause);
@@ -422,7 +423,7 @@ pub(crate) struct FlightCopy {
     entries: Vec<TraceEntry>,
     /// Time at which the copy began. The copy contains no later events.
     now: u64,
-    /// Time since which no event is missing.
+    /// Start of the period from which no event is missing.
     complete_since: u64,
     /// Number of records that were overwritten before they were copied.
     overwritten: u64,
@@ -462,8 +463,8 @@ impl FlightCopy {
         self.entries.iter().filter_map(process).collect()
     }
 
-    /// Converts the copy, and passes its bytes on to `write`. `labels` contains the labels of the living processes,
-    /// because their spawns may be overwritten.
+    /// Converts the copy, and calls `write` with the bytes. `labels` contains the labels of the living processes,
+    /// because the events of their spawns may be overwritten.
     ///
     /// # Errors
     /// Returns the first error of `write`.
@@ -479,7 +480,7 @@ impl FlightCopy {
         let mut processes: BTreeMap<_, _> =
             labels.into_iter().map(|(process, label)| (process, alive(label))).collect();
         for entry in &self.entries {
-            // The label of an exited process is known only from its exit.
+            // The label of an exited process is known only from the event of its exit.
             if let TraceEvent::Ended { process, label } = entry.event {
                 processes.entry(process).or_insert(alive(label));
             }

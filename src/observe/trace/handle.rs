@@ -60,7 +60,7 @@ struct State {
     has_ended: bool,
 }
 
-/// Writes the events of a session.
+/// Collects the events of a session, and passes their bytes to the writer of the trace.
 pub(crate) struct Collector {
     session: Session,
     writer: Box<dyn Write + Send>,
@@ -123,8 +123,8 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Creates a trace without a thread. The returned function writes the events. The recorder calls the function when
-    /// its limit is reached.
+    /// Creates a trace without a thread. The returned function writes the events. The recorder calls this function when
+    /// a ring has no room.
     pub(crate) fn without_thread(collector: Collector, clock: Clock) -> (Self, impl FnMut() + Send + 'static) {
         let trace = Self::new(collector, clock, false);
         let shared = Arc::clone(&trace.shared);
@@ -187,7 +187,7 @@ impl HandleState {
         drop(state);
         let written = collector.collect(&self.clock);
         let mut state = self.state.lock();
-        // If another thread has called `end` meanwhile, it waits until this thread has ended the trace.
+        // If another thread has called `end` meanwhile, that thread waits until this thread has ended the trace.
         if written.is_ok() && !collector.session.is_over() && !state.stop {
             state.collector = Some(collector);
             state.writes = None;

@@ -28,19 +28,19 @@ impl fmt::Debug for LiveTrace {
 }
 
 impl LiveTrace {
-    /// `stop` stops the recording.
+    /// Creates a live trace. The function `stop` ends the recording of events.
     pub(crate) fn new(reader: EntryReader, stop: Stop) -> Self {
         Self { reader, unread: Unread::default(), stop: Some(stop) }
     }
 
-    /// Collects the events since the last call, except the newest ones. `now` is the present time in ns. Between two
-    /// calls, a worker records at most 4,096 events.
+    /// Reads the new records of the rings, and adds the events that were recorded before the previous call to the
+    /// buffer. `now` is the present time in ns. Between two calls, a worker records at most 4,096 events.
     pub(crate) fn collect(&mut self, now: u64) {
         let Self { reader, unread, .. } = self;
         reader.collect(now, |entry, _| unread.push(entry));
     }
 
-    /// Returns whether the trace has reached its number of events, or the process has exited.
+    /// Returns whether the trace has reached its maximum number of events, or the process has exited.
     pub(crate) fn is_over(&self) -> bool {
         self.reader.is_over()
     }
@@ -65,8 +65,8 @@ impl LiveTrace {
         self.unread.entries.len()
     }
 
-    /// Returns the number of events of the trace, with the events that a full buffer has lost. Also returns the number
-    /// of lost events.
+    /// Returns the number of events of the trace, including the events that were discarded because the buffer was full.
+    /// Also returns the number of lost events.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.reader.events(), self.unread.lost + self.reader.lost())
     }
@@ -92,10 +92,10 @@ struct Unread {
 
 impl Unread {
     fn push(&mut self, entry: TraceEntry) {
-        // Number of events that were lost before this buffer.
+        // Number of events that were lost before they reached this buffer, and that this entry reports.
         let known = if let TraceEvent::Lost { total } = entry.event { total } else { 0 };
         self.lost += known;
-        // One place stays free for the number of discarded events.
+        // One place stays free for the entry that reports the number of discarded events.
         if self.entries.len() + 1 >= MAX_UNREAD {
             let new = u64::from(known == 0);
             self.lost += new;

@@ -15,8 +15,8 @@ pub(super) struct Names {
     numbers: BTreeMap<String, u32>,
     /// The text and the type name of each label.
     labels: Vec<(String, &'static str)>,
-    /// The number of the most recent label without a name and a method. Processes of one type are often spawned one
-    /// after the other.
+    /// The type name and the number of the most recent label that has neither a name nor a method. This field saves a
+    /// search, because processes of one type are often spawned one after the other.
     recent: Option<(&'static str, u32)>,
 }
 
@@ -48,8 +48,8 @@ impl Names {
         self.labels.get(number as usize).map_or(OTHERS, |(text, _)| text)
     }
 
-    /// Returns the type name of the label with this number. The type name is empty for the common label of all further
-    /// processes.
+    /// Returns the type name of the label with this number. The type name is empty for the label 0, which all further
+    /// processes share.
     pub(super) fn type_name(&self, number: u32) -> &'static str {
         self.labels.get(number as usize).map_or("", |(_, type_name)| type_name)
     }

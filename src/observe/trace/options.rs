@@ -13,7 +13,7 @@ const SECOND: u64 = 1_000_000_000;
 const SHOWN: usize = 1 << 16;
 
 /// Options of an execution trace: see [`Host::start_trace_with`](crate::Host::start_trace_with). By default, a trace
-/// contains all processes, and has no limit except the buffers of the workers.
+/// contains all processes, and its only limits are the limits of the workers.
 ///
 /// ```
 /// # use procession::{Context, Runtime};
@@ -100,7 +100,7 @@ impl Filter {
     }
 }
 
-/// Treatment of an entry of a trace.
+/// Decision whether a trace contains an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
     /// The trace contains the entry. Before the entry, this number of events of the same lane is missing.
@@ -111,14 +111,14 @@ pub(super) enum Admission {
     Skipped,
 }
 
-/// The processes of a trace that were found, and the state of its limits.
+/// The processes that belong to a trace, and the state of the limits of the trace.
 #[derive(Debug)]
 pub(super) struct Selection {
     filter: Filter,
     max_events: u64,
     max_rate: u64,
-    /// The selected processes that were alive at the begin of the trace or were spawned later. The set is used only if
-    /// the filter is not empty.
+    /// The selected processes that were alive at the beginning of the trace or were spawned later. The set is used only
+    /// if the filter is not empty.
     processes: BTreeSet<u64>,
     /// The second of the last entry, and the number of entries that were taken in this second.
     second: (u64, u64),
@@ -130,10 +130,10 @@ pub(super) struct Selection {
     is_over: bool,
 }
 
-/// Effect of the limit of the rate on one lane.
+/// State of the rate limit on one lane.
 #[derive(Debug, Clone, Copy, Default)]
 struct LaneLimit {
-    /// The selected process whose turn the lane runs.
+    /// The selected process whose turn runs on the lane.
     turn: Option<u64>,
     /// Whether the events of the lane are skipped.
     skips: bool,
@@ -215,8 +215,8 @@ impl Selection {
     }
 
     /// Applies the limit of the rate. A turn is either taken or skipped as a whole, so that its slices nest. If the
-    /// trace contains only some processes, a lane also has events outside their turns, for example the messages that
-    /// other processes send to them. Each of these events is taken or skipped on its own.
+    /// trace contains only some processes, a lane also has events outside the turns of these processes, for example the
+    /// messages that other processes send to them. Each of these events is taken or skipped on its own.
     fn limit(&mut self, entry: &TraceEntry) -> Admission {
         let second = entry.at / SECOND;
         if self.second.0 != second {
@@ -251,7 +251,7 @@ impl Selection {
             return Admission::Skipped;
         }
         if let TraceEvent::State { process, .. } | TraceEvent::Created { process, .. } = entry.event {
-            // The events of an exit may be lost, so the set could grow without end.
+            // The events of an exit may be lost. Without this limit, the set could grow without end.
             if self.shown.len() >= SHOWN {
                 self.shown.clear();
             }

@@ -11,8 +11,8 @@ use crate::observe::trace::{CAPACITY, Recorder, TraceEntry, TraceEvent};
 use crate::platform::sync::Arc;
 use crate::platform::sync::tally::Ordering;
 
-/// Number of records that a thread may write until the reader collects the next time. Three quarters of the ring stay
-/// free, so that the events of a turn that was begun below this limit do not overwrite records.
+/// Number of records that a thread may write between two collections of the reader. Three quarters of the ring stay
+/// free. Therefore a turn that begins below this limit does not overwrite records that the reader has not read.
 pub(super) const PERMITTED: u64 = CAPACITY as u64 / 4;
 
 /// Number of records per second that a thread may write over a longer time. Without this limit, the thread of a trace
@@ -22,19 +22,19 @@ const PER_SECOND: u64 = 50_000;
 /// Reads the events of a runtime in the order of their times.
 ///
 /// While a reader exists, the threads of the runtime record events. A thread records at most `PER_SECOND` events per
-/// second, and bursts of at most `PERMITTED` events. It discards all further turns, and counts them. With a flight
-/// recorder, the thread overwrites its oldest events instead.
+/// second, and bursts of at most `PERMITTED` events. The thread discards the events of all further turns, and counts
+/// these turns. With a flight recorder, the thread overwrites its oldest events instead.
 pub(crate) struct EntryReader {
     metrics: Arc<Metrics>,
     /// The progress of the reader in each ring.
     cursors: Vec<Cursor>,
-    /// Entries that were read but not passed on yet. They must wait, because the rings may still contain entries with
-    /// an earlier time.
+    /// Entries that were read but not passed to the caller yet. The reader holds these entries back, because the rings
+    /// may still contain entries with an earlier time.
     held: Vec<TraceEntry>,
     /// Time of the last call of `collect`.
     collected: u64,
     selection: Selection,
-    /// Number of events that were passed on.
+    /// Number of events that were passed to the caller.
     events: u64,
     /// Number of lost events that no entry has reported.
     lost: u64,
@@ -82,7 +82,7 @@ impl EntryReader {
         self.pass_on(until, each);
     }
 
-    /// Passes all remaining entries on to `each`.
+    /// Passes all remaining entries to `each`.
     pub(super) fn finish(&mut self, each: impl FnMut(TraceEntry, &Recorder)) {
         self.read();
         self.pass_on(u64::MAX, each);
@@ -102,7 +102,7 @@ impl EntryReader {
         self.selection.is_partial()
     }
 
-    /// Returns the number of events that were passed on, without the events about lost events.
+    /// Returns the number of events that were passed to the caller. Events `Lost` are not counted.
     #[cfg(feature = "console")]
     pub(super) fn events(&self) -> u64 {
         self.events
@@ -130,13 +130,13 @@ impl EntryReader {
             let (next, overwritten) = ring.read(cursor.next, |record| {
                 let Some(mut entry) = TraceEntry::unpack(record) else { return };
                 if let TraceEvent::Lost { total } = &mut entry.event {
-                    // In a record, the number counts from the first trace. In an entry, the number counts from the last
-                    // such event of this ring.
+                    // In a record, `total` is the number since the first trace. In an entry, `total` is the number
+                    // since the previous event `Lost` of this ring.
                     let known = std::mem::replace(&mut cursor.lost, *total);
                     *total -= known.min(*total);
                 }
-                // With a flight recorder, the rings contain the events of all processes. The trace of one process holds
-                // only its own events.
+                // With a flight recorder, the rings contain the events of all processes. The reader of a trace of one
+                // process keeps only the events of this process.
                 if selection.may_admit(&entry.event) {
                     held.push(entry);
                 }
@@ -151,7 +151,7 @@ impl EntryReader {
         }
     }
 
-    /// Passes on the entries up to the time `until`.
+    /// Passes the entries up to the time `until` to `each`.
     fn pass_on(&mut self, until: u64, mut each: impl FnMut(TraceEntry, &Recorder)) {
         // The sort is stable, so the entries of one ring with the same time stay in order.
         self.held.sort_by_key(|entry| entry.at);

@@ -2,7 +2,7 @@
 //! out of the ring.
 //!
 //! All words of the ring are atomics, so the ring needs no unsafe code. A writer may overwrite a record while a reader
-//! copies this record. The reader detects this, as the reader of a sequence lock does.
+//! copies this record. The reader detects such an overwrite in the same way as the reader of a sequence lock.
 
 use crate::platform::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::platform::sync::atomic::{AtomicU64, fence};
@@ -91,15 +91,16 @@ impl Ring {
         self.writer.written.load(Acquire)
     }
 
-    /// Raises the limit by `count`, but not beyond `most` records from now on. The limit is a token bucket.
+    /// Raises the limit by `count`. After the call, the limit permits at most `most` further records. The limit is a
+    /// token bucket.
     pub(super) fn permit(&self, count: u64, most: u64) {
         let written = self.written();
         let limit = self.limit.load(Relaxed).max(written).saturating_add(count);
         self.limit.store(limit.min(written.saturating_add(most)), Relaxed);
     }
 
-    /// Passes the records from number `from` on to `each`. Returns the number of the next record, and the number of
-    /// records that were overwritten before they were read.
+    /// Calls `each` for each record whose number is at least `from`. Returns the number of the next record, and the
+    /// number of records that were overwritten before they were read.
     pub(crate) fn read(&self, from: u64, mut each: impl FnMut(Record)) -> (u64, u64) {
         let end = self.written();
         let begin = from.max(end.saturating_sub(self.slots.len() as u64));

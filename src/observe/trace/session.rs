@@ -7,8 +7,8 @@ use crate::observe::trace::options::Filter;
 use crate::observe::trace::reader::EntryReader;
 use crate::observe::trace::timeline::{Alive, Lookup, Timeline};
 
-/// Time in ns after which a session without events writes an empty packet. Therefore the trace notices that its reader
-/// has disconnected.
+/// Time in ns after which a session without events writes an empty packet. If the receiver of the bytes has
+/// disconnected, this write fails, and the trace ends.
 const SILENCE: u64 = 1_000_000_000;
 
 /// Converts the entries that a reader returns.
@@ -20,7 +20,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Begins a session. `alive` are the processes that existed when the reader began.
+    /// Begins a session. `alive` contains the processes that existed when the reader began.
     pub(crate) fn new(
         (reader, alive): (EntryReader, BTreeMap<u64, Alive>),
         title: &str,
@@ -50,7 +50,8 @@ impl Session {
         self.reader.is_over()
     }
 
-    /// Writes the values of the counters, which belong to the whole runtime.
+    /// Writes the values of the counters. A trace of only some processes has no counters, because the counters belong
+    /// to the whole runtime.
     fn count(&mut self, now: u64) {
         if !self.reader.is_partial() {
             self.timeline.count(now);

@@ -54,15 +54,15 @@ pub(crate) struct Alive {
     pub(crate) state: Option<ProcessState>,
 }
 
-/// The slices that are open on a lane.
+/// The slices that are open (begun, not ended) on a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct LaneState {
     /// Number of the lane in the trace.
     number: u16,
     running: Running,
-    /// Whether a slice for the replacement of the worker is open inside the slice of the step.
+    /// Whether the slice `blocked worker` is open inside the slice of the step.
     blocked: bool,
-    /// Whether a slice for the search or the sleep of the worker is open.
+    /// Whether the lane has an open slice (begun, not ended) for the search or the sleep of its worker.
     rests: bool,
 }
 
@@ -90,7 +90,7 @@ impl Running {
     }
 }
 
-/// What the trace has written about a process.
+/// State of the track of a process.
 #[derive(Debug)]
 struct ProcessTrack {
     label: u32,
@@ -99,7 +99,7 @@ struct ProcessTrack {
     is_open: bool,
 }
 
-/// If the table has at most this number of processes, it is not searched for dead processes.
+/// If the tables have fewer processes than this number, they are not searched for dead processes.
 const FEW: usize = 1 << 12;
 
 /// The state of the conversion.
@@ -119,7 +119,7 @@ pub(super) struct Timeline {
     /// For each process, the arrows of the messages that the process has not received yet, in the order of the mailbox.
     /// If the trace does not know the contents of a mailbox, its process is not in this map.
     messages: BTreeMap<u64, VecDeque<u64>>,
-    /// Before this time, no contents of a mailbox are known.
+    /// Before this time, the trace does not know the contents of any mailbox.
     arrows_from: u64,
     /// Number of arrows of messages.
     arrows: u64,
@@ -155,7 +155,8 @@ impl Timeline {
         }
     }
 
-    /// Draws no arrows of messages that were sent before this time, because events from before this time are missing.
+    /// Turns off the arrows of messages that were sent before this time, because events from before this time are
+    /// missing.
     pub(super) fn no_arrows_before(&mut self, time: u64) {
         self.arrows_from = time;
     }
@@ -169,7 +170,7 @@ impl Timeline {
         self.packets.clear();
     }
 
-    /// Converts an entry. The entries of one lane come in their order.
+    /// Converts an entry. The caller must pass the entries of one lane in the order of their times.
     pub(super) fn add(&mut self, entry: TraceEntry, recorder: &Recorder) {
         self.last = self.last.max(entry.at);
         let mut view = View { timeline: self, recorder, at: entry.at, lane: entry.lane };
@@ -316,7 +317,7 @@ impl View<'_> {
         self.begin_state(process, state, self.at);
     }
 
-    /// From now on, the contents of the mailbox of this process are known.
+    /// Records that the mailbox of this process is empty. From now on, the contents of this mailbox are known.
     fn mailbox_is_empty(&mut self, process: u64) {
         if self.at >= self.timeline.arrows_from {
             self.timeline.messages.entry(process).or_default();
@@ -405,7 +406,7 @@ impl View<'_> {
 
     /// Ends the slice of the turn on this lane, if there is a turn.
     fn end_running(&mut self) {
-        // If the slice of the turn is not written yet, the turn had no step. Such a turn ends the process.
+        // If the slice of the turn is not written yet, the turn had no step. In such a turn, the process exits.
         self.open(Word::Exit);
         let lane = self.lane_state();
         let ends = u32::from(std::mem::take(&mut lane.blocked)) + u32::from(lane.running != Running::Nothing);

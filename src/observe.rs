@@ -1,7 +1,8 @@
 //! Observation of a runtime: the states of processes and workers, the `Observer`, the counters, the histograms, the
 //! traces, and the rows about processes.
 //!
-//! This folder imports `platform` and `process`. Its code only reports, and makes no scheduling decisions.
+//! This folder imports `platform` and `process`. The code of this folder only collects and reports data, and makes no
+//! scheduling decisions.
 
 pub(crate) mod counters;
 pub(crate) mod crash;
@@ -90,7 +91,7 @@ pub struct Transition {
 /// ```
 #[expect(unused_variables, reason = "the names document the parameters")]
 pub trait Observer: Send + Sync + 'static {
-    /// A process was spawned. `type_name` is the name of the type of its code: the type of the
+    /// A process was spawned. `type_name` is the name of the type of the process's code: the type of the
     /// [`Process`](crate::Process), or of the function or closure of an async body. `name` is the name that the
     /// [builder](crate::ProcessBuilder::name) of the process registered. The process has not run yet, so `name` is
     /// never a name that the process itself has registered. This call is the first call for the process, before its

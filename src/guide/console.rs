@@ -1,4 +1,4 @@
-//! The console: inspect a running program from another terminal. Needs the feature `console`.
+//! The console shows the processes of a running program in another terminal. Needs the feature `console`.
 //!
 //! # Open a socket
 //!
@@ -125,8 +125,8 @@
 //! | `write_flight_record` | | `path`: the file, in the [`folder`](crate::observe::FlightRecorder::folder) of the program's options; `events`, `overwritten`, `complete_ns`: see [`FlightSummary`](crate::observe::FlightSummary) |
 //!
 //! - The last eight requests in this table are actions.
-//! - The supervisors answer `supervision_tree` and `restart_child` with messages, so these requests need a worker. All
-//!   other requests are answered while all workers are blocked.
+//! - The supervisors answer `supervision_tree` and `restart_child` with messages, so these requests need a worker. The
+//!   server answers all other requests even while all workers are blocked.
 //! - A restart does not count towards the intensity of the supervisor. If the supervisor does not answer within 8
 //!   seconds, the reply is the error `no_answer`, but the supervisor may still restart the child.
 //! - A client cannot choose the path of a flight record. A separate thread writes the file, so the server can answer

@@ -56,7 +56,7 @@
 //! | `exit(Pid, shutdown)` | [`Host::cancel`](crate::Host::cancel) | a request with a grace period; the next `receive` of the process returns this request as an error |
 //! | `gen_server` | [`Server`](crate::Server) | the page of `Server` has a table of the callbacks |
 //! | `gen_server:call`, default 5 s | [`call`](crate::Address::call) | a call has no time limit by default: see [`Call::timeout`](crate::future::Call::timeout) |
-//! | `gen_server:multi_call` | [`multi_call`](crate::Host::multi_call) | also the first reply, or a quorum of replies |
+//! | `gen_server:multi_call` | [`multi_call`](crate::Host::multi_call) | the call can also wait for only the first reply, or for a quorum of replies |
 //! | `gen_statem` | a `Server` with an `enum` as its state, and [`stash`](crate::Context::stash) | |
 //! | `supervisor` | [`Supervisor`](crate::Supervisor), [`Child`](crate::Child) | the restart types and the strategies one-for-one, one-for-all and rest-for-one are the same as in OTP. The default intensity is 3 restarts in 5 s, as in Elixir. The default of OTP is 1 restart in 5 s |
 //! | `DynamicSupervisor` | [`SupervisorMessage::StartChild`](crate::supervisor::SupervisorMessage::StartChild) | |
@@ -65,8 +65,8 @@
 //! | `Agent`, `ets` | a process that owns the data | a shared map of another crate also works |
 //! | `poolboy`, `PartitionSupervisor` | [`Pool`](crate::Pool) | |
 //! | `timer:send_after`, `Process.send_after` | [`send_after`](crate::SelfHandle::send_after) | the exit of the process cancels the timer |
-//! | `init:stop`, application shutdown | [`Runtime::shutdown`](crate::Runtime::shutdown) | supervision trees stop first, from the top |
-//! | crash report | [`CrashReport`](crate::CrashReport) on stderr | printed only if no link, monitor, supervisor or join handle receives the exit |
+//! | `init:stop`, application shutdown | [`Runtime::shutdown`](crate::Runtime::shutdown) | the shutdown first stops the supervision trees, from the top |
+//! | crash report | [`CrashReport`](crate::CrashReport) on stderr | the report is printed only if no link, monitor, supervisor or join handle receives the exit |
 //! | port, NIF | a [`Command`](crate::Command) with a handler | |
 //! | `'$ancestors'`, `$callers` | [`ProcessBuilder::value`](crate::ProcessBuilder::value) | values that spawned processes inherit |
 //! | code change | [`Context::upgrade`](crate::Context::upgrade) | a process replaces its own code |

@@ -61,7 +61,7 @@
 //! | `LocalSet`, `spawn_local` | [`LocalSet`](crate::LocalSet) | [`Runtime::local_set`](crate::Runtime::local_set) makes a `LocalSet` |
 //! | `CancellationToken` | [`CancelToken`](crate::CancelToken) | a cancellation has a reason and a grace period. Spawned processes inherit the token |
 //! | `task_local!` | [`ProcessBuilder::value`](crate::ProcessBuilder::value), [`SelfHandle::value`](crate::SelfHandle::value) | spawned processes inherit the value |
-//! | `TaskTracker`, `shutdown_timeout` | [`Runtime::shutdown`](crate::Runtime::shutdown) | cancels the processes in order, and reports the processes that did not exit |
+//! | `TaskTracker`, `shutdown_timeout` | [`Runtime::shutdown`](crate::Runtime::shutdown) | the shutdown cancels the processes in order, and reports the processes that did not exit |
 //! | `tokio::net::TcpListener`, `TcpStream`, `TcpSocket`, `UdpSocket`, `UnixStream`, … | the types with the same names in `procession::net`, feature `net` | a worker of the runtime polls the sockets; the streams implement the traits of `futures::io` |
 //! | `TcpStream::into_split`, `readable`, `try_read`, `try_write` | the same methods | |
 //! | `tokio::io::AsyncRead`, `AsyncWrite`, `AsyncReadExt`, `BufReader` | the same names in `futures::io` | `tokio_util::compat` adapts a stream to code that needs the traits of tokio |

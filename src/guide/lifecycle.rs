@@ -106,8 +106,8 @@
 //! | A child never has two instances at the same time. If a supervisor is killed, the supervisor is restarted only after its children have exited. | `a_child_never_has_two_instances` |
 //! | If a process that is linked with a supervisor exits abnormally, the supervisor stops its children and exits. | `a_supervisor_stops_its_children_in_order_when_a_linked_process_fails` |
 //! | A [shutdown](crate::Runtime::shutdown) first stops the supervision trees, from the top. Each supervisor stops its children in reverse order. After the last tree has exited, the remaining processes are cancelled. | `a_shutdown_stops_the_supervision_trees_first` |
-//! | During a shutdown, a branch that has not been stopped yet still restarts its children. | `a_branch_that_was_not_stopped_yet_restarts_its_children` |
-//! | A shutdown ends at its deadline. At the deadline, the remaining processes are killed and listed. | `a_shutdown_keeps_to_its_deadline` |
+//! | During a shutdown, a supervisor that has not been stopped yet still restarts its children. | `a_branch_that_was_not_stopped_yet_restarts_its_children` |
+//! | A shutdown ends at its deadline. At the deadline, the shutdown kills the remaining processes, and returns a list of these processes. | `a_shutdown_keeps_to_its_deadline` |
 //! | Random supervision trees with many kills behave as an executable model allows (`tests/it/trees.rs`). | `random_trees_behave_as_the_model_allows` |
 //!
 //! # Deadlines and cancel tokens
@@ -136,7 +136,7 @@
 //! | in Erlang | here |
 //! |---|---|
 //! | An exit signal ends a linked process immediately. | The linked process exits at its next scheduling point, as after a kill. A running step is not interrupted. If the running step ends the process, the exit of this step applies. |
-//! | A link passes on the exit reason itself. | The exit is wrapped once in `Linked`, with the pid of the process that exited first. |
+//! | A link delivers the exit reason itself. | The exit is wrapped once in `Linked`, with the pid of the process that exited first. |
 //! | `exit(Pid, Reason)` sends any reason. | [`cancel`](crate::Host::cancel) asks the process to exit. [`kill`](crate::Host::kill) ends the process. |
 //! | A monitor or link to a pid of an unreachable node delivers its event when the connection fails. | A monitor or link to a pid of another node delivers `NodeDown` immediately, even if a `Deliver` is attached for that node. |
 //! | A monitor can be set on a name. | A monitor is set on a pid. [`whereis`](crate::Host::whereis) returns the pid of a name. |

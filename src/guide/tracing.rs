@@ -49,8 +49,8 @@
 //! | label of a process | `exit` | a turn in which a killed process exits, without a step |
 //! | `searching`, `parked` | `worker` | the worker has no task |
 //! | `blocked worker` | `worker` | inside a step: the step was long, or called [`block_in_place`](crate::block_in_place()), and a replacement thread may take over the queues |
-//! | `send`, `receive` | `message` | a mailbox accepted a message, or a process received a message; an arrow connects both |
-//! | `yield`, `completion` | `command` | a process yielded a command, or the command was answered; an arrow connects both |
+//! | `send`, `receive` | `message` | a mailbox accepted a message, or a process received a message; an arrow connects the two marks |
+//! | `yield`, `completion` | `command` | a process yielded a command, or the command was answered; an arrow connects the two marks |
 //! | `spawn` | `process` | the step spawned a process |
 //! | `preempted` | `process` | the process has spent the budget of its turn, and goes to the back of the queue |
 //! | `steal` | `worker` | the worker stole tasks from the worker `victim` |
@@ -118,8 +118,8 @@
 //! longer time. At its limit, the worker *skips* whole turns: the worker runs these turns, but does not record them.
 //! The thread of the trace raises the limit 100 times per second. Therefore a program with many very short steps is
 //! recorded in part, and a program with longer steps is recorded completely. A skipped turn records no messages,
-//! commands or wake-ups. If the turn wakes a process, the trace may lack the state `ready` of this process. The limit
-//! never delays the worker. A process that is not selected by the options of the trace has no additional cost.
+//! commands or wake-ups. If a skipped turn wakes a process, the trace may lack the state `ready` of this process. The
+//! limit never delays the worker. A process that is not selected by the options of the trace has no additional cost.
 //!
 //! A flight recorder records each turn, at any rate. For each event, the flight recorder costs one read of the clock.
 //! It also needs the memory of its buffers.
@@ -135,5 +135,5 @@
 //! | flight recorder | 3.75 [3.72, 3.84] |
 //!
 //! Each turn of this program takes 48 ns, so the trace reaches its limit of 50,000 events per second and skips nearly
-//! all turns. The cost for each turn does not depend on its length: a few nanoseconds for a skipped turn, and about 130
-//! ns for a recorded turn. A program whose turns take 10 µs becomes 1.3 % slower with a flight recorder.
+//! all turns. The cost for each turn does not depend on the length of the turn: a few nanoseconds for a skipped turn,
+//! and about 130 ns for a recorded turn. A program whose turns take 10 µs becomes 1.3 % slower with a flight recorder.

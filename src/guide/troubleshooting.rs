@@ -135,8 +135,8 @@
 //!
 //! # Find a deadlock
 //!
-//! [`Host::wait_for_graph`](crate::Host::wait_for_graph) returns which process waits for which process. It also returns
-//! the deadlocks: processes that wait only for each other.
+//! [`Host::wait_for_graph`](crate::Host::wait_for_graph) returns a graph that shows which process waits for which
+//! process. The call also returns the deadlocks: processes that wait only for each other.
 //!
 //! ```
 //! # use procession::{Context, Reply, Runtime};
@@ -314,7 +314,7 @@
 //! | A long computation has no `await`. | [`Observer::blocked`](crate::Observer::blocked) names the process after 10 to 20 ms | Call [`should_yield`](crate::should_yield) in the loop, and await [`yield_now`](crate::SelfHandle::yield_now) if `should_yield` returns true. As an alternative, move the computation to [`spawn_blocking`](crate::Host::spawn_blocking). |
 //! | A loop awaits futures that are always ready. | the same | Wrap each future in [`cooperative`](crate::cooperative()). |
 //! | A process or an inline handler calls a blocking function. | the same; the CPU is idle | Use [`handle_blocking`](crate::Builder::handle_blocking), [`spawn_blocking`](crate::Host::spawn_blocking), or [`block_in_place`](crate::block_in_place). |
-//! | Two processes send to each other without end. | the counter `messages` grows fast | Check the protocol. After 16 turns, the pair goes to the back of the queue, so other processes do not starve. |
+//! | Two processes send messages to each other without end. | the counter `messages` grows fast | Check the protocol. After 16 turns, the pair goes to the back of the queue, so other processes do not starve. |
 //! | A process wakes itself without end. | the counter `polls` grows fast, and the process is always `Ready` or `Running` | Search for `wake_by_ref` in your own futures, and for [`Next::Again`](crate::Next::Again) in hand-written processes. |
 //! | A process runs longer than it should. | | Set [`Limits::steps`](crate::Limits::steps) or [`Limits::time`](crate::Limits::time). These limits end the process with an error. |
 //!
@@ -353,8 +353,8 @@
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
 //! | A mailbox grows, because the receiver is slower than its senders. | the [processes with the longest mailboxes](#list-the-processes), or [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len) | Set a [`MailboxCapacity`](crate::MailboxCapacity). Let the senders wait with [`send_wait`](crate::Address::send_wait). |
-//! | Some messages are accepted by no call of `receive_where`, and stay in the mailbox. | the same | Also receive these messages, or drop these messages. |
-//! | `Down` and `Exit` events are never read. | the process monitors or links, and calls only `receive` | Call [`event`](crate::Context::event), or remove the monitor with [`demonitor`](crate::SelfHandle::demonitor). |
+//! | No call of `receive_where` accepts some of the messages, so these messages stay in the mailbox. | the same | Also receive these messages, or drop these messages. |
+//! | `Down` and `Exit` events are never read. | the process has monitors or links, and calls only `receive` | Call [`event`](crate::Context::event), or remove the monitor with [`demonitor`](crate::SelfHandle::demonitor). |
 //! | Stashed messages are never unstashed. | | Call [`unstash`](crate::Context::unstash). |
 //! | Processes are spawned and never exit. | [`Host::processes_alive`](crate::Host::processes_alive) grows | Dropping a handle or all addresses does not end a process. Use a [`scope`](crate::SelfHandle::scope), a [deadline](crate::ProcessBuilder::deadline), or [`max_processes`](crate::Builder::max_processes). |
 //! | The program keeps addresses or handles of exited processes. | `processes_alive` is low | The memory block of a process is freed with its last address or handle. Store the [`Pid`](crate::Pid) instead, because a pid keeps no memory alive. |
@@ -406,7 +406,7 @@
 //! | in a step that did not return | an endless or blocking step | see [above](#one-process-uses-all-cpu-time) |
 //! | waiting for answers | the body ignores the cancellation, because it waits for a call or a command | Set time limits. As an alternative, wait for both the call and [`cancelled`](crate::SelfHandle::cancelled) in one `select!`. |
 //! | waiting for mail | the body ignores the error of [`receive`](crate::Context::receive), or waits with `event` and ignores [`Event::Cancel`](crate::Event::Cancel) | Return from the body. |
-//! | waiting for a worker | there is too much work before the deadline, or no thread drives the runtime | Set a later deadline. With 0 workers, poll the future of `shutdown` itself. |
+//! | waiting for a worker | there is too much work before the deadline, or no thread runs the processes | Set a later deadline. With 0 workers, poll the future of `shutdown` itself. |
 //!
 //! Other causes:
 //!

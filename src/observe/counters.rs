@@ -158,7 +158,7 @@ counters! {
     Panics => panics,
     /// Failed processes whose exit no link, monitor, supervisor or join handle received.
     ///
-    /// The thread that detects the exit counts the process. A cancelled or killed process is not counted.
+    /// The thread that detects the unobserved exit counts the process. A cancelled or killed process is not counted.
     Unobserved => unobserved,
 }
 

@@ -174,8 +174,8 @@ pub struct ProcessDetails {
     pub deadline: Option<Instant>,
     /// Names of the types of the values that the process has [inherited](crate::InheritedContext::value).
     pub inherited_values: Vec<&'static str>,
-    /// Events that the process waits for. The list contains only events that the runtime knows. It does not contain,
-    /// for example, a future of another crate. Each event of the list makes the process ready. If the state of the
+    /// Events that the process waits for. The list contains only events that the runtime knows. For example, the list
+    /// does not contain a future of another crate. Each event of the list makes the process ready. If the state of the
     /// process is not `Blocked` or `Idle`, the list is empty. There is one exception: a step may wait in
     /// [`Runtime::block_on`](crate::Runtime::block_on) for a future. If this future waits for other processes, the list
     /// contains these waits.
@@ -196,8 +196,9 @@ pub struct ProcessDetails {
     /// Total running time of the steps so far, without the present step. The runtime measures this time only if it is
     /// [limited](crate::Limits::time); otherwise this field is `None`.
     pub run_time: Option<Duration>,
-    /// Memory of the process in bytes. This is the control block with the future or the state of the process, the
-    /// rarely used parts of the control block, the queue of the mailbox and the table of outstanding commands.
+    /// Memory of the process in bytes. The number includes the control block with the future or the state of the
+    /// process, the rarely used parts of the control block, the queue of the mailbox, and the table of outstanding
+    /// commands.
     ///
     /// Memory that the code, the messages and the commands of the process have allocated is not included. The memory of
     /// the links, names, groups, timers and signals is not included either. A future of more than 1 KiB is allocated

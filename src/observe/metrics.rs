@@ -387,7 +387,7 @@ impl Metrics {
     /// Returns whether there was a moment during this call at which no exit was in progress. An exit is in progress
     /// between [`add_exited`](Self::add_exited) and [`end_exit`](Self::end_exit).
     ///
-    /// The number of begun exits and the number of ended exits only grow, and never are there more ended exits than
+    /// The number of begun exits and the number of ended exits only grow, and there are never more ended exits than
     /// begun exits. The function first reads the number of ended exits. If the two numbers are equal, they were equal
     /// at a moment between the two readings.
     pub(crate) fn is_between_exits(&self) -> bool {
@@ -427,9 +427,10 @@ impl Metrics {
         ticks.wrapping_mul(GOLDEN_RATIO) <= self.max_measured_position
     }
 
-    /// Decides whether a message is measured for which [`skips_message`] has returned false. About one in 256 of the
-    /// counted messages is measured. After [`sample_every`](Self::sample_every), each message is measured. If a thread
-    /// sends to several runtimes, it has one count for the messages to all these runtimes.
+    /// Decides whether a message is measured. The caller calls this function only after [`skips_message`] has returned
+    /// false for this message. About one in 256 of the counted messages is measured. After
+    /// [`sample_every`](Self::sample_every), each message is measured. If a thread sends to several runtimes, it has
+    /// one count for the messages to all these runtimes.
     ///
     /// The distance between two measured messages is evenly distributed between 1 and 512, for the same reason as the
     /// distance of [`tick`](Self::tick). Without `sample_every`, the first counted message of a thread is not measured,

@@ -268,11 +268,12 @@ impl RunTimeTable {
 pub struct RunTimes {
     /// Length of the window.
     pub window: Duration,
-    /// Estimated number of turns of all processes. A turn begins when a worker takes the process from a queue. It ends
-    /// when the process waits, yields or exits.
+    /// Estimated number of turns of all processes. A turn begins when a worker takes the process from a queue. A turn
+    /// ends when the process waits, yields or exits.
     pub turns: u64,
-    /// Estimated run time of all processes. It may be longer than the window: several threads run at the same time, the
-    /// value is an estimate, and a turn counts with its full length in the window in which it ends.
+    /// Estimated run time of all processes. This time may be longer than the window, for three reasons: several threads
+    /// run at the same time, the value is an estimate, and a turn counts with its full length in the window in which
+    /// the turn ends.
     pub run_time: Duration,
     /// The processes with the longest run times, longest first.
     pub processes: Vec<ProcessRunTime>,

@@ -101,8 +101,8 @@ impl TracingObserver {
         Self { shards: (0..SHARDS).map(|_| CachePadded(Spans::default())).collect(), next: None }
     }
 
-    /// Creates an observer that also calls another observer. A runtime has one observer, so a program with an observer
-    /// of its own passes it to this function. Each method calls `next` inside the span of the process.
+    /// Creates an observer that also calls another observer. A runtime has one observer, so a program that has its own
+    /// observer passes that observer to this function. Each method calls `next` inside the span of the process.
     pub fn with(next: impl Observer) -> Self {
         Self { next: Some(Box::new(next)), ..Self::new() }
     }

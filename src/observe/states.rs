@@ -13,8 +13,8 @@
 /// ```
 ///
 /// Any event and any wake-up makes a blocked or an idle process ready. A blocked process has outstanding yields, and an
-/// idle process has none. One event does not make the process ready: if an async body does not await its mailbox, a
-/// message does not cause a poll of the body. The body finds the message when it awaits its mailbox.
+/// idle process has none. There is one exception to the first rule: a message does not wake an async body that does not
+/// await its mailbox. The body finds the message when it awaits its mailbox.
 ///
 /// A [suspended](crate::Host::suspend) process enters the state `Suspended` instead of `Running`. If the process runs,
 /// it enters the state `Suspended` after its step. Any event makes the process `Ready`. The worker that then takes the

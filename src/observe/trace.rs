@@ -1,5 +1,5 @@
 //! Execution trace. This file defines the events of a trace, and the recorder to which the threads of a runtime write.
-//! A [`session`] converts the events to the format of Perfetto. A console reads them without conversion.
+//! A [`session`] converts the events to the format of Perfetto. A console reads the events without conversion.
 //!
 //! Each worker writes its events to a ring of its own, without a lock and without I/O. All other threads share a few
 //! rings, each with a lock. A reader copies the records out of the rings: see [`reader`]. If a worker produces events

@@ -24,8 +24,8 @@
 //!
 //! If a process fails, and no join handle, monitor, link or supervisor receives its exit, the failure is *unobserved*.
 //! The runtime reports an unobserved failure once on stderr, and counts it in
-//! [`Counters::unobserved`](crate::observe::Counters::unobserved). The [report](crate::CrashReport) contains the
-//! process, its type, its parent, its exit and the source location of a panic.
+//! [`Counters::unobserved`](crate::observe::Counters::unobserved). The [report](crate::CrashReport) contains the pid of
+//! the process, its type, its parent, its exit and the source location of a panic.
 //! [`Builder::on_crash`](crate::Builder::on_crash) sets a function that receives the reports. The call `on_crash(|_|
 //! ())` silences the reports.
 //!

@@ -41,8 +41,8 @@
 //!   that the process receives. `spawn` returns immediately; a worker runs the body.
 //! - Every process has a *mailbox*. [`send`](crate::Address::send) appends a message to the mailbox and never waits.
 //!   [`receive`](crate::Context::receive) takes the oldest message, and waits if the mailbox is empty.
-//! - `spawn` returns a [`JoinHandle`](crate::JoinHandle). The handle is a future of the result of the process. The
-//!   handle is also the address of the process, so messages can be sent to the handle.
+//! - `spawn` returns a [`JoinHandle`](crate::JoinHandle). The handle is a future that resolves to the result of the
+//!   process. The handle is also the address of the process, so messages can be sent to the handle.
 //! - [`block_on`](crate::Runtime::block_on) runs a future on the calling thread until the future completes. Between the
 //!   polls of the future, this thread also runs processes.
 //!

@@ -42,7 +42,7 @@
 //!
 //! The run of a seed fails in these cases:
 //!
-//! - the scenario returns an error or panics, for example by an assertion;
+//! - the scenario returns an error or panics, for example because of a failed assertion;
 //! - no process can run and no timer is set (a deadlock); the message lists the waiting processes;
 //! - a process fails, and no link, monitor, supervisor or join handle receives its exit: see [chapter
 //!   4](super::failure);

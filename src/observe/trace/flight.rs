@@ -130,9 +130,9 @@ impl FlightRecorder {
     }
 
     /// Sets the maximum number of files that the runtime writes on its own. Default: 8. After that, further panics and
-    /// long steps write no file. If further panics or long steps occur before the thread begins to write the file, they
-    /// share this file. The files that the runtime writes for consoles are counted separately, and have the same
-    /// maximum.
+    /// long steps write no file. If further panics or long steps occur before the thread of the flight recorder begins
+    /// to write a file, they share this file. The files that the runtime writes for consoles are counted separately,
+    /// and have the same maximum.
     pub fn max_files(mut self, count: u32) -> Self {
         self.max_files = count;
         self

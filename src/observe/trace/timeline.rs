@@ -1,5 +1,5 @@
-//! Converts the entries of a trace to tracks. Each thread has a track, the *lane*, with a slice for each step. Each
-//! process has a track with a slice for each state.
+//! Converts the entries of a trace to tracks. Each thread has a track, the *lane*, with a slice (an interval with a
+//! name) for each step. Each process has a track with a slice for each state.
 
 use std::collections::{BTreeMap, VecDeque};
 

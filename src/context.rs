@@ -1,7 +1,7 @@
-//! Types that the code of a process uses. A process sends, calls, spawns and sleeps with its [`SelfHandle`]. A process
-//! receives messages and events with its [`Mailbox`]. A [`Context`] contains a `SelfHandle` and a `Mailbox`, and is the
-//! argument of an async body. Hand-written processes use the trait `Process` and the type `StepOutput`, which are in
-//! `step.rs`.
+//! Types that the code of a process uses. A process uses its [`SelfHandle`] to send messages, to call and spawn other
+//! processes, and to sleep. A process uses its [`Mailbox`] to receive messages and events. A [`Context`] contains a
+//! `SelfHandle` and a `Mailbox`, and is the argument of an async body. Hand-written processes use the trait `Process`
+//! and the type `StepOutput`, which are in `step.rs`.
 //!
 //! The modules of this folder also define the futures that the methods of these types return. The folder imports the
 //! modules `platform`, `process`, `observe` and `host`. The module `task` contains the code that polls and steps a
@@ -74,8 +74,8 @@ impl<M: Send + 'static> Deref for Context<M> {
 }
 
 impl<M: Send + 'static> Context<M> {
-    /// Creates the context of a new process, with the first receiver of this process. The caller must call this
-    /// function at most once for each control block.
+    /// Creates the context of a new process. The mailbox of this context is the first receiver of the process. The
+    /// caller must call this function at most once for each control block.
     pub(crate) fn new(control: Ref<Control<M>>) -> Self {
         Self::of(Mailbox::new(control))
     }

@@ -1,4 +1,4 @@
-//! Process runtime: async functions and state machines with mailboxes and pids, run by a work-stealing scheduler.
+//! Process runtime: runs async functions and state machines as processes with mailboxes, on a work-stealing scheduler.
 //!
 //! ```
 //! use procession::{Command, Context, Exit, Reply, Runtime};
@@ -44,9 +44,9 @@
 //! ```
 //!
 //! A *process* is an async function or a state machine with private state, a mailbox and a [`Pid`]. A process receives
-//! messages and calls other processes. With a [`Command`], a process asks the outside world for work, and a handler
-//! answers the command. A failure ends only one process. Worker threads run millions of processes. The runtime also
-//! works inside an application on tokio or smol.
+//! messages and calls other processes. To request work such as I/O, a process performs a [`Command`]. A handler does
+//! the work and answers the command. A failure ends only one process. Worker threads run millions of processes. The
+//! runtime also works inside an application on tokio or smol.
 //!
 //! The [`guide`] has a [tutorial](guide::tutorial) and a page for [troubleshooting](guide::troubleshooting). The guide
 //! also compares the crate with [tokio](guide::from_tokio), [actor libraries](guide::from_actors),
@@ -62,7 +62,7 @@
 //! | send and receive | [`Address`], [`Pid`], [`Context::receive`], [`Context::receive_timeout`], [`Mailbox`], [`MailboxCapacity`], [`Deliver`] for other transports |
 //! | call a process | [`Address::call`], [`Reply`], [`CallError`] |
 //! | find processes | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`], [`Host::multi_call`] |
-//! | ask the outside world for work | [`Command`], [`SelfHandle::perform`], [`StreamCommand`] for many answers |
+//! | request I/O or other work | [`Command`], [`SelfHandle::perform`], [`StreamCommand`] for many answers |
 //! | answer commands | [`Handler`], [`Completion`], [`handler`], [`layer`] for time limits, retries and rate limits |
 //! | spawn children for one piece of work | [`SelfHandle::scope`], [`JoinSet`] to wait for any or all of many processes |
 //! | restart processes that fail | [`Supervisor`], [`Child`], [`RestartPolicy`], [`Backoff`], [`Host::supervision_tree`] |
@@ -88,16 +88,16 @@
 //! | find the busiest processes | [`Host::sample_run_times`], [`observe::RunTimes`] |
 //! | list and inspect processes | [`Host::processes`], [`Host::process_details`], [`observe::ProcessQuery`] |
 //! | list names and groups | [`Host::names`], [`Host::groups`] |
-//! | find out why nothing moves | [`Host::explain`], [`Host::wait_for_graph`], [`guide::troubleshooting`] |
+//! | find out why processes wait | [`Host::explain`], [`Host::wait_for_graph`], [`guide::troubleshooting`] |
 //! | see how processes exited | [`Host::last_exits`], [`CrashReport`] |
 //! | inspect a running program from another terminal | `Builder::console` and the page `guide::console`, with the feature `console` |
 //!
 //! # Limits
 //!
 //! - **Pre-emption.** The runtime cannot interrupt a step: Rust code cannot be stopped before it returns or awaits. In
-//!   a long computation, call [`should_yield`], or wrap the futures in [`cooperative`](cooperative()). A monitor
-//!   notices a step that takes longer than [`Builder::long_step_threshold`]. A replacement thread then runs the other
-//!   processes of the worker that is blocked by this step.
+//!   a long computation, call [`should_yield`], or wrap the futures in [`cooperative`](cooperative()). The monitor
+//!   thread of the runtime notices a step that takes longer than [`Builder::long_step_threshold`]. A replacement thread
+//!   then takes over the queues of the blocked worker, and runs the other processes.
 //! - **Panics.** If panics unwind, a panic ends only the process that panicked. Under `panic = "abort"`, a panic ends
 //!   the program. As in every Rust program, a destructor that panics while its thread unwinds also ends the program.
 //!   Before a panic of a process ends the program, the runtime prints a message that names the process and its code. To
@@ -109,11 +109,11 @@
 //!   [`Runtime::run`] or [`Runtime::block_on`].
 //! - **Fork.** The child of a `fork` has only the thread that called `fork`. Because the child has no worker thread, no
 //!   process of the runtime runs in the child. In the child, a call into the runtime may wait forever for a lock that
-//!   another thread held at the time of the `fork`. The child may start another program, or exit by `_exit`. The parent
-//!   process continues normally.
+//!   another thread held at the time of the `fork`. The child may start another program, or exit with `_exit`. The
+//!   program that called `fork` continues normally.
 //! - **Signals.** The runtime neither handles nor blocks any signal. The system may deliver a signal on any thread of
-//!   the runtime. If a signal interrupts a wait of the runtime, the wait continues after the signal. A signal handler
-//!   must not use the runtime.
+//!   the runtime. If a signal interrupts a system call in which a thread of the runtime waits, the thread continues to
+//!   wait after the signal. A signal handler must not use the runtime.
 //! - **Targets.** The crate supports targets with 32-bit and with 64-bit pointers. The crate does not compile for
 //!   `wasm32-unknown-unknown`, which has neither threads nor a clock.
 
@@ -129,7 +129,8 @@ mod readme {}
 //   `Idle::park`, `scheduler/idle.rs`, or in the poller.
 // - Step 10 of `host/exit.rs` delivers an exit to links and monitors. This step calls `Links::dissolve` in
 //   `host/link.rs`.
-// - A due timer fires in `Timers::turn_shard`, `host/timer.rs`. A worker calls this function through its driver.
+// - A due timer fires in `Timers::turn_shard`, `host/timer.rs`. A worker calls this function through the driver of the
+//   scheduler (`turn_driver` in `scheduler/worker.rs`).
 // - A command reaches its handler in `host/dispatch.rs`. After each step of a process, `task/effects.rs` calls the code
 //   in `host/dispatch.rs`.
 pub(crate) mod behaviour;

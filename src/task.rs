@@ -35,8 +35,8 @@ use crate::process::state::Ref;
 use crate::process::state::current::{Current, Ending};
 use crate::task::effects::{Around, StepPermit};
 
-/// Maximum number of steps in one turn. A turn has more than one step only if handlers answer the process within the
-/// turn.
+/// Maximum number of steps in one turn. A turn has more than one step only if handlers answer commands of the process
+/// within the turn.
 const ANSWERED_IN_TURN: u32 = 32;
 
 /// The code that a task runs: a hand-written process or an async body. A machine is pinned, because the future of a
@@ -45,7 +45,7 @@ pub(crate) trait Machine {
     type Message: Send + 'static;
     type Output: Send + 'static;
 
-    /// Returns the name of the type of the user's code. Messages about the process contain this name.
+    /// Returns the type name of the user's code. Messages about the process contain this name.
     fn name() -> &'static str;
 
     /// Returns the entry method of a process that has not begun its first turn. The method is empty if the process has
@@ -87,8 +87,9 @@ pub(crate) trait Machine {
     /// Returns whether the machine was [cleared](Self::clear).
     fn is_gone(&self) -> bool;
 
-    /// Notifies the monitor of the process ([`Monitored`](monitored::Monitored)). This call is step 12 of the exit.
-    /// Before step 12, all linked and all other monitoring processes have received the exit.
+    /// Notifies the parent, if the parent monitors the process from the start ([`Monitored`](monitored::Monitored)).
+    /// This call is step 12 of the exit. Before step 12, all linked and all other monitoring processes have received
+    /// the exit.
     #[inline]
     fn ended(self: Pin<&mut Self>, _: &SelfHandle<Self::Message>, _: &Exit) {}
 }
@@ -235,8 +236,9 @@ impl<P: Process> Machine for Raw<P> {
             _ => unreachable!("it is stepped between its start and its end"),
         };
         if current.upgrade.is_pending() {
-            // The step has polled the upgrade of an async body. The task of a hand-written process cannot grant this
-            // request. The request must not stay on the thread, because the next body on this thread would grant it.
+            // The step has polled a future that requests an upgrade of an async body. The task of a hand-written
+            // process cannot grant this request. The request must not stay on the thread, because the task of the next
+            // body on this thread would grant the request.
             current.upgrade.forget();
         }
         let missed = matches!(next, Next::Wait) && mail.missed(me.control(), turn);
@@ -283,7 +285,7 @@ struct Turn<'a, X: Machine> {
 }
 
 /// Outcome of a process, namely its output or its exit. The caller of a turn provides the memory for the outcome, and
-/// the turn writes the outcome directly to this memory. Therefore, most of the outcome is not copied again.
+/// the turn writes the outcome directly to this memory. Therefore, the return of a turn does not copy the outcome.
 type End<T> = Option<Result<T, Exit>>;
 
 /// Result of a turn.
@@ -429,12 +431,12 @@ struct Exiting<'t, 'a> {
     current: &'a Current,
     around: Around<'a>,
     machine: &'t mut dyn ExitCalls,
-    /// Returns the name of the type of the machine.
+    /// Returns the type name of the machine.
     name: fn() -> &'static str,
     /// The field [`Turn::left`] of the turn.
     left: &'t mut bool,
-    /// While this field is `Some`, this thread stores each reply that is dropped, so that the caller of the reply is
-    /// notified of the exit.
+    /// While this field is `Some`, this thread stores each [`Reply`](crate::Reply) that is dropped. Therefore, the
+    /// caller that waits for the answer is notified of the exit.
     ending: Option<Ending<'a>>,
     /// Number of messages that the process did not read.
     unread: usize,
@@ -557,7 +559,7 @@ pub(crate) fn give_up<X: Machine>(
 }
 
 impl<X: Machine> Turn<'_, X> {
-    /// Ends the process with an exit that its step did not return.
+    /// Ends the process with an exit that does not come from its step.
     #[cold]
     fn end_with(&mut self, exit: Exit, end: &mut End<X::Output>) -> Poll<()> {
         *end = Some(Err(self.end(exit)));

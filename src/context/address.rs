@@ -225,8 +225,8 @@ impl Host {
 /// Future that waits until a process has exited, and then resolves to the [`Exit`] of the process. If the process did
 /// not exist when the future was created, the future resolves to [`Exit::NoProcess`].
 ///
-/// The runtime reports the failure of a process as unobserved if no observer receives the exit. A pending `Exited`
-/// future is an observer.
+/// If a process fails, and no join handle, link, monitor or future receives the exit, the runtime reports the failure
+/// as unobserved. While an `Exited` future of the process is pending, the runtime does not report the failure.
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Exited {

@@ -42,7 +42,8 @@ struct CallRecord {
     /// Line of the source code that created the call. The line is shown in inspections. The reference has 8 bytes on a
     /// 64-bit system, like `callee`.
     line: &'static Location<'static>,
-    /// The pid of the callee as a word, for inspections. The value is 0 if the callee is not known.
+    /// Word of the callee's pid (`Pid::word`). The word is shown in inspections. The value is 0 if the callee is not
+    /// known.
     callee: u64,
     /// Place of this call in the wait records of the calling process.
     place: Place,
@@ -78,7 +79,7 @@ enum RequestStage {
     Refused(CallError),
 }
 
-/// The error is boxed, because most answers are small and no error.
+/// The error is boxed, so that an `Answer` is small. Most answers are small values, not errors.
 type Answer<T> = Result<T, Box<CallError>>;
 
 /// The callee's half of the shared cell.
@@ -96,11 +97,11 @@ enum Caller {
     /// the future of such a call, or the future may move to another process. Therefore, the process counts the call
     /// only when the task of the process polls the future.
     Within(ProcessRef),
-    /// The callee of a call that was made through an address outside any process.
+    /// The callee. This variant is used if the call was made through an address, and not in a turn of a process.
     Callee(Ref<dyn AnyControl>),
     Host(Host),
-    /// The yield of a hand-written process that the reply answers. In this variant, there is no `Call` future, and only
-    /// the `Reply` refers to the cell. The completion is boxed, so that the other variants stay small.
+    /// The yield that the reply answers. A hand-written process has made this call. Therefore, there is no `Call`
+    /// future, and only the `Reply` refers to the cell. The completion is boxed, so that the other variants stay small.
     Yield(Box<UntypedCompletion>),
 }
 
@@ -179,15 +180,15 @@ fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
 /// The right to answer a call. The request message contains the `Reply`, and the callee can forward the `Reply` to
 /// another process. The size of a `Reply` is one word.
 ///
-/// If an unanswered `Reply` is dropped, the caller gets [`CallError::Dropped`]. If the drop is due to the exit of a
-/// process, the caller gets [`CallError::Died`] with this exit instead. This case includes a `Reply` in an unread
-/// message of the mailbox. The caller gets [`CallError::Died`] as soon as the exit is known.
+/// If an unanswered `Reply` is dropped, the caller gets [`CallError::Dropped`]. If a process exits while it holds the
+/// `Reply`, the caller gets [`CallError::Died`] with this exit instead. An unread message in the mailbox of the process
+/// may also contain the `Reply`. The caller gets [`CallError::Died`] as soon as the exit is known.
 pub struct Reply<T: Send + 'static> {
     to: Option<Replier<T>>,
 }
 
-/// A message of a `Reply` and one other word must fit into a [`Payload`] without an allocation. Therefore a `Reply`
-/// must have the size of one word.
+/// A message that consists of a `Reply` and one more word must fit into a [`Payload`] without an allocation. Therefore
+/// a `Reply` must have the size of one word.
 const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {
@@ -334,7 +335,7 @@ fn send<T>(asking: &mut PendingReply<T>, is_limited: bool) {
 }
 
 impl<T> Call<T> {
-    /// Sends the request immediately. Without this call, the first poll of the future sends the request.
+    /// Sends the request immediately. Without `start`, the first poll of the future sends the request.
     pub fn start(mut self) -> Self {
         if let Some(asking) = &mut self.asking
             && let RequestStage::Unsent(_) = asking.parts().1.stage
@@ -348,7 +349,7 @@ impl<T> Call<T> {
     }
 
     /// Ends the call. `answered` is true if the answer was already taken. In this case, this function does not close
-    /// the cell.
+    /// the slot of the cell.
     #[inline]
     fn end(&mut self, answered: bool) {
         let is_limited = self.limit.take().is_some();
@@ -411,7 +412,8 @@ impl<T> Future for Call<T> {
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // When a future is polled for the second time, the answer has usually arrived. This path is inlined into the
-        // caller's code. Without the inlining, the return from this function would move the answer once more.
+        // code that awaits the future. Without the inlining, the return from this function would move the answer once
+        // more.
         match self.take() {
             Some(answer) => Poll::Ready(answer),
             None => self.poll_slowly(cx),
@@ -498,8 +500,8 @@ pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
 impl<T> Call<T> {
     /// Counts a sent call as an operation for which the calling process waits. Returns whether the call is counted.
     ///
-    /// A call that was made through a host has the variant `Caller::Within`. Such a call is counted only if this thread
-    /// steps the calling process, and `waker` is the waker of this process's task.
+    /// If a process made the call through a host, the caller has the variant `Caller::Within`. Such a call is counted
+    /// only if this thread steps the calling process, and `waker` is the waker of this process's task.
     pub(crate) fn count_as_waiting(&mut self, waker: &Waker) -> bool {
         let Some(asking) = &mut self.asking else { return false };
         let (party, asked) = asking.parts();
@@ -583,8 +585,8 @@ pub(crate) fn call_as_yield<N: Send + 'static, T: Send + 'static>(
     let message = request(Reply::to_yield(UntypedCompletion::new(control.clone(), tag)));
     if let Err(refused) = ask(control.head().host(), to, message) {
         let error = CallError::Send(refused.kind());
-        // The drop of the refused message also drops its `Reply`, and this drop answers the yield with `Dropped`. The
-        // first answer to a yield takes effect. Therefore the refusal must answer the yield before the message is
+        // The drop of the refused message also drops its `Reply`, and this drop answers the yield with `Dropped`. Only
+        // the first answer to a yield takes effect. Therefore the refusal must answer the yield before the message is
         // dropped.
         let _ = control.complete(tag, &mut Some(Err(Failure::new(error))), Answerer::Runtime);
         drop(refused);

@@ -11,16 +11,17 @@ use pin_project_lite::pin_project;
 
 use crate::process::state::current::Current;
 
-/// Wraps a future, and lets other processes run before the future is polled. The wrapper yields once if the budget of
-/// the turn is spent. The wrapper also yields once if the process was [asked to yield](crate::Host::preempt). After the
-/// yield, the wrapper polls the future.
+/// Wraps a future, so that other processes can run before the future is polled. If the [budget](crate::should_yield) of
+/// the turn is spent, or the process was [asked to yield](crate::Host::preempt), the wrapper first yields once. Then
+/// the wrapper polls the future.
 ///
 /// A body that awaits only ready futures never ends its turn, and other processes on the same worker cannot run. This
 /// wrapper ends the turn when the budget is spent. The wrapper can yield before a poll of the future, but not during a
 /// poll. A pending future uses no budget. Outside a process, the wrapper has no effect.
 ///
-/// A step that blocks its thread must use [`Runtime::block_on`](crate::Runtime::block_on). In the `block_on` of another
-/// crate, the budget of the turn is never refilled, so a wrapper whose budget is spent would wait forever.
+/// If a step blocks its thread to wait for a future, the step must use [`Runtime::block_on`](crate::Runtime::block_on).
+/// The `block_on` of another crate never refills the budget of the turn. If the budget is spent, the wrapper would then
+/// wait forever.
 ///
 /// A hand-written process does not need this wrapper. Each [step](crate::Process::step) can do a part of the work and
 /// return [`Next::Again`](crate::Next::Again).

@@ -57,8 +57,8 @@ macro_rules! ties {
             }
 
             /// Sets whether this process traps exits, and returns the previous setting. A process that traps exits does
-            /// not exit when a linked process exits. The process receives each exit of a linked process as an
-            /// [`Event::Exit`](crate::Event::Exit), also a normal exit. Default: false.
+            /// not exit when a linked process exits. Instead, the process receives each exit of a linked process,
+            /// including a normal exit, as an [`Event::Exit`](crate::Event::Exit). Default: false.
             ///
             /// A process cannot trap its own kill. However, a process can trap the exit of a linked process that was
             /// killed.

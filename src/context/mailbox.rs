@@ -1,6 +1,7 @@
-//! Defines [`Mailbox`], the part of a context that receives messages and events. A mailbox belongs to a process, or is
-//! created by [`Host::mailbox`] and belongs to no process. The owner of a mailbox receives messages in their order, or
-//! selects messages. The queue into which the senders put their messages is in `process::mailbox`.
+//! Defines [`Mailbox`], the part of a context that receives messages and events. A mailbox usually belongs to a
+//! process. [`Host::mailbox`] creates a mailbox that belongs to no process. The owner of a mailbox receives messages in
+//! the order of their arrival, or selects messages with `receive_where`. The queue into which the senders put their
+//! messages is in `process::mailbox`.
 
 mod urgent;
 
@@ -49,8 +50,8 @@ enum Known {
 /// of their arrival.
 ///
 /// A mailbox is also a `Stream` of messages. The `Stream` ends when the process is asked to exit. [`Host::mailbox`]
-/// creates a mailbox outside any process, for threads and for tasks of other executors. A mailbox outside any process
-/// exists until it is dropped or killed.
+/// creates a mailbox that belongs to no process, for threads and for tasks of other executors. Such a mailbox exists
+/// until it is dropped or killed.
 ///
 /// A process has only one receiver at a time. A mailbox can be [split](crate::Context::split) from its context and sent
 /// to another thread or process. After the send, the mailbox is still the receiver of the process. Another receiver
@@ -68,9 +69,10 @@ enum Known {
 /// - [`event`](Self::event) never resolves.
 /// - The `Stream` ends.
 ///
-/// A replaced mailbox may still have messages in its read-ahead buffer. The new receiver gets these messages when the
-/// replaced mailbox is next used to receive, or when the replaced mailbox is dropped. But if the mailbox is bounded,
-/// these messages and the stashed messages become dead letters.
+/// A mailbox takes messages out of its queue in batches, and keeps the unread messages in a read-ahead buffer. A
+/// replaced mailbox may still have messages in this buffer. The new receiver gets these messages when the replaced
+/// mailbox is next used to receive, or when the replaced mailbox is dropped. However, if the mailbox is bounded, these
+/// messages and the stashed messages become dead letters.
 pub struct Mailbox<M: Send + 'static> {
     me: SelfHandle<M>,
     /// The read-ahead buffer. The buffer contains the messages that were taken out of the inbox and are still unread.
@@ -83,11 +85,12 @@ impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
     }
 }
 
-/// Converts a signal that an async receiver has read into an event. Returns `None` if the process no longer wants
-/// the signal.
+/// Converts a signal into an event. An async receiver has read the signal from the inbox. Returns `None` if the process
+/// no longer wants the signal.
 ///
-/// An async body yields its own commands as futures, and reads no answers as events. But a hand-written process may
-/// delegate its steps to an entry point, and may have yielded commands before.
+/// An async body awaits its commands as futures, so their answers do not arrive as events. However, a hand-written
+/// process may yield commands, and may then delegate its steps to an entry point. The answers to these commands arrive
+/// as events.
 pub(crate) fn event_of<M>(head: &Head, signal: Signal) -> Option<Event<M>> {
     match signal {
         Signal::Completed(completed) => {
@@ -114,8 +117,9 @@ impl<M: Send + 'static> Mailbox<M> {
         Self { me: SelfHandle::new(control), front }
     }
 
-    /// Starts the trial of a new body. Creates a new receiver, which replaces this receiver until the trial ends. The
-    /// new receiver gets the messages that this receiver has read ahead or stashed.
+    /// Starts the trial of a new body: an upgrade runs the new body until the new body has started or failed. Creates a
+    /// new receiver, which replaces this receiver until the trial ends. The new receiver gets the messages that this
+    /// receiver has read ahead or stashed.
     ///
     /// # Errors
     /// Fails if another receiver has already replaced this receiver.
@@ -164,8 +168,8 @@ impl<M: Send + 'static> Mailbox<M> {
     /// - [`Exit::Cancelled`] after the process was asked to exit. After the request, `receive` fails even if the
     ///   mailbox contains unread messages. [`try_receive`](Self::try_receive) still returns the unread messages.
     /// - [`Exit::Failed`] after another receiver has replaced this receiver: see [`Mailbox`].
-    /// - The exit of the process, if the process has exited. If a mailbox outside any process was killed, `receive`
-    ///   first returns the messages in the read-ahead buffer. After these messages, `receive` fails with
+    /// - The exit of the process, if the process has exited. If a mailbox that belongs to no process was killed,
+    ///   `receive` first returns the messages in the read-ahead buffer. After these messages, `receive` fails with
     ///   [`Exit::Killed`].
     /// - [`Exit::Refused`], if [`Host::mailbox`] has returned a closed mailbox.
     ///
@@ -599,8 +603,9 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Returns which caller polls the mailbox. In a step of the process, this function also deletes the [`Current`]'s
-    /// note about the mailbox. The note describes the mailbox before this poll, so the note is no longer valid.
+    /// Returns the kind of caller that polls the mailbox. In a step of the process, this function also clears the note
+    /// about the mailbox in [`Current`]. The note describes the mailbox before this poll, so the note is no longer
+    /// valid.
     #[inline]
     fn poller(&self, cx: &Cx<'_>) -> Poller {
         Current::with(|current| {
@@ -653,8 +658,8 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     /// Calls `take_or_wait`, which takes a message from the read-ahead buffer or from the inbox. If there is no
-    /// message, `take_or_wait` registers the receiver as waiting. If an urgent message has arrived meanwhile, the
-    /// receiver does not wait, and the result is `Ok(None)`.
+    /// message, `take_or_wait` registers the receiver as waiting. If an urgent message has arrived since the last
+    /// check, the receiver does not wait, and the result is `Ok(None)`.
     #[inline]
     fn take<R>(
         &mut self,
@@ -669,7 +674,8 @@ impl<M: Send + 'static> Mailbox<M> {
         };
         let reader = match seat {
             // A sender can write a message into an open mailbox slot without the lock. Such a delivery may cause an
-            // unnecessary step. Therefore a process whose steps are counted does not open its mailbox slot.
+            // unnecessary step. Therefore, if a limit counts the steps of a process, the process does not open its
+            // mailbox slot.
             Some(seat) => {
                 let lends = !self.me.control().head.has(flag::LIMITED);
                 Reader::Task { seat, lends }
@@ -729,14 +735,16 @@ impl<M: Send + 'static> Unpin for Mailbox<M> {}
 impl<M: Send + 'static> Drop for Mailbox<M> {
     fn drop(&mut self) {
         let control = &self.me.control();
-        // A mailbox outside any process has no other owner. Therefore the drop of such a mailbox must release its pid.
+        // If the mailbox belongs to no process, no exit of a process releases its pid. Therefore this drop must release
+        // the pid.
         if control.head.is_outside() || !self.front.is_empty() {
             control.leave(&mut self.front);
         }
     }
 }
 
-/// Progress of one selective receive. With this progress, a selective receive passes each message to `pick` only once.
+/// Progress of one selective receive. Because of this record, a selective receive passes each message to `pick` only
+/// once.
 #[derive(Debug, Default)]
 struct LookedAt {
     /// Number of urgent messages that were already passed to `pick`.

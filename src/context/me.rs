@@ -33,10 +33,10 @@ use crate::process::state::current::Current;
 /// Handle of a process to itself. A `SelfHandle` has all operations of a [`Context`](crate::Context), but cannot
 /// receive messages or events.
 ///
-/// A `SelfHandle` is cheap to clone. Its methods return futures that do not borrow the `SelfHandle`. Only the futures
-/// of [`yield_now`](Self::yield_now) and [`scope`](Self::scope) borrow the `SelfHandle`. The first poll of a future
-/// starts its operation. If the future is dropped, the operation is cancelled. Only the process itself can poll the
-/// futures of [`perform`](Self::perform) and [`stream`](Self::stream).
+/// A `SelfHandle` is cheap to clone. Except for [`yield_now`](Self::yield_now) and [`scope`](Self::scope), its methods
+/// return futures that do not borrow the `SelfHandle`. The first poll of a future starts its operation. If the future
+/// is dropped, the operation is cancelled. Only the process itself can poll the futures of [`perform`](Self::perform)
+/// and [`stream`](Self::stream).
 pub struct SelfHandle<M = Payload> {
     control: Ref<Control<M>>,
 }
@@ -160,8 +160,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// If the message is refused, the error contains the message and the reason: see [`SendWait`].
     ///
     /// # Cancel safety
-    /// If the future is dropped while its message waits for free space, the message is not sent. If space became free
-    /// before the drop, the message stays in the mailbox.
+    /// If the future is dropped while its message waits for free space, the message is not sent. If the message has
+    /// entered the mailbox before the drop, the message stays there.
     #[track_caller]
     pub fn send_wait<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> SendWait<N> {
         self.host().send_wait(to, message)
@@ -204,8 +204,8 @@ impl<M: Send + 'static> SelfHandle<M> {
         Sleep::for_time(self.sleeper(), self.seen_now(), time)
     }
 
-    /// Reads the clock. In a step of this process, this method also records the clock reading in the turn. A sleep
-    /// needs this record to reuse the timer of an earlier sleep.
+    /// Reads the clock. If this thread runs a step of this process, this method also records the reading for the
+    /// current turn. A sleep needs this record to reuse the timer of an earlier sleep.
     #[inline(never)]
     fn seen_now(&self) -> Instant {
         let now = self.now();
@@ -346,8 +346,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 
     /// Runs a future until the future completes or this process is asked to exit. When the process is asked to exit,
-    /// `future` is dropped. If `future` completes in the same poll, its output is returned. If the process was asked to
-    /// exit before the first poll, `future` is never polled.
+    /// `future` is dropped. If `future` is ready in the poll that notices the request, its output is returned. If the
+    /// process was asked to exit before the first poll, `future` is never polled.
     ///
     /// ```
     /// # use procession::{Context, Exit, Reason, Runtime};

@@ -49,13 +49,13 @@ pub(crate) trait Expand<N> {
     fn callees(&self, host: &Host) -> Vec<Callee<N>>;
 }
 
-/// Processes that a [`multi_call`](Host::multi_call) calls. All these processes have the message type `N`. The possible
-/// types are:
+/// Processes that a [`multi_call`](Host::multi_call) calls. All these processes have the message type `N`. These types
+/// implement the trait:
 /// - a [`Group`]: the members of the group, in the order in which they joined;
 /// - a [`Target`](crate::Target) that is a [`Pool`](crate::Pool): the members of the pool. If the pool has not
 ///   [started](crate::JoinHandle::started) yet, the pool counts as one process, and a member answers;
-/// - any other [`Target`](crate::Target), for example an address: the process of the target. If no process has a name,
-///   a multi-call to this name calls no process;
+/// - any other [`Target`](crate::Target), for example an address: the process of the target. A multi-call to a name
+///   that no process has calls no process;
 /// - a slice or a `Vec` of addresses: the processes of the addresses, in order. The address of a pool counts as one
 ///   process. To call a group whose name is a text, pass `&host.members(name)`.
 #[expect(private_bounds, reason = "only the crate lists the processes")]
@@ -305,7 +305,7 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
         self
     }
 
-    /// Sends the requests immediately. Without this call, the first poll of the future sends the requests.
+    /// Sends the requests immediately. Without `start`, the first poll of the future sends the requests.
     pub fn start(mut self) -> Self {
         if self.output.is_some() {
             self.send();

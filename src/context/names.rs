@@ -113,7 +113,7 @@ mod sealed {
 }
 use sealed::Sealed;
 
-/// Types of a process name, where `M` is the message type of the process. A process name is either a `Name<M>` or a
+/// Types that can be used as the name of a process with the message type `M`. A process name is either a `Name<M>` or a
 /// text.
 pub trait IntoName<M>: Sealed<M> + Into<Cow<'static, str>> + AsRef<str> {}
 

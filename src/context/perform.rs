@@ -1,5 +1,5 @@
-//! Defines [`Perform`], the future of a command that an async body yields. A `Perform` contains a [`BodyYield`], and a
-//! stream also contains a `BodyYield`.
+//! Defines [`Perform`], the future of a command that an async body yields. A `Perform` and an `ItemStream` each contain
+//! a [`BodyYield`].
 //!
 //! A command reaches its handler on the inline path or through the table of yields (`process/yields.rs`). The inline
 //! path is faster. The first command of a step takes the inline path, if the command meets the conditions of
@@ -153,7 +153,8 @@ impl<C: Command> BodyYield<C> {
     /// - This turn has no other inline command.
     /// - No other command is pending in the table of yields.
     /// - The task of the process polls the future with its own waker, in a step of the process.
-    /// - The type of the command determines the handler.
+    /// - A handler is registered for the type of the command. The handler of a `NamedCommand` is registered under a
+    ///   name instead.
     #[inline]
     fn offer(&mut self, cx: &Context<'_>) -> bool {
         let head = self.control.head();
@@ -298,7 +299,7 @@ impl<C: Command> Perform<C> {
         self
     }
 
-    /// Yields the command immediately. Without this call, the first poll of the future yields the command. The handler
+    /// Yields the command immediately. Without `start`, the first poll of the future yields the command. The handler
     /// gets the command when the step returns. If this method is called outside the process, the method has no effect,
     /// and the first poll in the process yields the command.
     pub fn start(mut self) -> Self {
@@ -307,9 +308,8 @@ impl<C: Command> Perform<C> {
     }
 
     /// Lets the command continue, and discards its answer. If the process has not yielded the command yet, this method
-    /// yields the command. The method can yield the command only in a step of the process. If the method is called
-    /// outside the steps of the process, and the step that yielded the command has not returned yet, the command may be
-    /// cancelled.
+    /// yields the command. The method can yield the command only in a step of the process. A call outside the steps of
+    /// the process may cancel the command if the step that yielded the command has not returned yet.
     pub fn detach(mut self) {
         let _ = self.0.launch(|| AnswerTarget::Discard, None);
         if let State::Inline(number) = self.0.state

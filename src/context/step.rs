@@ -50,7 +50,7 @@ pub struct Start<'a> {
 /// handles the events of the process.
 ///
 /// A hand-written process runs in the same kind of task as an async body, and has the same operations. Unlike an async
-/// body, a hand-written process needs no allocation for a future, and receives every kind of event.
+/// body, a hand-written process receives every kind of event, for example the answers to its commands.
 ///
 /// ```
 /// use procession::{Event, Events, Exit, Next, Process, Reply, Runtime, StepOutput};
@@ -146,7 +146,7 @@ pub(crate) struct Mail<M> {
     urgent: u32,
 }
 
-/// Tells what the current step has done with the events in the inbox.
+/// The way in which the current step has handled the events in the inbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     NotYet,
@@ -236,9 +236,9 @@ impl<M: Send + 'static> Events<'_, M> {
         }
     }
 
-    /// Makes a new [`Mailbox`](crate::Mailbox) the receiver of the process. The process itself is then no longer the
-    /// receiver. Returns the read-ahead buffer of the new `Mailbox`. If this thread is not in a turn of the process,
-    /// returns `None`.
+    /// Makes a new receiver the receiver of the process, instead of the process itself. Returns the read-ahead buffer
+    /// of the new receiver. The caller puts this buffer into a new [`Mailbox`](crate::Mailbox). If this thread is not
+    /// in a turn of the process, returns `None`.
     pub(crate) fn hand_over(self) -> Option<ReadAhead<M>> {
         let turn = self.turn()?;
         self.mail.look = Look::HandedOver;
@@ -246,14 +246,14 @@ impl<M: Send + 'static> Events<'_, M> {
     }
 
     /// Returns the turn of the process. If this thread is not in a turn of the process, returns `None`. Each operation
-    /// must look up the turn again, because the turn of another process may be nested in the step. The thread's record
-    /// about a mailbox belongs to the innermost turn.
+    /// must look up the turn again, because the turn of another process may be nested in the step. The thread has only
+    /// one record about a mailbox, and this record belongs to the innermost turn.
     #[inline]
     fn turn(&self) -> Option<InTurn> {
         Current::with(|current| current.in_step(self.control.address()))
     }
 
-    /// Returns whether these events are the events of the process with this control block.
+    /// Returns whether these events belong to the process with this control block.
     pub(crate) fn are_of(&self, control: &Control<M>) -> bool {
         std::ptr::eq(self.control, control)
     }
@@ -444,8 +444,8 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         self.me.control().head.yields()
     }
 
-    /// Yields a command. When the step returns, the handlers get the commands in the order of the yields. The answer
-    /// arrives as [`Event::Completed`] with the returned tag.
+    /// Yields a command. The handlers get the commands when the step returns, in the order in which the step yielded
+    /// the commands. The answer arrives as [`Event::Completed`] with the returned tag.
     pub fn perform<C: Command>(&mut self, command: C) -> Tag<C> {
         self.start(Some(Payload::new(command)), None)
     }
@@ -548,7 +548,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     ///
     /// A time limit of zero passes immediately. A time limit beyond the clock's range of 584 years has no effect.
     pub fn set_timeout<C>(&mut self, tag: Tag<C>, time: Duration) {
-        // If the process chose the tag, the timer must not end a later command with the same number.
+        // A process can reuse a tag that it has chosen. The timer must not end a later command with the same tag.
         let Some(tag) = self.yields().present(tag.erase().of_present()) else { return };
         answer_at(&self.me.any(), tag, self.me.host().now() + time, Err(Failure::TimedOut));
     }

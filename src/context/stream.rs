@@ -41,9 +41,8 @@ impl<C: StreamCommand> ItemStream<C> {
         self
     }
 
-    /// Yields the command immediately. Without this call, the first poll of the stream yields the command. If this
-    /// method is called outside the process, the method has no effect, and the first poll fails with
-    /// [`Failure::Outside`].
+    /// Yields the command immediately. Without `start`, the first poll of the stream yields the command. If this method
+    /// is called outside the process, the method has no effect, and the first poll in the process yields the command.
     pub fn start(mut self) -> Self {
         let _ = self.issue.launch(|| AnswerTarget::Own, Some(Buffer::new(C::BUFFER)));
         self

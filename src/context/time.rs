@@ -44,8 +44,8 @@ pub struct Sleep {
     /// of this sleep.
     timer: Option<Timer>,
     /// True if the timer is an alarm of the alarm thread, which the whole program shares. A sleep uses the alarm thread
-    /// if possibly no thread fires the timers of the runtime: after the runtime has shut down, or if the runtime has no
-    /// workers.
+    /// if the timers of the runtime may never fire. This is the case after the runtime has shut down, or if the runtime
+    /// has no workers.
     rings: bool,
     over: bool,
     /// True if the duration of the sleep is longer than zero and the sleep was not polled yet.
@@ -130,7 +130,7 @@ impl Sleep {
     }
 
     /// Leaves the timer of this sleep to the next sleep of the process. Returns false if this sleep has no timer, or if
-    /// the process may not keep the timer.
+    /// the thread cannot keep the timer for the process.
     #[inline]
     fn passes_timer(&self) -> bool {
         match (&self.sleeper, &self.timer) {
@@ -235,7 +235,7 @@ impl Sleep {
             return Poll::Pending;
         }
         if self.rings {
-            // The timer is an alarm of an earlier poll, and no timer of the runtime.
+            // The timer is an alarm that an earlier poll has set. It is not a timer of the runtime.
             self.cancel();
         }
         let timers = &self.sleeper.host().shared().timers;
@@ -254,8 +254,8 @@ impl Sleep {
         Poll::Pending
     }
 
-    /// Returns whether possibly no thread fires the timers of the runtime: the runtime has no worker, and this thread
-    /// is no guest of the runtime.
+    /// Returns true if the timers of the runtime may never fire, because the runtime has no worker, and this thread is
+    /// not a guest thread of the runtime.
     fn has_no_timekeeper(&self) -> bool {
         let shared = self.sleeper.host().shared();
         shared.metrics.worker().is_none() && !(shared.has_workers)()
@@ -318,9 +318,9 @@ impl Host {
     /// the result as a deadline in tokio.
     ///
     /// [`instant_from_std`](Self::instant_from_std) converts the result back to the same instant. On Linux, the result
-    /// may be early by the time of two clock readings, which is usually less than 100 ns. On other systems, the result
-    /// is exact. Returns `None` if `at` means *never*. Also returns `None` in a [`Simulation`](crate::Simulation),
-    /// because a virtual clock has no relation to real time.
+    /// may be too early by the duration of two clock readings, which is usually less than 100 ns. On other systems, the
+    /// result is exact. Returns `None` if `at` means *never*. Also returns `None` in a
+    /// [`Simulation`](crate::Simulation), because a virtual clock has no relation to real time.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -347,10 +347,10 @@ impl Host {
     /// Returns a future that resolves when the duration `time` has passed. The duration starts when this method is
     /// called. A process, a thread or a task of another executor can await this future.
     ///
-    /// The workers and the guests of the runtime fire its timers. If the runtime has no workers, a thread that is not
-    /// its guest gets its own alarm. But if the number of workers is later [set](crate::Runtime::set_workers) to 0, a
-    /// sleep that already waits resolves only when the runtime has a worker or a guest again, or when the runtime is
-    /// dropped.
+    /// The workers and the guest threads of the runtime fire its timers. If the runtime has no workers, a sleep on any
+    /// other thread uses the alarm thread of the program. If the number of workers is later
+    /// [set](crate::Runtime::set_workers) to 0, a sleep that already waits does not change to the alarm thread. Such a
+    /// sleep resolves only when the runtime has a worker or a guest thread again, or when the runtime is dropped.
     pub fn sleep(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Outside(self.clone()), self.now(), time)
     }

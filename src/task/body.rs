@@ -75,9 +75,9 @@ use crate::task::{Entry, Machine};
 // The functions that spawn a body also have the bounds `FnOnce(Context<M>) -> Fut` and `Fut: Future`. From these two
 // bounds, the compiler infers the argument type of an async closure. From the trait alone, the compiler cannot infer
 // the argument type, because the future is an associated type of the trait. If a caller passes a value that is not a
-// body, the compiler reports which bound the value does not satisfy. An error message defined by the trait would
-// replace this report, so the trait defines no error message. For example, the compiler reports that the value is not
-// `Send`, or that the value takes no argument.
+// body, the compiler reports which bound the value does not satisfy. For example, the value is not `Send`, or the value
+// takes no argument. An error message defined by the trait would replace this report, so the trait defines no error
+// message.
 pub trait Body<M: Send + 'static>: FnOnce(Context<M>) -> <Self as Body<M>>::Future + Send + 'static {
     /// Future that the function returns.
     type Future: Future<Output: ProcessOutput<Output = Self::Value>> + Send + 'static;
@@ -165,7 +165,7 @@ pub(crate) const fn is_large<F, Fut>() -> bool {
 pub(crate) trait Open<M: Send + 'static, Fut> {
     fn open(self, context: Context<M>) -> Fut;
 
-    /// Returns the name of the type of the user's code.
+    /// Returns the type name of the user's code.
     fn name() -> &'static str;
 }
 
@@ -340,9 +340,10 @@ enum Settled {
     /// The body has asked for the result type of its task, and is polled again immediately. In this poll, the body
     /// reads the reply.
     Asked,
-    /// Another future has replaced the body. The earlier polls of the new future may have passed only the waker of a
-    /// combinator. Therefore, the new future is polled again, in another turn. Because each replacement takes another
-    /// turn, other processes can run, and a body that replaces itself endlessly can be killed.
+    /// Another future has replaced the body. Until now, the new future may have been polled only with the waker of a
+    /// combinator. Therefore, the new future is polled again with the waker of the task, in another turn. Because each
+    /// replacement takes another turn, other processes can run, and a body that replaces itself endlessly can be
+    /// killed.
     Replaced,
     /// The body has ended, and its request was dropped.
     Ended,
@@ -484,16 +485,20 @@ struct Method<M: Send + 'static, T> {
 /// calls this name the *method* of the process.
 ///
 /// A hand-written process may delegate its `init` and its steps to `EntryPoints`. At the first delegated step, the
-/// context of the entry point becomes the receiver of the mailbox. If the hand-written process later reads its
-/// [`Events`] itself, it becomes the receiver again, and `receive` of the context fails.
+/// [`Mailbox`](crate::Mailbox) in the context of the entry point becomes the receiver of the process. If the
+/// hand-written process later reads its [`Events`] itself, it becomes the receiver again, and `receive` of the context
+/// fails.
 ///
 /// If the method is unknown, `init` fails with an [`InitError`] that lists the known methods. If the input has the
 /// wrong type, `init` fails with an [`InitError`] that contains the expected type.
 ///
-/// A delegated step panics in these cases: `init` was not delegated before, an earlier delegated step has returned
-/// [`Next::Done`](crate::Next::Done) or an error, the step runs outside the turn of its process, or the events and the
-/// output of the step belong to different processes. The events that the process has not read move to the body of the
-/// entry point.
+/// A delegated step panics in these cases:
+/// - `init` was not delegated before.
+/// - An earlier delegated step has returned [`Next::Done`](crate::Next::Done) or an error.
+/// - The step runs outside the turn of its process.
+/// - The events and the output of the step belong to different processes.
+///
+/// The events that the process has not read move to the body of the entry point.
 ///
 /// ```
 /// use procession::{Context, Exit, EntryPoints, Runtime};
@@ -575,7 +580,8 @@ impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
                 found: start.input.type_name(),
             });
         }
-        // After an error, a later call of `init` may still choose each entry point.
+        // The chosen entry point is removed only after the checks. Therefore, after an error, another call of `init`
+        // can still choose any entry point.
         self.chosen = self.entries.remove(start.method).map(|entry| (entry.body, start.input));
         Ok(())
     }

@@ -309,7 +309,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         } else {
             cell.shell.settle(outcome);
         }
-        // The task that awaits the join handle was woken by `settle`.
+        // The exit ends only now, because `settle` above wakes the task that awaits the join handle.
         cell.shell.control.head.host().shared().metrics.end_exit();
         // SAFETY: `end` requires the right to run the process. The present function received this right in `ready`, and
         // `into_at` has consumed `ready`. The present function does not access the outcome after `settle` or `discard`.
@@ -379,8 +379,7 @@ impl<M, T> JoinBlock<M, T> {
         head.host().report_unobserved(head);
     }
 
-    /// Passes the outcome of a process that has exited to its join handle, and wakes the task that waits for the
-    /// handle.
+    /// Passes the outcome of an exited process to the join handle, and wakes the task that awaits the join handle.
     fn settle(&self, outcome: &mut Option<Result<T, Exit>>) {
         let mut current = self.outcome.lock();
         // The destructor of the outcome is user code, and the waker is user code. Therefore, both are called without
@@ -397,7 +396,7 @@ impl<M, T> JoinBlock<M, T> {
         }
     }
 
-    /// Registers a waker for the outcome. `by` is the word of the pid of the process that polls the join handle, or 0.
+    /// Registers a waker for the outcome. `by` is the pid word of the process that polls the join handle, or 0.
     ///
     /// # Errors
     /// If the process has exited, returns the outcome and registers no waker. If the process was dropped with its
@@ -524,8 +523,8 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
     }
 }
 
-/// The reference that a join handle has to its process. The reference returns the outcome once. If the reference is
-/// dropped, the process is detached.
+/// The reference of a join handle to its process. The join handle takes the outcome through this reference, at most
+/// once. If the reference is dropped, the process is detached.
 pub(crate) struct Joined<T, M: Send + 'static> {
     address: Address<M>,
     stage: JoinStage,
@@ -589,7 +588,7 @@ impl<T, M: Send + 'static> Joined<T, M> {
     }
 
     /// Polls for the outcome. Resolves to `None` if the process was dropped with its runtime, or if the spawn was
-    /// refused. If this thread steps a process of the same runtime, `by` returns the word of the pid of this process.
+    /// refused. If this thread steps a process of the same runtime, `by` returns the pid word of this process.
     /// Otherwise `by` returns 0.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, by: impl FnOnce() -> u64) -> Poll<Option<Result<T, Exit>>> {
         let Some(shell) = self.shell() else { return Poll::Ready(None) };

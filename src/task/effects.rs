@@ -128,7 +128,7 @@ impl<'a> Around<'a> {
         if is_killed { StepPermit::Exit(self.head.fate()) } else { StepPermit::Step }
     }
 
-    /// Called before a step that is not the first event of its turn, if the process is observed.
+    /// Called before a step of an observed process, if this turn has already run `init` or another step.
     #[cold]
     pub(super) fn begins_step(&self, flags: &mut u16) {
         let host = self.head.host();
@@ -147,7 +147,8 @@ impl<'a> Around<'a> {
         Ok(meter.begin()?.then(|| self.head.host().now()))
     }
 
-    /// Counts the time of a step.
+    /// Adds the time of a step to the running time of the process. Returns an error if the running time exceeds its
+    /// limit.
     #[cold]
     pub(super) fn end_metered(&self, begun: Instant) -> Result<(), Exit> {
         self.head.meter().map_or(Ok(()), |meter| meter.ran(self.head.host().now() - begun))
@@ -194,7 +195,7 @@ impl<'a> Around<'a> {
         SleeperRef::drop_kept(self.current, self.own.identity());
     }
 
-    /// Moves the inline answer to the table of commands, because no future has read this answer in the turn.
+    /// Moves the inline answer to the table of yields, because no future has read this answer in the turn.
     #[cold]
     pub(super) fn keep_answer(&self) {
         if let Some(Inlined::Answer(number, answer)) = self.current.inline.take() {
@@ -243,8 +244,9 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Records the answer to the inline command. The number of the command is read from its place, so that a turn that
-    /// is not recorded does not keep the number in a register while the handler runs.
+    /// Records the answer to the inline command. This function reads the number of the command from memory. If the
+    /// number were a parameter, each turn would keep the number in a register while the handler runs, although most
+    /// turns are not recorded.
     #[cold]
     #[inline(never)]
     fn trace_inline(&self) {

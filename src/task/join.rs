@@ -26,16 +26,18 @@ use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::task::cell::Joined;
 
-/// Future of the outcome of a process. A `JoinHandle` dereferences to the address of the process.
+/// Future that resolves to the outcome of a process, which is its output or its exit. A `JoinHandle` dereferences to
+/// the address of the process.
 ///
 /// If the handle is dropped, the process is detached: the process continues to run, and its outcome is dropped when the
 /// process exits. If a caller does not need the outcome, the caller can drop the handle. If the process must not
 /// outlive its handle, put the handle into a [`JoinSet`](crate::JoinSet), or spawn the process in a
 /// [scope](crate::SelfHandle::scope). A dropped `JoinSet` kills its processes.
 ///
-/// The handle receives the exit when it resolves. A failure of the process is *unobserved* under two conditions: no
-/// link, monitor or supervisor receives the exit, and the handle is dropped before it has resolved. An unobserved
-/// failure is [counted](crate::observe::Counters::unobserved), and makes a [`check`](crate::check()) fail.
+/// The handle receives the exit when it resolves. A failure of the process is *unobserved* under two conditions: the
+/// handle is dropped before it has resolved, and no link, monitor, supervisor or future of [`exited`](Address::exited)
+/// or [`started`](Self::started) receives the exit. An unobserved failure is
+/// [counted](crate::observe::Counters::unobserved), and makes a [`check`](crate::check()) fail.
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
     joined: Joined<T, M>,
     monitor: Option<MonitorRef>,
@@ -107,7 +109,8 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         polled
     }
 
-    /// Kills the process at its next scheduling point.
+    /// Kills the process: see [`Host::kill`]. If the process is in a step, the process exits when the step has
+    /// returned.
     pub fn abort(&self) {
         self.control().any().kill();
     }
@@ -146,8 +149,8 @@ impl<T, M: Send + 'static> Unpin for JoinHandle<T, M> {}
 ///
 /// # Errors
 /// Returns the exit if the exit is not normal. If a process awaits its own handle, the future fails immediately,
-/// because the process would wait forever. If the process was dropped with its runtime, there is no outcome, and the
-/// error is [`Exit::Cancelled`] with `Reason::SHUTDOWN`.
+/// because the process would otherwise wait forever. If the process was dropped with its runtime, there is no outcome,
+/// and the error is [`Exit::Cancelled`] with `Reason::SHUTDOWN`.
 ///
 /// # Panics
 /// Panics if the handle is polled after it has resolved.

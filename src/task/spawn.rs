@@ -217,8 +217,8 @@ impl Host {
             let first_name = head.first_name();
             let _ = catch(|| observer.started(head.pid(), first_name.as_deref(), name()));
         }
-        // A trace counts itself before it reads the pid table. This process already has its entry in the pid table.
-        // Therefore, either the trace finds the process, or this load sees the trace.
+        // A new trace first increments the number of traces, and then reads the pid table. This process already has its
+        // entry in the pid table. Therefore, either the trace finds the process, or this load sees the trace.
         if self.shared().metrics.recorder().is_on() {
             self.trace_spawn(head, name(), method.as_deref().unwrap_or_default());
         }

@@ -195,8 +195,8 @@ impl<'a> Starting<'a> {
 impl Drop for Starting<'_> {
     fn drop(&mut self) {
         // If the new code has set `BY_HAND` and has failed, the old code must not inherit this flag. The old code would
-        // never report its start, and later new code would not report its own start. If the new code has started, the
-        // flag has no effect any more.
+        // never report its start, and the new code of a later upgrade would not report its own start. If the new code
+        // has started, the flag has no effect any more.
         self.control.head().unset((flag::BY_HAND | flag::UPGRADING) & !self.former);
     }
 }

@@ -78,7 +78,7 @@ impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
 }
 
 impl<M: Send + 'static> Address<M> {
-    /// Returns an address of this process that accepts only messages of type `A`.
+    /// Returns a [`Recipient`], which is an address of this process for messages of type `A`.
     pub fn recipient<A: Send + 'static>(&self) -> Recipient<A>
     where
         M: From<A>,

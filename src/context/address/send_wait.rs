@@ -32,7 +32,7 @@ struct WaitingSend<M: Send + 'static> {
 }
 
 impl<M: Send + 'static> WaitingSend<M> {
-    /// Records, for inspection, that the polling process waits for free space.
+    /// Records that the process that polls the future waits for free space. Inspections show this record.
     fn record(&mut self) {
         let head = &self.control.head;
         self.recorded.begin(head.host(), &Wait::on(WaitKind::Room, head.pid(), Some(self.line)));
@@ -84,8 +84,8 @@ enum State<M: Send + 'static> {
 /// waiting messages enter the mailbox in the order in which their futures were first polled. The future also waits for
 /// free space if the [`MailboxCapacity`](crate::MailboxCapacity) of the mailbox drops messages.
 ///
-/// The receiver can also be a process of another node, or can be attached as a [`Deliver`](crate::Deliver). Such a
-/// receiver accepts or refuses the message immediately, and the future never waits.
+/// The receiver can also be a process of another node, or an attached [`Deliver`](crate::Deliver). Such a receiver
+/// accepts or refuses the message immediately, and the future never waits.
 ///
 /// # Errors
 /// Returns the message:
@@ -95,8 +95,8 @@ enum State<M: Send + 'static> {
 /// - if the runtime has shut down.
 ///
 /// # Cancel safety
-/// If the future is dropped while its message waits for free space, the message is not sent. If space became free
-/// before the drop, the message stays in the mailbox.
+/// If the future is dropped while its message waits for free space, the message is not sent. If the message has entered
+/// the mailbox before the drop, the message stays there.
 #[must_use = "futures do nothing unless polled"]
 pub struct SendWait<M: Send + 'static> {
     state: State<M>,
@@ -226,8 +226,8 @@ impl Host {
     /// If the message is refused, the error contains the message and the reason: see [`SendWait`].
     ///
     /// # Cancel safety
-    /// If the future is dropped while its message waits for free space, the message is not sent. If space became free
-    /// before the drop, the message stays in the mailbox.
+    /// If the future is dropped while its message waits for free space, the message is not sent. If the message has
+    /// entered the mailbox before the drop, the message stays there.
     #[track_caller]
     pub fn send_wait<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> SendWait<N> {
         SendWait::new(self.clone(), to.way().keep(), message)
@@ -308,10 +308,10 @@ impl<M: Send + 'static> Sink<M> for AddressSink<M> {
     /// Sends the message. If the mailbox is full, stores the message until the mailbox has free space.
     ///
     /// # Errors
-    /// Returns the message: if the process has exited or the runtime has shut down.
+    /// Returns the message if the process has exited or the runtime has shut down.
     ///
     /// # Panics
-    /// Panics if the sink is not ready, because the previous message still waits for free space.
+    /// Panics if the sink is not ready. The sink is not ready while the previous message waits for free space.
     #[track_caller]
     fn start_send(mut self: Pin<&mut Self>, message: M) -> Result<(), SendError<M>> {
         let is_ready = self.waiting.is_none();

@@ -4,8 +4,9 @@
 //! request.
 //!
 //! Usually, the task of a process makes a call, and then waits only for the answer. Therefore, a call in a turn of a
-//! process immediately registers the task of the process as the listener of the slot. Such a task needs no lock to wait
-//! for the answer. If the callee has already dropped its half, the task also needs no lock to take the answer.
+//! process immediately registers the task of the process as the listener of the slot. The answer wakes the listener.
+//! Such a task needs no lock to wait for the answer. If the callee has already dropped its half, the task also needs no
+//! lock to take the answer.
 
 use std::ops::Deref;
 use std::task::Waker;
@@ -13,7 +14,7 @@ use std::task::Waker;
 use crate::platform::shared_cell::{Half, OwnerHalf};
 use crate::process::state::reply_slot::{Listener, ReplySlot};
 
-/// The data of the caller that both halves of the cell can access.
+/// The caller's data. Both halves of the cell can access this data.
 pub(crate) trait CallParty {
     /// Wakes the task of the calling process.
     fn wake(&self);
@@ -99,7 +100,8 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
         }
     }
 
-    /// Closes the slot: the caller no longer waits for the answer. Wakes the watchers of the slot.
+    /// Closes the slot: the caller no longer waits for the answer. Wakes each waker that [`watch`](ReplySender::watch)
+    /// has registered.
     pub(crate) fn close(&self) {
         drop(self.0.slot.close());
     }

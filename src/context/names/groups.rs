@@ -92,7 +92,8 @@ pub(crate) trait Sealed<M> {
     fn text(&self) -> &str;
 }
 
-/// Types of a group name, where `M` is the message type of the members. A group name is either a `Group<M>` or a text.
+/// Types that can be used as the name of a group whose members have the message type `M`. A group name is either a
+/// `Group<M>` or a text.
 #[expect(private_bounds, reason = "only the crate has such names, and only the crate reads their text")]
 pub trait IntoGroup<M>: Sealed<M> {}
 
@@ -113,7 +114,8 @@ impl<M> Sealed<M> for &str {
 impl Host {
     /// Returns the members of a group whose message type is `N`. The members are sorted by the time at which they
     /// joined the group. If a process joins or leaves the group during this call, the result may or may not contain the
-    /// process. The result contains no process whose exit was already reported to an observer.
+    /// process. The result contains no process whose exit was already delivered to a link, a monitor or the
+    /// [`Observer`](crate::Observer).
     pub fn members<N: Send + 'static>(&self, group: impl IntoGroup<N>) -> Vec<Address<N>> {
         let members = self.namespace().groups().members(group.text());
         members.into_iter().filter_map(|member| member.downcast().map(Address::new)).collect()
@@ -156,8 +158,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// The method [`event`](crate::Mailbox::event) of the mailbox returns `Joined` and `Left` events. The method
     /// [`receive`](crate::Mailbox::receive) leaves `Joined` and `Left` events in the mailbox.
     ///
-    /// A process can also monitor a group that has no members. The thread on which a process joins or leaves a group
-    /// puts an event into the mailbox of each monitoring process.
+    /// A process can also monitor a group that has no members. When a process joins or leaves a group, its thread puts
+    /// one event into the mailbox of each monitoring process.
     ///
     /// ```
     /// use procession::{Context, Event, Exit, Group, Runtime};

@@ -60,8 +60,9 @@ impl Interval {
     }
 
     fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        // Late ticks are ready at once. A body that awaits only late ticks must not keep the worker. Other futures of
-        // the body may spend the whole budget of each turn. Therefore, the interval pauses only once before each tick.
+        // Late ticks are ready at once. A body that awaits only late ticks would never release its worker. Therefore,
+        // the interval pauses if the budget of the turn is spent. The interval pauses only once before each tick,
+        // because other futures of the body may spend the whole budget of each turn.
         let takes_unit = !self.paused;
         self.paused = takes_unit && spend_budget(cx).is_pending();
         if self.paused {

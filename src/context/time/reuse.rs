@@ -53,7 +53,7 @@ impl Timer {
 /// If the timer cannot be kept, this function returns false, and the caller must cancel the timer. The reasons are:
 /// - Another timer is already kept.
 /// - This thread is not in a step of the process.
-/// - The step cannot keep timers.
+/// - The turn is outside the period in which sleeps may leave timers ([`Current::begin_keeping`]).
 #[inline]
 pub(crate) fn keep(of: &SleeperRef, timer: &Timer) -> bool {
     let address = of.address();

@@ -91,8 +91,8 @@ pub(crate) fn send_every<N: Clone + Send + 'static>(
 /// Cancels a timer, and returns the time that remained until the deadline of the timer. Returns `None` if the timer has
 /// no entry in the table.
 ///
-/// A cancellation may race with the timer that fires. The operation that is first removes the entry from the table. If
-/// the cancellation is first, the timer finds no entry and sends no message.
+/// A cancellation may race with the timer that fires. The first of the two operations removes the entry from the table.
+/// If the cancellation is first, the timer finds no entry and sends no message.
 pub(crate) fn cancel(owner: &Head, timer: TimerRef) -> Option<Duration> {
     let set = owner.pending().end(timer)?;
     // If the timer has no key yet, another thread is setting the timer at the same time. The other thread will find no

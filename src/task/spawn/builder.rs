@@ -150,9 +150,9 @@ impl ProcessBuilder {
         self
     }
 
-    /// Changes the condition under which the process has started. The process has started when it calls
-    /// [`SelfHandle::mark_started`], and not after its first step. The future [`started`](JoinHandle::started) resolves
-    /// when the process has started.
+    /// Changes the time at which the process counts as started. The process has started when it has called
+    /// [`SelfHandle::mark_started`], and not when its first step has returned. The future
+    /// [`started`](JoinHandle::started) resolves when the process has started.
     pub fn manual_start(mut self) -> Self {
         self.options.by_hand = true;
         self
@@ -174,7 +174,7 @@ impl ProcessBuilder {
     }
 
     /// Marks the process as supervised, and removes its name, because the supervisor sets the name of its child. During
-    /// a shutdown, its supervisor cancels a supervised process, and the runtime itself does not cancel the process.
+    /// a shutdown, the supervisor cancels the process, and the runtime itself does not cancel the process.
     pub(crate) fn supervised(mut self) -> Self {
         self.options.name = None;
         self.options.supervised = true;
@@ -244,7 +244,8 @@ impl ProcessBuilder {
     ///
     /// # Errors
     /// Returns the message, the body and the reason of the refusal. [`SpawnErrorKind::MessageRefused`] has one of two
-    /// causes: the process with this name has refused the message, or the limit on messages of the new process is 0.
+    /// causes: the process with this name has refused the message, or the [limit on messages](Limits::mailbox_capacity)
+    /// of the new process is 0.
     pub fn spawn_or_send<N, F, Fut>(mut self, message: N, body: F) -> Result<Pid, SpawnError<(N, F)>>
     where
         N: Send + 'static,
@@ -260,8 +261,8 @@ impl ProcessBuilder {
 
     /// Sends a request to the process that has this [name](Self::name). If no process has this name, spawns a process
     /// with the request as its first message. The returned future resolves to the reply: see
-    /// [`Address::call`](crate::Address::call). The request is sent by the call of this method, before the first poll
-    /// of the future. In all other respects, this method is the same as [`spawn_or_send`](Self::spawn_or_send).
+    /// [`Address::call`](crate::Address::call). This method sends the request immediately, before the first poll of the
+    /// future. In all other respects, this method is the same as [`spawn_or_send`](Self::spawn_or_send).
     ///
     /// ```
     /// use procession::{Context, Exit, Reply, Runtime};

@@ -124,13 +124,13 @@
 mod readme {}
 
 // Where to find the main paths in the source:
-// - A message is queued in `Inbox::push_locked`, `process/mailbox/sender.rs`.
-// - A worker parks in `Local::sleep`, `scheduler/worker.rs`. This function parks the thread of the worker in
-//   `Idle::park`, `scheduler/idle.rs`, or in the poller.
+// - The function `Inbox::push_locked` in `process/mailbox/sender.rs` queues a message.
+// - A worker parks in the function `Local::sleep` in `scheduler/worker.rs`. The thread of the worker then waits in
+//   `Idle::park` in `scheduler/idle.rs`, or in the poller.
 // - Step 10 of `host/exit.rs` delivers an exit to links and monitors. This step calls `Links::dissolve` in
 //   `host/link.rs`.
-// - A due timer fires in `Timers::turn_shard`, `host/timer.rs`. A worker calls this function through the driver of the
-//   scheduler (`turn_driver` in `scheduler/worker.rs`).
+// - The function `Timers::turn_shard` in `host/timer.rs` fires due timers. A worker calls this function through the
+//   driver of the scheduler (`turn_driver` in `scheduler/worker.rs`).
 // - A command reaches its handler in `host/dispatch.rs`. After each step of a process, `task/effects.rs` calls the code
 //   in `host/dispatch.rs`.
 pub(crate) mod behaviour;

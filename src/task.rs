@@ -1,6 +1,6 @@
 //! The turns and the exit of a process. A turn runs a step of the process's machine, and dispatches the commands that
-//! the step yielded. If handlers answer within the turn, the turn runs another step. `host/exit.rs` defines the order
-//! of the steps of an exit. This module implements the exit steps that need the machine.
+//! the step yielded. If handlers answer these commands within the turn, the turn runs another step. `host/exit.rs`
+//! defines the order of the steps of an exit. This module implements the exit steps that need the machine.
 //!
 //! This folder imports `context` and all folders that `context` imports. The code of this folder chooses neither a
 //! worker nor a queue. If a task must run again, `cell.rs` passes the task to the `Schedule` of its cell.

@@ -39,8 +39,8 @@ use crate::process::yields::Answerer;
 /// The part of the cell that belongs to the caller.
 struct CallRecord {
     stage: RequestStage,
-    /// Line of the source code that created the call. The line is shown in inspections. The reference has 8 bytes on a
-    /// 64-bit system, like `callee`.
+    /// Source line at which the call was created. Inspections show this line. The reference has 8 bytes on a 64-bit
+    /// system, like `callee`.
     line: &'static Location<'static>,
     /// Word of the callee's pid (`Pid::word`). The word is shown in inspections. The value is 0 if the callee is not
     /// known.
@@ -91,7 +91,8 @@ type PendingReply<T> = ReplyReceiver<Caller, CallRecord, Answer<T>>;
 /// The process, host or yield to which a call belongs. Each variant gives access to a host. The caller and the callee
 /// of a call share one value of this type.
 enum Caller {
-    /// The calling process. The process counts the call as soon as the request is sent.
+    /// The calling process. As soon as the request is sent, the process counts the call as an operation for which it
+    /// waits.
     Process(ProcessRef),
     /// The process that made the call through an address or through a host, in a turn of the process. A handler may own
     /// the future of such a call, or the future may move to another process. Therefore, the process counts the call
@@ -132,8 +133,8 @@ impl Caller {
         }
     }
 
-    /// Returns whether the task of the calling process polls the future. In this case, this thread steps the process,
-    /// and `waker` is the waker of the task.
+    /// Returns whether the task of the calling process polls the future: this thread steps the process, and `waker` is
+    /// the waker of the task.
     #[inline]
     fn is_polled_by_task(&self, waker: &Waker) -> bool {
         self.asker()

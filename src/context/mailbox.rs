@@ -506,8 +506,8 @@ impl<M: Send + 'static> Mailbox<M> {
                 Poll::Ready(Ok(Some(()))) => match &signal {
                     None => return Poll::Ready(message),
                     Some(signal) if self.me.control().head.heeds(signal) => return Poll::Ready(None),
-                    // The signal is no longer wanted. For example, the process has removed the monitor that sent the
-                    // signal. Therefore the signal is discarded.
+                    // The signal is no longer wanted. For example, the signal belongs to a monitor that the process has
+                    // removed. Therefore the signal is discarded.
                     Some(_) => *signal = None,
                 },
                 Poll::Ready(Err(_)) | Poll::Pending => return Poll::Pending,
@@ -519,10 +519,10 @@ impl<M: Send + 'static> Mailbox<M> {
     pub(crate) fn poll_receive(&mut self, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
         let poller = self.poller(cx);
         let known = self.glance(poller);
-        // The receiver's own code moves a delivered message directly into the result. A second move would immediately
-        // read the message that the first move has written. A load of the second move could read more bytes than one
-        // store of the first move has written. The processor cannot forward stored bytes to such a wider load, so the
-        // second move would be slow.
+        // This function itself moves a delivered message directly into the result. A second move would immediately read
+        // the message that the first move has written. A load of the second move could read more bytes than one store
+        // of the first move has written. The processor cannot forward stored bytes to such a wider load, so the second
+        // move would be slow.
         if let Known::Delivered(seat) = known
             && !self.me.control().head.is_cancelled()
             && Current::with(Current::spend)

@@ -318,8 +318,8 @@ impl<M: Send + 'static> SelfHandle<M> {
 
     // ---- Scheduling and life cycle
 
-    /// Lets other processes run. The tasks that are already in the queue run first. The future resolves when this
-    /// process is stepped again.
+    /// Lets other processes run. The tasks that are already in the queue run before this process runs again. The future
+    /// resolves when this process is stepped again.
     pub async fn yield_now(&self) {
         let mut yielded = false;
         std::future::poll_fn(|cx| {

@@ -2,7 +2,7 @@
 //! `gen_server:multi_call` of Erlang/OTP. Unlike this model, a multi-call can also end at the first reply, or when a
 //! given number of processes have replied.
 //!
-//! A multi-call stores its calls in a `FuturesUnordered`, which polls only calls that were woken. Therefore a
+//! A multi-call stores its calls in a `FuturesUnordered`, which polls only calls whose wakers were called. Therefore a
 //! multi-call to n processes polls calls about n times, and not n² times. This file adds the sends, the end of the
 //! multi-call, and the time limit.
 

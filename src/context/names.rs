@@ -153,8 +153,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// [unregisters](Self::unregister) the name. A process can have several names. If this process already has the
     /// name, this method has no effect.
     ///
-    /// When a process exits, the runtime first releases the names of the process. Monitors and other observers receive
-    /// the exit afterwards.
+    /// When a process exits, the runtime first releases the names of the process. Links, monitors and join handles
+    /// receive the exit afterwards.
     ///
     /// # Errors
     /// Fails with [`NameError::Taken`] if another process has the name. This error contains the pid of the other

@@ -308,8 +308,9 @@ impl<C: Command> Perform<C> {
     }
 
     /// Lets the command continue, and discards its answer. If the process has not yielded the command yet, this method
-    /// yields the command. The method can yield the command only in a step of the process. A call outside the steps of
-    /// the process may cancel the command if the step that yielded the command has not returned yet.
+    /// yields the command. The method can yield the command only in a step of the process. If `detach` is called
+    /// outside the steps of the process, before the step that yielded the command has returned, `detach` may cancel the
+    /// command.
     pub fn detach(mut self) {
         let _ = self.0.launch(|| AnswerTarget::Discard, None);
         if let State::Inline(number) = self.0.state

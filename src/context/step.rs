@@ -127,7 +127,7 @@ pub(crate) type AnyProcess<M, T> = Box<dyn Process<Message = M, Output = T> + Se
 pub enum Next<T> {
     /// The process waits for an event.
     Wait,
-    /// The process is stepped again. The tasks that are already in the queue run first.
+    /// The process is stepped again. The tasks that are already in the queue run before this next step.
     Again,
     /// The process exits with this result. The runtime still dispatches the commands of this step, but discards the
     /// answers.
@@ -236,9 +236,9 @@ impl<M: Send + 'static> Events<'_, M> {
         }
     }
 
-    /// Makes a new receiver the receiver of the process, instead of the process itself. Returns the read-ahead buffer
-    /// of the new receiver. The caller puts this buffer into a new [`Mailbox`](crate::Mailbox). If this thread is not
-    /// in a turn of the process, returns `None`.
+    /// Replaces the receiver of the process: the process itself is no longer the receiver. Returns the read-ahead
+    /// buffer of the new receiver. The caller puts this buffer into a new [`Mailbox`](crate::Mailbox). If this thread
+    /// is not in a turn of the process, returns `None`.
     pub(crate) fn hand_over(self) -> Option<ReadAhead<M>> {
         let turn = self.turn()?;
         self.mail.look = Look::HandedOver;
@@ -258,8 +258,8 @@ impl<M: Send + 'static> Events<'_, M> {
         std::ptr::eq(self.control, control)
     }
 
-    /// Makes the process itself the receiver again, and takes the events from the inbox. The `Mailbox` of the process
-    /// is then no longer the receiver.
+    /// Replaces the receiver of the process: the process itself is the receiver again. Takes the events from the inbox.
+    /// The `Mailbox` of the process is then no longer the receiver.
     #[cold]
     fn reclaim(&mut self, turn: InTurn) {
         self.mail.look = Look::Taken;

@@ -34,8 +34,8 @@ impl<C: StreamCommand> ItemStream<C> {
     }
 
     /// Sets a time limit. The time limit starts when this method is called. If the answer does not arrive in time, the
-    /// stream ends with [`Failure::TimedOut`], and the handler is cancelled. The process can still pull the items that
-    /// the handler has sent before the time limit.
+    /// stream ends with [`Failure::TimedOut`], and the handler sees the cancellation. The process can still pull the
+    /// items that the handler has sent before the time limit.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.issue.limit(time);
         self

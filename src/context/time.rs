@@ -254,8 +254,8 @@ impl Sleep {
         Poll::Pending
     }
 
-    /// Returns true if the timers of the runtime may never fire, because the runtime has no worker, and this thread is
-    /// not a guest thread of the runtime.
+    /// Returns true if the runtime has no worker, and this thread is not a guest thread of the runtime. In this case,
+    /// the timers of the runtime may never fire.
     fn has_no_timekeeper(&self) -> bool {
         let shared = self.sleeper.host().shared();
         shared.metrics.worker().is_none() && !(shared.has_workers)()
@@ -319,8 +319,9 @@ impl Host {
     ///
     /// [`instant_from_std`](Self::instant_from_std) converts the result back to the same instant. On Linux, the result
     /// may be too early by the duration of two clock readings, which is usually less than 100 ns. On other systems, the
-    /// result is exact. Returns `None` if `at` means *never*. Also returns `None` in a
-    /// [`Simulation`](crate::Simulation), because a virtual clock has no relation to real time.
+    /// result is exact. Returns `None` if `at` is the largest instant, which means *never*, or if the standard library
+    /// cannot represent `at`. Also returns `None` in a [`Simulation`](crate::Simulation), because a virtual clock has
+    /// no relation to real time.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -337,7 +337,7 @@ pin_project! {
 
 /// Result of [`settle`].
 enum Settled {
-    /// The body has asked for the result type of its task, and is polled again immediately. In this poll, the body
+    /// The body has asked its task for the result type of the process. The body is polled again immediately, and then
     /// reads the reply.
     Asked,
     /// Another future has replaced the body. Until now, the new future may have been polled only with the waker of a

@@ -288,7 +288,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     ///
     /// # Safety
     /// `ready` is the right to run a cell of this type, whose process has exited. If `left` is true, the caller also
-    /// passes the reference count that the pid table owned to this function.
+    /// passes a second reference count to this function, namely the count that the pid table owned.
     #[inline]
     unsafe fn finish(ready: RunnableProcess, outcome: &mut Option<Result<X::Output, Exit>>, left: bool) {
         let at = ready.into_at();
@@ -309,7 +309,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         } else {
             cell.shell.settle(outcome);
         }
-        // The exit ends only now, because `settle` above wakes the task that awaits the join handle.
+        // This call counts the end of the exit. It comes after `settle`, which wakes the task that awaits the join
+        // handle.
         cell.shell.control.head.host().shared().metrics.end_exit();
         // SAFETY: `end` requires the right to run the process. The present function received this right in `ready`, and
         // `into_at` has consumed `ready`. The present function does not access the outcome after `settle` or `discard`.

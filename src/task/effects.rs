@@ -1,6 +1,6 @@
 //! The actions before and after each step of a process: the check of limits, the dispatch of commands, and the
-//! notification of callers. These functions do not depend on the type of the body. Therefore, they are compiled once,
-//! and not once for each body of a program, as the generic functions of `task.rs` are.
+//! notification of callers. These functions do not depend on the type of the body. Therefore, they are compiled only
+//! once. In contrast, the generic functions of `task.rs` are compiled once for each body of a program.
 
 use crate::context::time::reuse;
 use crate::host::control::{AnyControl, Head, flag};
@@ -66,9 +66,9 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Called before the first step of a turn, if the process was killed or is observed. The caller passes the flags of
-    /// the process in `flags`. Returns true if the worker has reached the limit of its trace, no observer sees this
-    /// turn, and the process was neither killed nor suspended. In this case, the function records the state of the
+    /// A turn calls this function before its first step, if the process was killed or is observed. The caller passes
+    /// the flags of the process in `flags`. Returns true if the trace buffer of the worker is full, no observer sees
+    /// this turn, and the process was neither killed nor suspended. In this case, the function records the state of the
     /// process and clears `OBSERVED` in `flags`, and [`permit_step`](Self::permit_step) need not be called. The rest of
     /// the turn then has the cost of a turn that is not observed.
     ///
@@ -95,10 +95,10 @@ impl<'a> Around<'a> {
         true
     }
 
-    /// Called before each step of a process that was killed or is observed. The caller passes the flags of the process
-    /// in `flags`. Returns whether the turn steps the process. If the turn begins with this call, reports to the
-    /// observer that the process runs. If the process is suspended, records this state instead. The caller sets
-    /// `is_fresh` to true before the first step of the process.
+    /// A turn calls this function before each step, if the process was killed or is observed. The caller passes the
+    /// flags of the process in `flags`. Returns whether the turn steps the process. If the turn begins with this call,
+    /// reports to the observer that the process runs. If the process is suspended, records this state instead. The
+    /// caller sets `is_fresh` to true before the first step of the process.
     ///
     /// If neither an observer nor a trace sees this turn, clears `OBSERVED` in `flags`.
     #[cold]
@@ -128,7 +128,8 @@ impl<'a> Around<'a> {
         if is_killed { StepPermit::Exit(self.head.fate()) } else { StepPermit::Step }
     }
 
-    /// Called before a step of an observed process, if this turn has already run `init` or another step.
+    /// A turn of an observed process calls this function before a step, if the turn has already run `init` or another
+    /// step.
     #[cold]
     pub(super) fn begins_step(&self, flags: &mut u16) {
         let host = self.head.host();

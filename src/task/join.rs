@@ -35,8 +35,8 @@ use crate::task::cell::Joined;
 /// [scope](crate::SelfHandle::scope). A dropped `JoinSet` kills its processes.
 ///
 /// The handle receives the exit when it resolves. A failure of the process is *unobserved* under two conditions: the
-/// handle is dropped before it has resolved, and no link, monitor, supervisor or future of [`exited`](Address::exited)
-/// or [`started`](Self::started) receives the exit. An unobserved failure is
+/// handle is dropped before it has resolved, and the exit has no other receiver. A link, a monitor, a supervisor, or a
+/// future of [`exited`](Address::exited) or [`started`](Self::started) can be such a receiver. An unobserved failure is
 /// [counted](crate::observe::Counters::unobserved), and makes a [`check`](crate::check()) fail.
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
     joined: Joined<T, M>,

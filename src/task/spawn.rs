@@ -97,8 +97,8 @@ impl Host {
         Ok(spawned)
     }
 
-    /// Spawns a process, as [`launch`](Self::launch) does, except that the process is not queued. The caller must queue
-    /// the process.
+    /// Spawns a process like [`launch`](Self::launch), but does not queue the process. The caller must queue the
+    /// process.
     #[inline]
     pub(crate) fn prepare<X: Machine, S: Schedule>(
         &self,

@@ -64,9 +64,10 @@ impl<M: Send + 'static> Context<M> {
     /// # Errors
     /// The call returns only if the new body did not start. The call returns the exit of the new body, and a context.
     /// With this context, the body that made the call continues. The context lacks the messages that the new body has
-    /// received, and is unchanged in all other respects. The call also returns in three other cases: the result of the
-    /// new body has another type, the future is polled outside the turns of its own process, or another receiver has
-    /// replaced the receiver of this context.
+    /// received, and is unchanged in all other respects. The call also returns in three other cases:
+    /// - The result of the new body has another type.
+    /// - The future is polled outside the turns of its own process.
+    /// - Another receiver has replaced the receiver of this context.
     ///
     /// The new body may have [split](Self::split) its context and stored the [`Mailbox`](crate::Mailbox). After the
     /// failure of the new body, this stored mailbox receives no messages, and its `receive` fails.

@@ -100,7 +100,7 @@ enum State<M: Send + 'static> {
 #[must_use = "futures do nothing unless polled"]
 pub struct SendWait<M: Send + 'static> {
     state: State<M>,
-    /// Line of the source code that created the future. The line is shown in inspections.
+    /// Source line at which the future was created. Inspections show this line.
     line: &'static Location<'static>,
 }
 

@@ -5,8 +5,8 @@
 //!
 //! Usually, the task of a process makes a call, and then waits only for the answer. Therefore, a call in a turn of a
 //! process immediately registers the task of the process as the listener of the slot. The answer wakes the listener.
-//! Such a task needs no lock to wait for the answer. If the callee has already dropped its half, the task also needs no
-//! lock to take the answer.
+//! The registered task needs no lock to wait for the answer. If the callee has already dropped its half, the task also
+//! needs no lock to take the answer.
 
 use std::ops::Deref;
 use std::task::Waker;
@@ -67,9 +67,9 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
         &self.0.party
     }
 
-    /// Registers `waker`: the answer will wake this waker. `is_task` means that `waker` is the waker of the calling
-    /// process's task, and that this thread steps this task. If a [`take`](Self::take) after this call returns `None`,
-    /// the answer will wake `waker`.
+    /// Registers `waker`: the answer will wake this waker. `is_task` is true if `waker` is the waker of the calling
+    /// process's task, and this thread steps this task. If a [`take`](Self::take) after this call returns `None`, the
+    /// answer will wake `waker`.
     pub(crate) fn listen(&mut self, is_task: bool, waker: &Waker) {
         let (shared, own) = self.0.parts();
         if is_task && own.task_listens {
@@ -124,12 +124,12 @@ impl<P: CallParty, O, A> ReplySender<P, O, A> {
         shared.slot.send(answer, || shared.party.wake()).map_err(|answer| (self, answer))
     }
 
-    /// Returns whether the caller no longer waits. In this case, the slot refuses an answer.
+    /// Returns true if the caller no longer waits. In this case, the slot refuses an answer.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.slot.is_closed()
     }
 
-    /// Returns whether the caller no longer waits. If the caller still waits, registers `watcher`. The slot wakes
+    /// Returns true if the caller no longer waits. If the caller still waits, registers `watcher`, and the slot wakes
     /// `watcher` when the caller no longer waits.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         self.0.slot.watch(watcher)

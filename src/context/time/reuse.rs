@@ -23,7 +23,7 @@ use crate::process::state::current::Current;
 /// A timer that wakes a process with the waker of its task.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timer {
-    /// Deadline in ns. The deadline is never 0, so an `Option<Timer>` is as small as a `Timer`. The deadline has a
+    /// Deadline in ns. The deadline is never 0, so an `Option<Timer>` is as small as a `Timer`. The deadline occupies a
     /// whole word, because the code moves the deadline and the key separately.
     due: NonZeroU64,
     key: Key,

@@ -53,8 +53,8 @@ impl<N: Clone + Send + 'static> Repeat<N> {
             let next = next(due, host.now(), self.every, MissedTickBehavior::Skip);
             self.set(next);
         } else {
-            // The message was refused, or its `clone` has panicked. Such a refusal is permanent, for example because
-            // the receiver has exited. Therefore the timer ends.
+            // The timer ends for one of two reasons. The message was refused permanently, for example because the
+            // receiver has exited, or `clone` has panicked.
             pending.end(self.timer);
         }
     }

@@ -98,8 +98,8 @@ impl ProcessBuilder {
         self.deadline_within(at, Duration::from_secs(1))
     }
 
-    /// Sets a deadline, as [`deadline`](Self::deadline) does. If the process is still alive when the time `grace` has
-    /// passed after the cancellation, the process is killed.
+    /// Sets a deadline and the time `grace`: see [`deadline`](Self::deadline). If the process has not exited when the
+    /// time `grace` has passed after the deadline, the process is killed.
     pub fn deadline_within(mut self, at: Instant, grace: Duration) -> Self {
         self.inherited.limit(at, grace);
         self.options.has_own_end = true;

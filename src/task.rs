@@ -1,6 +1,7 @@
-//! The turns and the exit of a process. A turn runs a step of the process's machine, and dispatches the commands that
-//! the step yielded. If handlers answer these commands within the turn, the turn runs another step. `host/exit.rs`
-//! defines the order of the steps of an exit. This module implements the exit steps that need the machine.
+//! The turns and the exit of a process. A turn runs a step of the process's machine, which is a hand-written process or
+//! an async body. Then the turn dispatches the commands that the step yielded. If handlers answer these commands within
+//! the turn, the turn runs another step. `host/exit.rs` defines the order of the steps of an exit. This module
+//! implements the exit steps that need the machine.
 //!
 //! This folder imports `context` and all folders that `context` imports. The code of this folder chooses neither a
 //! worker nor a queue. If a task must run again, `cell.rs` passes the task to the `Schedule` of its cell.
@@ -395,8 +396,8 @@ impl<'a, X: Machine> Turn<'a, X> {
     }
 }
 
-/// The parts of an exit that depend on the type of the machine. The parts are called through a trait object. Therefore
-/// the rest of the exit is compiled once, and not once for each machine.
+/// The parts of an exit that depend on the type of the machine. The exit calls these parts through a trait object.
+/// Therefore the rest of the exit is compiled only once for all machines.
 trait ExitCalls {
     /// Calls [`Machine::close`].
     fn close(&mut self);

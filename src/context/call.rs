@@ -95,8 +95,8 @@ enum Caller {
     /// waits.
     Process(ProcessRef),
     /// The process that made the call through an address or through a host, in a turn of the process. A handler may own
-    /// the future of such a call, or the future may move to another process. Therefore, the process counts the call
-    /// only when the task of the process polls the future.
+    /// the future of such a call, or the future may move to another process. Therefore, the process counts the call as
+    /// an operation for which it waits only when its own task polls the future.
     Within(ProcessRef),
     /// The callee. This variant is used if the call was made through an address, and not in a turn of a process.
     Callee(Ref<dyn AnyControl>),

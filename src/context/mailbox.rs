@@ -1,7 +1,7 @@
 //! Defines [`Mailbox`], the part of a context that receives messages and events. A mailbox usually belongs to a
 //! process. [`Host::mailbox`] creates a mailbox that belongs to no process. The owner of a mailbox receives messages in
-//! the order of their arrival, or selects messages with `receive_where`. The queue into which the senders put their
-//! messages is in `process::mailbox`.
+//! the order of their arrival, or selects messages with `receive_where`. The senders put their messages into the
+//! *inbox*, a queue that is defined in `process::mailbox`.
 
 mod urgent;
 
@@ -41,7 +41,8 @@ enum Poller {
 enum Known {
     /// The receiver is registered as waiting, and no message has arrived.
     Empty,
-    /// The receiver is registered as waiting, and a sender has written one message into the slot.
+    /// The receiver is registered as waiting, and a sender has written one message into the mailbox slot, without the
+    /// lock.
     Delivered(ReceiverTurn),
     Unknown,
 }
@@ -85,8 +86,8 @@ impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
     }
 }
 
-/// Converts a signal into an event. An async receiver has read the signal from the inbox. Returns `None` if the process
-/// no longer wants the signal.
+/// Converts a signal, which is any event except a message, into an [`Event`]. An async receiver has read the signal
+/// from the inbox. Returns `None` if the process no longer wants the signal.
 ///
 /// An async body awaits its commands as futures, so their answers do not arrive as events. However, a hand-written
 /// process may yield commands, and may then delegate its steps to an entry point. The answers to these commands arrive

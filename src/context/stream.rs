@@ -42,7 +42,8 @@ impl<C: StreamCommand> ItemStream<C> {
     }
 
     /// Yields the command immediately. Without `start`, the first poll of the stream yields the command. If this method
-    /// is called outside the process, the method has no effect, and the first poll in the process yields the command.
+    /// is called outside the process, the method has no effect, and the first poll in the process yields the command. A
+    /// poll outside the process ends the stream with [`Failure::Outside`].
     pub fn start(mut self) -> Self {
         let _ = self.issue.launch(|| AnswerTarget::Own, Some(Buffer::new(C::BUFFER)));
         self

@@ -75,8 +75,8 @@ unsafe impl<M> HeaderFirst for Control<M> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
         // The pattern names every field. Therefore, if a field is added, this function does not compile until the
-        // author also drops the new field here.
-        // The wait record has no destructor.
+        // pattern names the new field. The author must then also drop the new field here. The wait record has no
+        // destructor.
         let _all = |Self { life: _, head: _, inbox: _, first_wait: _ }| ();
         // SAFETY: by contract, `this` points to a whole control block, so the fields of the control block are in
         // bounds.

@@ -130,7 +130,8 @@ fn successor<M: Send + 'static, F: Body<M>>(body: F) -> impl FnOnce(Context<M>) 
     move |ctx| Box::pin(async move { body(ctx).await.into_result() })
 }
 
-/// New code that has not started yet, and the trial of its receiver.
+/// New code that has not started yet, and the trial of its receiver. During the trial, the new receiver replaces the
+/// receiver of the old code.
 struct Starting<'a> {
     control: Ref<dyn AnyControl>,
     trial: &'a Trial,

@@ -1,10 +1,10 @@
 //! The threaded runtime: [`Runtime`] and its [`Builder`], the thread-bound processes of a `LocalSet`, and the
-//! `Simulation`. A runtime combines a host, a scheduler and a clock. The drop of a runtime stops the host, the
-//! scheduler and the clock in a fixed order.
+//! `Simulation`. A runtime combines a host, a scheduler and a clock. The drop of a runtime ends its processes, its
+//! threads and its timers, in a fixed order.
 //!
-//! This folder imports all folders above. Only the console imports `behaviour`. The host owns the processes. The
-//! scheduler owns the worker threads and their queues. A simulation has no scheduler, but a queue of its own. The
-//! runtime does not interpret messages.
+//! This folder imports `task` and all folders that `task` imports. Only the console also imports `behaviour`. The host
+//! owns the processes. The scheduler owns the worker threads and their queues. A simulation has its own queue of tasks
+//! instead of a scheduler. The runtime does not interpret messages.
 
 #[cfg(feature = "affinity")]
 pub(crate) mod affinity;
@@ -245,10 +245,11 @@ impl Runtime {
     /// This method works on any thread, and also in the destructor of a thread-local. This method also works inside a
     /// step, but then it blocks the worker of the step.
     ///
-    /// Each call in progress takes one of the 48 slots that workers and guest threads share. A call that is nested in a
-    /// step of another call also takes a slot. If all slots are in use, the call waits for its future and for a slot,
-    /// and runs no processes. Timers may then be late by up to one second. If all slots belong to calls that wait for
-    /// processes, no thread runs these processes. Therefore, in an async body, use `await` and not this method.
+    /// Each call in progress takes one of the 48 slots that workers and guest threads share. If a call runs a step, and
+    /// this step calls `block_on`, the nested call also takes a slot. If all slots are in use, the call waits for its
+    /// future and for a slot, and runs no processes. Timers may then be late by up to one second. If each slot belongs
+    /// to a call that waits for a process, no thread is left to run these processes. Therefore, in an async body, use
+    /// `await` and not this method.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         if let Some(step) = StepGuard::new(&self.host) {
             return self.block_on_in_step(&step, future);
@@ -313,7 +314,7 @@ impl Runtime {
     /// This method returns immediately, and may be called on any thread, even inside a step. Surplus workers exit after
     /// their current step, and the other threads take their queued tasks. If the system refuses to start the thread of
     /// a new worker, the runtime has one worker fewer. The runtime tries again to start this thread when the number is
-    /// set again, or when the monitor notices a blocking step.
+    /// set again, or when the monitor thread (the thread that detects long steps) finds a blocking step.
     pub fn set_workers(&self, count: usize) {
         self.threads.set_workers(count);
     }
@@ -344,7 +345,7 @@ impl Runtime {
         async move { if threads.workers() == 0 { drive(&threads, &tokio, shutdown).await } else { shutdown.await } }
     }
 
-    /// Prepares the flight recorder, if the options have one.
+    /// Prepares the flight recorder, if the options contain a flight recorder.
     fn start_record_writer(self) -> Result<Self, BuildError> {
         self.host.start_record_writer(self.threads.workers())?;
         Ok(self)
@@ -363,7 +364,8 @@ impl Runtime {
 
     /// Stops the workers, kills the remaining processes, and drops the remaining jobs.
     fn end(&mut self) {
-        // The end of the runtime records many events. The requested records are written before.
+        // The rest of this function records many events, and these events could overwrite the events of a requested
+        // flight record. Therefore, the requested flight records are written first.
         self.host.stop_record_writer();
         self.host.advance(crate::host::Phase::Closed);
         self.threads.stop();
@@ -520,8 +522,8 @@ impl Builder {
     }
 
     /// Keeps the last events of the runtime in memory, so that [`Host::write_flight_record`] can write them to a file.
-    /// Default: off. Without a flight recorder, this option costs nothing. [`FlightRecorder`] has the size of the
-    /// buffers, and the causes for which the runtime writes a file on its own.
+    /// Default: off. Without a flight recorder, there is no additional cost. The [`FlightRecorder`] contains the size
+    /// of the buffers, and the causes for which the runtime itself writes a file.
     pub fn flight_recorder(mut self, recorder: FlightRecorder) -> Self {
         self.flight = Some(recorder);
         self
@@ -558,8 +560,8 @@ impl Builder {
 
     /// Sets the number of abnormal exits that [`Host::last_exits`] returns. Default: 64. The runtime keeps the records
     /// of the last exits, about 150 bytes each, and the texts of their errors. An abnormal exit costs about 0.2 µs more
-    /// with records than without records. If the number is 0, the runtime keeps no record. A normal exit costs nothing
-    /// in both cases.
+    /// with records than without records. If the number is 0, the runtime keeps no record. The runtime keeps no records
+    /// of normal exits, so the number does not change their cost.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -576,8 +578,8 @@ impl Builder {
         self
     }
 
-    /// Sets the maximum number of threads of the blocking pool. Default: 64. A thread is started when a job needs the
-    /// thread. If the maximum is 0, the pool refuses every job.
+    /// Sets the maximum number of threads of the blocking pool. Default: 64. The pool starts a thread when no thread is
+    /// free for a new job. If the maximum is 0, the pool refuses every job.
     pub fn max_blocking_threads(mut self, most: usize) -> Self {
         self.blocking.most = most;
         self
@@ -710,9 +712,9 @@ impl Builder {
     }
 
     /// Sets whether each worker is pinned to a core. Default: off. Worker n is pinned to the n-th core that this
-    /// program may use. If there are more workers than cores, the assignment starts again at the first core. The
-    /// numbers of replacement threads follow the numbers of the workers, and the same rule pins replacement threads.
-    /// Some systems treat the pinning as a hint. This method needs the feature `affinity`.
+    /// program may use. If there are more workers than cores, the assignment starts again at the first core.
+    /// Replacement threads have the numbers after the numbers of the workers, and are pinned by the same rule. Some
+    /// systems treat the pinning as a hint. This method needs the feature `affinity`.
     ///
     /// On Linux, a new thread may use only the cores of the thread that starts it. Therefore, a thread that a process
     /// starts on a pinned worker can use only the core of this worker. This also applies to the threads of the runtime
@@ -755,31 +757,32 @@ impl Builder {
         self
     }
 
-    /// Sets whether the runtime shuffles the tasks in its next slots and queues. Default: off. Use this option in
-    /// tests, to find code that relies on the order of the queued tasks.
+    /// Sets whether the runtime shuffles the tasks in the `next` slots and queues of its workers. Default: off. Use
+    /// this option in tests, to find code that relies on the order of the queued tasks.
     pub fn shuffle(mut self, on: bool) -> Self {
         self.shuffle = on;
         self
     }
 
-    /// Sets whether the runtime measures the scheduling delay and the duration of every turn, and the time in the
-    /// mailbox of each message that [can be measured](crate::observe::Distributions::mailbox_time). Default: off. If
-    /// this option is off, the runtime measures one turn in 64.
+    /// Sets whether the runtime measures every turn and every message. For a turn, the runtime measures the scheduling
+    /// delay and the duration. For a message that [can be measured](crate::observe::Distributions::mailbox_time), the
+    /// runtime measures the time in the mailbox. Default: off. If this option is off, the runtime measures one turn in
+    /// 64.
     pub fn sample_every_step(mut self, on: bool) -> Self {
         self.exact = on;
         self
     }
 
     /// Sets the time after which a step is a long step: see [`WorkerState::Blocked`]. Default: 10 ms. The monitor
-    /// notices a long step after once to twice this time, within the precision of the system's timers. Then a
-    /// replacement thread takes over the queues of the worker.
+    /// thread notices a long step when the step has taken between one and two times this time. The imprecision of the
+    /// system's timers can add to this time. Then a replacement thread takes over the queues of the worker.
     ///
     /// A time under 2 ms is treated as 2 ms. With `Duration::MAX`, no step is a long step. A runtime without workers
-    /// has no monitor, so no long step is noticed.
+    /// has no monitor thread, so no long step is noticed.
     ///
-    /// The monitor also ensures that a long step does not delay sockets and timers. If the set time is longer than 50
-    /// ms, the monitor would react too late. In this case, each time that a socket wakes a worker, the runtime wakes a
-    /// second worker, which makes programs with sockets slower.
+    /// The monitor thread also ensures that a long step does not delay sockets and timers. If the set time is longer
+    /// than 50 ms, the monitor thread would react too late. In this case, each time that a socket wakes a worker, the
+    /// runtime wakes a second worker, which makes programs with sockets slower.
     pub fn long_step_threshold(mut self, time: Duration) -> Self {
         self.long_step = time;
         self
@@ -796,9 +799,9 @@ impl Builder {
 
     /// Builds the runtime and starts its worker threads.
     ///
-    /// The first runtime of a program also adds a panic hook, which runs before the present hook. If a panic aborts the
-    /// program, the added hook prints which process panicked. The added hook prints nothing for other panics. If the
-    /// program later sets another hook, that hook replaces the added hook.
+    /// The first runtime of a program also adds a panic hook, which runs before the panic hook that was set earlier. If
+    /// a panic aborts the program, the added hook prints which process panicked. The added hook prints nothing for
+    /// other panics. If the program later sets another hook, that hook replaces the added hook.
     ///
     /// # Errors
     /// - [`BuildError::DuplicateHandler`] if a command has two handlers.

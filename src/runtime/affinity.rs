@@ -1,4 +1,4 @@
-//! Pins workers to cores. The query of the cores and the pinning need unsafe code. Therefore, this module uses the
+//! Pins workers to cores. Code that lists the cores or pins a thread must be unsafe. Therefore, this module uses the
 //! crate `core_affinity`, which contains this unsafe code.
 
 use core_affinity::CoreId;

@@ -1,20 +1,21 @@
-//! The console server. It answers the requests of consoles, which are programs that inspect this program over a socket.
+//! The console server. The server answers the requests of consoles, which are programs that inspect this program over a
+//! socket.
 //!
-//! The server has one thread of its own, and waits for all its sockets at once. It needs no worker, and answers while
-//! all workers are blocked. It has only weak references to the runtime. The page `guide/console.rs` describes the
-//! protocol.
+//! The server has one thread of its own, and waits for all its sockets at once. The server needs no worker, so it
+//! answers even while all workers are blocked. The server has only weak references to the runtime. The page
+//! `guide/console.rs` describes the protocol.
 //!
 //! - `socket.rs` opens the sockets.
 //! - `server.rs` waits for the sockets, and accepts clients.
 //! - `client.rs` reads the requests of one client, and writes the replies.
 //! - `request.rs` parses a request.
 //! - `encoding.rs` encodes the replies.
-//! - `reply.rs` reads the figures of the runtime.
-//! - `registered.rs` reads the names, groups, timers and handlers.
-//! - `tree.rs` asks the supervisors.
-//! - `action.rs` performs actions.
+//! - `reply.rs` builds the replies from the state of the runtime.
+//! - `registered.rs` builds the replies about names, groups, timers and handlers.
+//! - `tree.rs` asks the supervisors for the supervision tree.
+//! - `action.rs` performs the actions that a console requests, for example a kill.
 //! - `trace.rs` contains the live trace of a client.
-//! - `later.rs` contains a reply that comes later, for example the answer of a supervisor.
+//! - `later.rs` contains the type of a reply that comes later, for example after the answer of a supervisor.
 
 mod action;
 mod client;
@@ -166,7 +167,8 @@ impl fmt::Debug for Console {
 }
 
 impl Console {
-    /// Opens the sockets of the options, and starts the server. Returns `None` if the options name no socket.
+    /// Opens the sockets of the options and of the environment variable, and starts the server. Returns `None` if there
+    /// is no open socket.
     ///
     /// # Errors
     /// Returns an error if the token is too short, or if a socket of the builder cannot be opened.
@@ -223,7 +225,8 @@ fn failed(at: String, error: std::io::Error) -> BuildError {
     BuildError::Console { at, error }
 }
 
-/// Path in the environment variable, with the numbers of the program and of the runtime.
+/// Returns the path in the environment variable. Replaces `%p` by the process id of the program, and `%n` by the node
+/// number of the runtime.
 fn path_from_environment(node: u32) -> Option<PathBuf> {
     let value = std::env::var_os(VARIABLE).filter(|value| !value.is_empty())?;
     Some(match value.into_string() {

@@ -37,8 +37,9 @@ fn measure_turn(host: &Host, begun: Instant) {
 impl Task for Job {
     /// The host of the process and the start time of the turn. The value is `None` if the turn is not measured.
     type Begun = Option<(Host, Instant)>;
-    /// Returns the label of the process. If this turn is measured, also returns the host of the process and the start
-    /// time of the turn. A future without a process has no label, and its turns are not measured.
+    /// Returns the label of the process, namely the index and the generation of its pid in one number. If this turn is
+    /// measured, also returns the host of the process and the start time of the turn. A future without a process has no
+    /// label, and its turns are not measured.
     #[inline]
     fn begin(&self) -> (u64, Self::Begun) {
         match self {

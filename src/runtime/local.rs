@@ -138,8 +138,8 @@ impl LocalQueue {
         let _ = ready.head().ready();
         let mut state = self.state.lock();
         state.ready.push_back(ready);
-        // All drivers are woken, because a driver that is not polled again would lose the wake-up. Usually there is one
-        // driver, and then no vector is allocated.
+        // All drivers are woken. If only one driver were woken, and this driver were never polled again, the process
+        // would never run. Usually there is one driver, and then no vector is allocated.
         let mut wakers = state.drivers.iter_mut().filter_map(|(_, waker)| waker.take());
         let (first, others) = (wakers.next(), wakers.collect::<Vec<_>>());
         drop(state);
@@ -288,9 +288,9 @@ impl LocalSet<'_> {
             while let Some(ready) = self.queue.pop() {
                 Job::Process(ready).run_here();
             }
-            // If another thread is just waking a process, the kill does not wake this process again, and the other
-            // thread may not have queued it yet. After this loop, no thread can run or drop a process of the
-            // `LocalSet`. Therefore, the loop waits until the other thread has queued the process.
+            // If another thread is just waking a process, the kill does not queue this process, and the other thread
+            // may not have queued it yet. After this loop, no thread can run or drop a process of the `LocalSet`.
+            // Therefore, the loop waits until the other thread has queued the process.
             if alive.iter().all(|control| control.head().has_ended()) || planted!("local_drop_looks_once") {
                 break;
             }

@@ -40,8 +40,7 @@ use crate::runtime::simulation::idle::Idle;
 use crate::runtime::simulation::queue::{Next, Own, ReadyEntry, ReadyQueue};
 use crate::runtime::simulation::trace::{Trace, What};
 
-/// Number of turns after which the clock advances by one millisecond. This rule applies while a process is always
-/// runnable.
+/// Number of turns after which the clock advances by one millisecond, if the clock has not moved during these turns.
 const TURNS_PER_MS: u32 = 1_000;
 /// Maximum number of waiting processes in the message of a deadlock.
 const MAX_NAMED: usize = 20;
@@ -88,14 +87,14 @@ const MAX_NAMED: usize = 20;
 ///
 /// # Time
 ///
-/// The clock stands still while a process is runnable. When no process is runnable, the clock jumps to the nearest
-/// deadline. Therefore, the times that a scenario measures are exact to the tick of the timers. The clock begins at
-/// zero.
+/// Usually, the clock stands still while a process is runnable. When no process is runnable, the clock jumps to the
+/// nearest deadline. Therefore, a scenario measures times with the resolution of the timers, which is 1 ms. The clock
+/// begins at zero.
 ///
-/// While at least one process is always runnable, the clock advances by one millisecond every 1,000 turns. Therefore, a
-/// loop that calls `yield_now` until a certain time eventually ends. Within a turn, the clock stands still. Therefore,
-/// a loop that waits for a certain time without an `await` never ends, and no process reaches its
-/// [limit of time](crate::Limits::time).
+/// If the clock has stood still for 1,000 turns, it advances by one millisecond. Therefore, a loop that calls
+/// `yield_now` until a certain time eventually ends. Within a turn, the clock stands still. Therefore, a loop that
+/// waits for a certain time without an `await` never ends, and no process reaches its [limit of
+/// time](crate::Limits::time).
 ///
 /// # What the seed decides
 ///
@@ -123,17 +122,17 @@ const MAX_NAMED: usize = 20;
 ///
 /// The simulation can detect a run that never ends. [`run`](Self::run) panics if no process is runnable and no timer is
 /// set. If a periodic timer is set, there is always a next deadline, and the run could continue forever. For such runs,
-/// there is [a limit](Self::deadlock_after) on the number of time steps. If neither the future nor the waiting
-/// processes have run during this number of time steps, `run` panics.
+/// there is [a limit](Self::deadlock_after) on the number of time steps. A time step is a jump of the clock. If neither
+/// the future nor the waiting processes have run during this number of time steps, `run` panics.
 ///
 /// [`check`](check::check) runs a scenario under many seeds.
 pub struct Simulation {
     host: Host,
     queue: Arc<ReadyQueue>,
     trace: Arc<Trace>,
-    /// The unobserved failures: the process that failed first, and a text with the exit. The list does not contain the
-    /// exits themselves. The error in an exit may contain a reference to the simulation, and its destructor is user
-    /// code.
+    /// The unobserved failures. Each entry contains the pid of the process that failed first, and its exit as text. The
+    /// list does not contain the exits themselves, because the error in an exit may contain a reference to the
+    /// simulation, and the destructor of this error is user code.
     unobserved: Arc<Mutex<Vec<(Pid, String)>>>,
     idle: Idle,
     /// Number of turns since the clock last moved.
@@ -214,7 +213,8 @@ impl Simulation {
     /// [`BuildError::DuplicateHandler`] if a command has two handlers.
     pub fn with_host(seed: u64, host: HostBuilder) -> Result<Self, BuildError> {
         let namespace = host.build()?;
-        // Which of the spawns before the first run are sampled does not depend on the former state of this thread.
+        // Resets the sampling state of this thread. Otherwise, earlier code on this thread would influence which
+        // messages are measured before the first run.
         let _ = Sampling::FIRST.replace();
         let mut rng = Rng::seeded(seed);
         let chance = Rng::seeded(rng.next());
@@ -271,14 +271,14 @@ impl Simulation {
         self
     }
 
-    /// Sets the maximum number of time steps without progress. Default: 65,536. A run is not a deadlock before it has
-    /// made this number of time steps. Afterwards, the run can be a deadlock even if timers still fire. `u64::MAX`
-    /// means no limit.
+    /// Sets the maximum number of time steps without progress. Default: 65,536. A run with fewer time steps is not a
+    /// deadlock while timers still fire. After this number of time steps, the run can be a deadlock even if timers
+    /// still fire. `u64::MAX` means no limit.
     ///
-    /// If no process is runnable, the clock jumps to the next deadline, and this jump is a time step. Each of two
-    /// events is progress: a poll of the future that the simulation runs, and the first turn of a process after the
+    /// If no process is runnable, the clock jumps to the next deadline, and this jump is a time step. Two kinds of
+    /// events are progress: a poll of the future that the simulation runs, and the first turn of a process after the
     /// simulation began to count. A run is a deadlock only if each timer that was set before these time steps has fired
-    /// or was cancelled. If a process sleeps more often than this limit and then wakes another process, raise the
+    /// or was cancelled. If a process must sleep more often than this limit before it wakes another process, raise the
     /// limit.
     #[must_use]
     pub fn deadlock_after(mut self, steps: u64) -> Self {
@@ -300,8 +300,8 @@ impl Simulation {
     /// - If the future can never complete, because no process is runnable and no timer is set.
     /// - If the run is a deadlock although timers still fire: see [`deadlock_after`](Self::deadlock_after).
     ///
-    /// In the last two cases, the panic message lists at most 20 waiting processes and the reason why each process
-    /// waits.
+    /// In the last two cases, the panic message lists at most 20 waiting processes, and states why each of these
+    /// processes waits.
     #[track_caller]
     pub fn run<F: Future>(&mut self, future: F) -> F::Output {
         let mut future = pin!(future);
@@ -318,7 +318,7 @@ impl Simulation {
                             return Ok(output);
                         }
                     }
-                    // An earlier call of `run` has queued this entry.
+                    // This entry belongs to the future of an earlier call of `run`, so it is ignored.
                     Some(ReadyEntry::Own(_)) => {}
                     Some(ReadyEntry::Job(job)) => this.turn(job),
                     None if this.pass_time(Instant::FAR) => {
@@ -343,8 +343,8 @@ impl Simulation {
         self.host.begin_shutdown(deadline);
         self.inside(|this| {
             while !(this.host.all_ended() && this.host.alive().is_empty()) {
-                // If a process is always runnable, the virtual time passes with the turns. The comparison is not `>=`,
-                // because a shutdown within zero time still runs the processes that are runnable now.
+                // If a process is always runnable, the virtual time passes with the turns. The comparison is `>` and
+                // not `>=`, because a shutdown within zero time still runs the processes that are runnable now.
                 if this.now() > deadline {
                     break;
                 }
@@ -366,7 +366,7 @@ impl Simulation {
         self.trace.text()
     }
 
-    /// Returns the number of choices that were made.
+    /// Returns the number of choices that the queue has made.
     fn drawn(&self) -> u64 {
         self.queue.drawn()
     }
@@ -386,7 +386,8 @@ impl Simulation {
         });
     }
 
-    /// Runs `f` as the only worker of this simulation. `f` runs outside the turns of processes.
+    /// Runs `f` on this thread, which counts as the only worker of this simulation during the call. `f` runs outside
+    /// the turns of processes.
     fn inside<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let _counting = self.host.shared().metrics.enter(0);
         let _pids = Simulated::enter(self.host.shared().pid_table.incarnation());

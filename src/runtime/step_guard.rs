@@ -10,15 +10,15 @@ use crate::host::control::blocked_step::BlockedStep;
 use crate::host::refs::ProcessRef;
 use crate::platform::sync::Arc;
 
-/// Guard of the record of a blocked step. The guard removes the record.
+/// Guard of the record of a blocked step. The drop of the guard removes the record.
 pub(super) struct StepGuard {
     process: ProcessRef,
     step: Arc<BlockedStep>,
 }
 
 impl StepGuard {
-    /// Records that the step on this thread is about to block. Returns `None` if this thread steps no process of this
-    /// runtime.
+    /// Records that the step on this thread is about to block. Returns `None` if this thread runs no step of a process
+    /// of this runtime.
     #[inline]
     pub(super) fn new(host: &Host) -> Option<Self> {
         ProcessRef::of_turn(host).map(Self::of_process)
@@ -35,7 +35,8 @@ impl StepGuard {
     /// Polls the inner future, and records the poll.
     pub(super) fn poll<F: Future + ?Sized>(&self, future: Pin<&mut F>, cx: &Context<'_>) -> Poll<F::Output> {
         self.step.begin_poll();
-        // Without a new budget, a future that takes its budget would be polled again and again, and never proceed.
+        // While the budget of the turn is spent, a future that takes its budget wakes itself and makes no progress.
+        // Without a new budget for each poll, such a future would be polled again and again.
         ProcessRef::refill_budget();
         let waker = Waker::from(Arc::new(InnerWaker { step: Arc::clone(&self.step), thread: cx.waker().clone() }));
         let polled = future.poll(&mut Context::from_waker(&waker));

@@ -1,7 +1,7 @@
 //! The actions: requests that change the program.
 //!
-//! The action `restart_child` waits for a message of the supervisor, and a separate thread writes a flight record.
-//! Therefore the replies to these two actions come later.
+//! For the action `restart_child`, the server needs an answer of the supervisor. For the action `write_flight_record`,
+//! a separate thread writes a file. Therefore, the replies to these two actions come later.
 
 use std::io;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::runtime::console::later::{Later, Response};
 use crate::runtime::console::request::{Action, Fault, FaultKind, RestartTarget};
 use crate::runtime::enqueue::Threads;
 
-/// Time in which a supervisor must restart a child. A child has 5 s for its exit by default.
+/// Time in which a supervisor must restart a child. By default, a child may need up to 5 s of this time to exit.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Time in which a flight record must be written.

@@ -1,8 +1,9 @@
 //! The connection of one client: reads lines, and writes one reply for each line. This file knows neither the kind of
 //! the socket nor the contents of the lines.
 //!
-//! A client has at most one reply that is not written. The server reads the next request only after the client has read
-//! this reply. Therefore the memory of a client is bounded by one request and one reply.
+//! For each client, the server has at most one reply that it has not written completely. The server reads the next
+//! request only after the client has read this reply. Therefore the memory of a client is bounded by one request and
+//! one reply.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -18,7 +19,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time in which a client must send its token.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Answer to a line.
+/// Answer to a line that the client has sent.
 pub(super) struct Answer {
     pub(super) reply: Vec<u8>,
     pub(super) then: Then,
@@ -27,7 +28,7 @@ pub(super) struct Answer {
 /// State of the connection after an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
-    /// The connection does not change.
+    /// The connection stays open.
     Continue,
     /// The client has sent the token, and may send requests.
     Trust,
@@ -41,9 +42,9 @@ pub(super) enum Then {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(super) enum TurnResult {
-    /// The next turn may find more to do.
+    /// The client may already have sent another request, so the caller calls `turn` again.
     Again,
-    /// The client must read or write before the next turn.
+    /// Before the next turn, the client must read or write, or a reply that comes later must be complete.
     Blocked,
     /// The connection has ended, and the caller must drop the client.
     Ended,
@@ -51,18 +52,19 @@ pub(super) enum TurnResult {
 
 pub(super) struct Client<S> {
     pub(super) stream: S,
-    /// Bytes that were read, and that contain no complete line before `searched`.
+    /// Bytes of the client that the server has not answered yet.
     input: Vec<u8>,
-    /// Number of bytes of `input` without a line break.
+    /// Number of bytes at the start of `input` that were searched and contain no line break.
     searched: usize,
     output: Vec<u8>,
     /// Number of bytes of `output` that are written.
     written: usize,
     is_trusted: bool,
     is_closing: bool,
-    /// Whether the reply to the last request is missing.
+    /// Whether the client waits for a reply that comes later.
     is_waiting: bool,
-    /// Time at which the server closes the connection, unless the client reads or sends its token before.
+    /// Time at which the server closes the connection. The deadline is removed when the client reads bytes of its
+    /// reply, or sends its token.
     deadline: Option<Instant>,
 }
 
@@ -121,12 +123,13 @@ impl<S: Read + Write> Client<S> {
                 Err(error) => return Err(error),
             }
         }
-        // The memory of a long reply is released.
+        // The buffer is replaced, so that the memory of a long reply is released.
         (self.output, self.written) = (Vec::new(), 0);
         Ok(true)
     }
 
-    /// Removes the deadline for a client that makes progress. The deadline for the token stays.
+    /// Removes the deadline, because the client makes progress. If the client must still send its token, the deadline
+    /// stays.
     fn relax(&mut self) {
         if self.is_trusted {
             self.deadline = None;
@@ -141,7 +144,7 @@ impl<S: Read + Write> Client<S> {
             if found.is_some() || end > MAX_REQUEST {
                 let Answer { reply, then } = answer(&self.input[..end], self.is_trusted);
                 self.output = reply;
-                // After a line that is too long, the begin of the next request is unknown.
+                // After a line that is too long, the start of the next request is unknown.
                 self.is_closing = then == Then::Close || end > MAX_REQUEST;
                 self.is_waiting = then == Then::Wait;
                 if then == Then::Trust {
@@ -272,7 +275,7 @@ mod tests {
         client.stream.input.push_back(b"a\n".to_vec());
         assert_eq!(run(&mut client), (TurnResult::Blocked, String::new()));
         assert_eq!((client.deadline(), client.stream.input.len()), (Some(START + WRITE_TIMEOUT), 1));
-        // Progress starts a new period.
+        // After a write of some bytes, the client has the whole time limit again.
         client.stream.room = 1;
         let later = START + Duration::from_secs(1);
         assert_eq!(client.turn(later, echo), TurnResult::Blocked);

@@ -10,17 +10,18 @@ use crate::runtime::console::request::{Fault, FaultKind, MAX_ROWS};
 /// Maximum length of a reply in bytes.
 pub(super) const MAX_REPLY: usize = 1 << 20;
 
-/// Maximum length of a text in a reply, in characters. A name of a process can be longer.
+/// Maximum length of a text in a reply, in characters. Longer texts are shortened, for example the long name of a
+/// process.
 const LONGEST_TEXT: usize = 1_000;
 
 pub(super) type Reply = Result<Value, Fault>;
 
-/// The only line of a connection that is refused.
+/// Returns the line of an error without a request id. After this line, the server closes the connection.
 pub(super) fn refusal(kind: FaultKind, message: impl Into<String>) -> Vec<u8> {
     refusal_of(Value::Null, kind, message)
 }
 
-/// The line of an error.
+/// Returns the line of an error. `id` is the id of the request.
 pub(super) fn refusal_of(id: Value, kind: FaultKind, message: impl Into<String>) -> Vec<u8> {
     encode(id, Err(Fault::new(kind, message)))
 }

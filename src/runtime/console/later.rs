@@ -46,10 +46,10 @@ impl Later {
         Self { id, ..self }
     }
 
-    /// Returns the line of the reply, or of an error after the deadline. Returns `None` if the reply must still be
-    /// waited for.
+    /// Returns the line of the reply. After the deadline, returns the line of an error. Returns `None` if the reply is
+    /// not complete and the deadline has not passed.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<Vec<u8>> {
-        // The text of an exit comes from the error of the user, and may panic.
+        // The reply may contain the text of an exit. User code formats the error in this text, and this code may panic.
         match catch(|| Pin::new(&mut self.reply).poll(cx)) {
             Ok(Poll::Ready(reply)) => return Some(encode(self.id.take(), reply)),
             Ok(Poll::Pending) => {}

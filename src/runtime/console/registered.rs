@@ -36,7 +36,7 @@ pub(super) fn groups(host: &Host, Prefix { prefix, limit }: &Prefix) -> Value {
     json!({ "now_ns": host.now().ns(), "rows": list(rows.iter().map(row)), "group_count": count })
 }
 
-/// The reply contains the wheels with timers.
+/// Returns the reply to the request `timers`. The reply lists only the timer wheels that contain timers.
 pub(super) fn timers(host: &Host) -> Value {
     let wheels = host.shared().timers.wheels();
     let row = |WheelFigures { worker, timers, nearest }: &WheelFigures| {
@@ -51,8 +51,9 @@ pub(super) fn timers(host: &Host) -> Value {
     })
 }
 
-/// The commands of all hosts are counted by type. All commands with a name have the same type. Therefore a row about a
-/// name has no count. `others` contains the other counts, also the count of the named commands.
+/// Returns the reply to the request `handlers`, with one row for each handler. The commands of all hosts are counted by
+/// type. All named commands have the same type. Therefore, the row of a handler for a named command has no count.
+/// `others` contains the counts of the types without a row, for example the count of all named commands.
 pub(super) fn handlers(host: &Host, limit: usize) -> Value {
     let mut counts = host.outstanding_commands();
     let mut row = |key| {
@@ -65,8 +66,8 @@ pub(super) fn handlers(host: &Host, limit: usize) -> Value {
         };
         json!({ "kind": kind, "command": command, "outstanding": outstanding })
     };
-    // All rows are made: a row takes the count of its type out of `counts`. The number of handlers does not change
-    // after the build of the host.
+    // All rows are built, even if the reply contains fewer rows, because each row takes the count of its type out of
+    // `counts`. The number of handlers is bounded, because it does not change after the build of the host.
     let rows: Vec<Value> = host.namespace().dispatcher().handler_keys().map(&mut row).collect();
     let others =
         counts.iter().map(|(command, count)| json!({ "command": name_of(command), "outstanding": count.count }));

@@ -29,15 +29,15 @@ use crate::runtime::enqueue::Threads;
 /// Version of the protocol. A change that adds a request or a field keeps the version.
 const VERSION: u32 = 1;
 
-/// The parts of a connection that collect data between two requests.
+/// The data of a client that the server collects between two requests.
 #[derive(Default)]
 pub(super) struct ClientSession {
     pub(super) trace: Option<ConsoleTrace>,
     run_times: Option<RunTimeWindow>,
 }
 
-/// Time without a request for run times after which the server closes the window of a client. A client may vanish
-/// without an end of its connection.
+/// If a client requests no run times for this time, the server closes the client's window of run times. A client may
+/// stop without closing its connection.
 const MAX_WINDOW: Duration = Duration::from_secs(60);
 
 impl ClientSession {

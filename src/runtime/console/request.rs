@@ -14,11 +14,11 @@ use crate::process::state::priority::Priority;
 /// Maximum number of rows in a list of a reply.
 pub(super) const MAX_ROWS: usize = 1_000;
 
-/// Maximum number of processes, and of types, in a reply with run times. This reply must not be too long, because the
-/// server has already emptied the table.
+/// Maximum number of processes, and of types, in a reply with run times. If this reply were too long, its data would be
+/// lost, because the server has already removed the data from the table.
 const MAX_RUN_TIMES: usize = 100;
 
-/// Number of rows if the request has no limit.
+/// Maximum number of rows if the request contains no limit.
 const DEFAULT_ROWS: usize = 50;
 
 /// Time that a cancelled process gets before it is killed, if the request does not contain the time.
@@ -131,7 +131,7 @@ pub(super) struct Prefix {
     pub(super) limit: usize,
 }
 
-/// The process of a trace, and the limits.
+/// The process that a trace shows, and the limits of the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TraceTarget {
     pub(super) pid: Pid,
@@ -314,7 +314,7 @@ fn query(arguments: &Arguments) -> Result<ProcessQuery, Fault> {
     Ok(if arguments.flag("descending")? { query.descending(column) } else { query.ascending(column) })
 }
 
-/// The columns have the names of the fields of a row.
+/// Each column has the name of the field in the rows of the reply.
 const COLUMNS: &[(&str, ProcessColumn)] = &[
     ("pid", ProcessColumn::Pid),
     ("name", ProcessColumn::Name),
@@ -344,7 +344,7 @@ const STATES: &[(&str, ProcessState)] = &[
 const PRIORITIES: &[(&str, Priority)] =
     &[("Low", Priority::Low), ("Normal", Priority::Normal), ("High", Priority::High)];
 
-/// Returns the value with this name.
+/// Returns the value whose name is `text`.
 fn choose<T: Copy>(text: &str, argument: &str, values: &[(&str, T)]) -> Result<T, Fault> {
     values.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();

@@ -1,6 +1,7 @@
 //! The thread of the console server: waits for all sockets at once, accepts clients, and gives each client a turn.
 //!
-//! mio reports only changes. Therefore a client stays in the state *ready* until a turn of the client blocks.
+//! mio reports only changes of a socket. Therefore, the server treats a client as ready until a turn of the client
+//! blocks.
 
 use std::io;
 use std::task::{Context, Wake, Waker};
@@ -24,16 +25,16 @@ pub(super) const MAX_CLIENTS: usize = 8;
 /// Maximum number of clients that a listener accepts before the server serves the attached clients again.
 const ACCEPTS: usize = 16;
 
-/// Pause after an accept that failed, for example because no descriptor is free.
+/// Pause after a failed accept. An accept fails, for example, if no descriptor is free.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Token of a wake-up by the handle.
+/// Token of the event with which [`ServerWaker`] wakes the thread.
 const WAKE: Token = Token(usize::MAX);
 
 /// Token of the first listener. The tokens of the clients begin at 0.
 const FIRST_LISTENER: usize = usize::MAX / 2;
 
-/// Number of events that one wait returns at most.
+/// Maximum number of events that one wait returns.
 const EVENTS: usize = 32;
 
 pub(super) struct Server {
@@ -51,7 +52,7 @@ pub(super) struct ServerWaker(mio::Waker);
 
 impl ServerWaker {
     pub(super) fn wake_thread(&self) {
-        // The call fails only if the poll has ended.
+        // The call fails only if the server has ended.
         let _ = self.0.wake();
     }
 }
@@ -124,7 +125,8 @@ impl Server {
         }
     }
 
-    /// Time until the next action that no event announces. `None` if there is no such action.
+    /// Returns the time until the next action that must happen even without an event, for example at a deadline.
+    /// Returns `None` if there is no such action.
     fn wait(&self) -> Option<Duration> {
         if self.clients.iter().any(|(_, connection)| connection.is_ready) {
             return Some(Duration::ZERO);
@@ -151,8 +153,9 @@ impl Server {
         }
     }
 
-    /// Accepts the clients that wait, but at most [`ACCEPTS`]. Returns the time of the next attempt, if no event
-    /// announces it. Without the limit, a program that connects again and again would keep the server from its clients.
+    /// Accepts the waiting clients, but at most [`ACCEPTS`] clients. If the server must try again without an event,
+    /// returns the time of this attempt. Without the limit, the server would serve no client while a program connects
+    /// again and again.
     fn accept(&mut self, index: usize, now: Instant) -> Option<Instant> {
         for _ in 0..ACCEPTS {
             match self.listeners[index].listener.accept() {
@@ -170,7 +173,8 @@ impl Server {
         let present = self.clients.iter().filter(|(_, connection)| connection.listener == index).count();
         if present >= MAX_CLIENTS {
             let text = format!("{MAX_CLIENTS} clients are attached; detach one of them");
-            // The buffer of a new socket has room for this line. If the client has gone, it needs no line.
+            // The buffer of a new socket has space for this line, so the write does not block. If the client has closed
+            // the connection, the error does not matter.
             let _ = stream.write(&refusal(FaultKind::TooManyClients, text));
             return;
         }

@@ -1,5 +1,5 @@
-//! The sockets of the console server. A Unix socket is a file that only its owner can connect to. A TCP socket needs a
-//! token.
+//! The sockets of the console server. A Unix socket is a file, and only its owner can connect to it. A client of a TCP
+//! socket must send a token.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -82,14 +82,14 @@ fn accept_tcp(socket: &TcpListener) -> io::Result<TcpStream> {
     // Without this option, the system may delay a reply until the client acknowledges the previous reply.
     stream.set_nodelay(true)?;
     // A computer that sleeps or loses its network does not close its connections. Without this option, such clients
-    // would keep their places until the program ends.
+    // would count as attached until the program ends.
     SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
     Ok(stream)
 }
 
 fn keepalive() -> TcpKeepalive {
     let keepalive = TcpKeepalive::new().with_time(IDLE);
-    // The other systems use their own interval and number of retries.
+    // On all other systems, the interval and the number of retries keep the system's defaults.
     #[cfg(any(
         target_os = "linux",
         target_os = "android",

@@ -1,4 +1,4 @@
-//! The live trace of a console. Each client has at most one, which shows one process.
+//! The live trace of a console. Each client has at most one live trace, and this trace shows one process.
 //!
 //! The thread of the server collects the events every 50 ms into a buffer of at most 4,096 events, and the client takes
 //! them out of the buffer. Therefore a client that asks for no events costs a bounded amount of memory. The trace ends
@@ -73,7 +73,7 @@ impl ConsoleTrace {
         self.end.is_none().then(|| self.next.min(self.until))
     }
 
-    /// Collects the events if this is due. Ends the trace at a limit.
+    /// Collects the events if the time of the next collection has come. Ends the trace at a limit.
     pub(super) fn collect(&mut self, now: Instant) {
         if self.next().is_none_or(|next| now < next) {
             return;
@@ -126,7 +126,7 @@ fn row(host: &Host, TraceEntry { at, lane, event }: TraceEntry) -> Value {
         (_, Lane::Outside(_)) => None,
     };
     let mut row = json!({ "at_ns": at, "worker": worker, "event": name(event) });
-    // The number 0 stands for code outside the processes.
+    // The number 0 means code that runs outside all processes.
     let pid = |word| (word != 0).then(|| host.shared().pid_table.pid(LocalId::from(word)).to_string());
     match event {
         TraceEvent::Sent { to, from } => (row["from"], row["to"]) = (pid(from).into(), pid(to).into()),
@@ -149,7 +149,7 @@ fn name(event: TraceEvent) -> &'static str {
         TraceEvent::Step { .. } => "step",
         TraceEvent::Created { .. } => "spawned",
         TraceEvent::Ended { .. } => "exited",
-        // A trace of some processes contains no other states of workers.
+        // A trace that is limited to certain processes contains no other states of workers.
         TraceEvent::Worker { .. } => "blocked_worker",
         TraceEvent::Stolen { .. } => "stolen",
         TraceEvent::Preempted { .. } => "preempted",

@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum depth of the tree in a reply.
 const DEEPEST: usize = 64;
 
-/// Asks all supervisors of the runtime.
+/// Asks all supervisors of the runtime for their children.
 pub(super) fn supervision_tree(host: Host) -> Later {
     let overdue = "the supervisors have not answered in time; no worker may be free";
     Later::new(&host.clone(), TIMEOUT, overdue, async move { Ok(ask(host).await) })
@@ -39,7 +39,7 @@ async fn ask(host: Host) -> Value {
     json!({ "now_ns": host.now().ns(), "rows": rows.rows, "row_count": rows.count })
 }
 
-/// The rows of the reply, and the number of all rows. A row beyond the maximum is only counted.
+/// The rows of the reply, and the number of all rows. If the list is full, a further row is only counted.
 #[derive(Default)]
 struct Rows {
     rows: Vec<Value>,

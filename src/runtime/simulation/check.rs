@@ -19,9 +19,10 @@ use crate::task::body::ProcessOutput;
 
 /// Number of lines of the trace in a report.
 const LINES: usize = 60;
-/// If this number is n, the check runs about one in n passing seeds twice.
+/// Among this number of passing seeds, the check runs about one seed twice.
 const REPEATED_ONE_IN: u64 = 100;
-/// Maximum number of turns after the scenario has ended. In these turns, processes receive pending exits.
+/// Maximum number of turns after the scenario has ended. In these turns, processes receive the exits that are still
+/// pending.
 const TURNS_AFTER: u32 = 1 << 12;
 
 /// Runs a scenario in a [`Simulation`], once for each of these seeds. Panics at the first seed under which the scenario
@@ -219,7 +220,8 @@ impl Check {
         let late = trace.take_late();
         // Processes can also fail during the drop of the simulation. For example, the drop of a process can panic.
         drop(simulation);
-        // If a process failed only after the scenario had ended, the cause may be the end of the scenario.
+        // If a process failed only after the scenario had ended, the cause may be the end of the scenario. Such a
+        // failure is ignored.
         let counts = |(origin, _): &(Pid, String)| !self.allow_unobserved && !late.contains(origin);
         let unobserved = std::mem::take(&mut *unobserved.lock());
         for (_, exit) in unobserved.into_iter().filter(counts) {

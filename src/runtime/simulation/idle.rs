@@ -2,16 +2,16 @@
 //! wake other processes again and again.
 //!
 //! The rule counts time steps. If no process is runnable, the clock jumps to the next deadline, and this jump is a time
-//! step. A run is a deadlock if all of the following is true for a number of consecutive time steps:
+//! step. A run is a deadlock if the following conditions are true for a number of consecutive time steps:
 //! - The future that the simulation runs has not been polled.
-//! - The first check lists all processes that exist. After the first check, no listed process has run for the first
-//!   time.
-//! - Several checks during these steps have found that each timer from before the previous check had fired or was
-//!   cancelled.
+//! - The first check makes a list of all processes that exist. A process that runs is removed from the list. During
+//!   these time steps, no process was removed.
+//! - Several checks have found that no old timer was pending. At a check, a timer is old if it was set before the
+//!   previous check.
 //!
-//! In this state, no old timer is pending, so no old timer can wake a waiting process. Only the processes that run
-//! repeatedly could wake the waiting processes. The rule is wrong if a process counts more ticks than the limit and
-//! then wakes another process. For such a process, the user can raise the limit.
+//! In this state, no old timer can wake a waiting process. Only the processes that run repeatedly could wake the
+//! waiting processes. The rule is wrong if such a process wakes a waiting process after more time steps than the limit.
+//! For such a process, the user can raise the limit.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -20,8 +20,8 @@ use crate::host::timer::Timers;
 
 /// Number of time steps between two checks of the timers.
 const STEPS_PER_CHECK: u64 = 1 << 10;
-/// Minimum number of checks without an old timer before the run is a deadlock. A check is without an old timer if all
-/// timers from before the previous check have fired or were cancelled.
+/// Minimum number of checks without a pending old timer before the run is a deadlock. A timer is old if it was set
+/// before the previous check.
 const RENEWALS: u32 = 8;
 /// Default limit of time steps without progress. A run is not a deadlock before it has made this number of such steps.
 const LIMIT: u64 = 1 << 16;
@@ -32,9 +32,9 @@ pub(super) struct Idle {
     limit: u64,
     /// Number of time steps without progress.
     steps: u64,
-    /// Number of checks at which no timer with a number below `mark` was pending.
+    /// Number of checks at which each pending timer had the number `mark` or a higher number.
     renewals: u32,
-    /// Number of the next timer at the last of these checks. Older timers have lower numbers.
+    /// Number that a new timer would have received at the last of these checks. Older timers have lower numbers.
     mark: u64,
     /// Labels of the processes that existed at the first check and have not run since the first check.
     suspects: Option<BTreeSet<u64>>,
@@ -125,7 +125,7 @@ mod tests {
         }
 
         /// Calls `Idle::time_passed` up to `most` times. Before each call, a periodic timer fires and `also` is called.
-        /// If a call reports a deadlock, returns the number of this call and the deadlocked processes.
+        /// If the n-th call reports a deadlock, returns n and the deadlocked processes.
         fn steps(&mut self, most: u64, mut also: impl FnMut(&mut Idle, u64)) -> Option<(u64, BTreeSet<u64>)> {
             (1..=most).find_map(|step| {
                 let fired = self.tick.take().map(|tick| self.timers.cancel(tick));

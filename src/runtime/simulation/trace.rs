@@ -79,8 +79,8 @@ impl Trace {
         mem::take(&mut self.0.lock().late)
     }
 
-    /// Compares two traces. If the traces differ, returns the number of the first step that differs, and the line of
-    /// each trace at this step.
+    /// Compares two traces. If the traces differ, returns a text with the number of the first line that differs, and
+    /// with this line of each trace.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let (one, other) = (self.0.lock(), other.0.lock());
         if one.forgotten == other.forgotten && one.digest != other.digest {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::platform::clock::Instant;
 
-/// Minimum delay between a start that failed immediately and the next start. Without this delay, the retries of refused
-/// starts would use the whole time of a worker. In a simulation, the delay also lets the clock advance.
+/// Minimum delay between a start that failed immediately and the next start. Without this delay, a worker would do
+/// nothing but repeat starts that the runtime refuses. In a simulation, the delay also lets the clock advance.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// The restarts within the window, as in OTP's `supervisor` (`intensity` and `period`).
+/// Counts the restarts within the window. The limits correspond to `intensity` and `period` of OTP's `supervisor`.
 #[derive(Debug, Clone)]
 pub(crate) struct Intensity {
     most: u32,

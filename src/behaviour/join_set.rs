@@ -60,7 +60,7 @@ pub struct JoinSet<T> {
     host: Host,
     inherited: InheritedContext,
     running: FuturesUnordered<SetMember<T>>,
-    /// Processes that have exited but were not returned yet.
+    /// Results of processes that have exited. No call has returned these results yet.
     exited: VecDeque<Joined<T>>,
     /// Number of processes that were added to the set.
     added: u64,
@@ -87,8 +87,8 @@ impl<T> Future for SetMember<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Joined<T>> {
         let result = Pin::new(&mut self.handle).poll(cx);
-        // A handle may resolve before the exit of its process: the handle of the process that polls the set resolves to
-        // an error. The drop of this value must not kill that process.
+        // A process may poll a set that contains this process itself. Then its handle resolves to an error before this
+        // process has exited. The drop of this value must not kill this process.
         self.is_detached |= result.is_ready();
         result.map(|result| Joined { number: self.number, pid: self.control.head().pid(), result })
     }
@@ -127,7 +127,7 @@ impl<T: Send + 'static> JoinSet<T> {
         self.insert(handle)
     }
 
-    /// Adds a process that was not spawned by the set, for example a process with options or a hand-written process.
+    /// Adds a process that the set has not spawned, for example a process with options or a hand-written process.
     /// Returns the address of the process.
     ///
     /// ```
@@ -148,9 +148,8 @@ impl<T: Send + 'static> JoinSet<T> {
         address
     }
 
-    /// Waits until one of the processes exits, and removes this process from the set. Returns the result of this
-    /// process. If the exit of the process is not normal, returns the exit as an error. Returns `None` if the set is
-    /// empty.
+    /// Waits until one of the processes exits, removes this process from the set, and returns its result. If the
+    /// process did not exit normally, the result is its exit as an error. Returns `None` if the set is empty.
     ///
     /// # Cancel safety
     /// Cancel safe: if the future is dropped before it completes, no process is removed from the set.

@@ -134,8 +134,8 @@ impl<M: Send + 'static, F> Pool<M, F> {
 
     /// Chooses members by key. While the number of members stays the same, all messages with the same key go to the
     /// same member, in order. If the number of members changes, most keys keep their member. If the member of a key is
-    /// full, the send is refused, even if another member has free space. If a member has exited, the replacement gets
-    /// the messages of this member.
+    /// full, the send is refused, even if another member has free space. If a member has exited, its replacement gets
+    /// the messages with the keys of this member.
     ///
     /// `key` runs on the sending thread. If `key` panics, the send panics. If the message must wait in the queue of the
     /// pool, `key` runs again in the process of the pool, and a panic of this call ends the pool.
@@ -149,16 +149,17 @@ impl<M: Send + 'static, F> Pool<M, F> {
     }
 
     /// Sets the maximum number of members. Default: the initial size. The pool adds a member when no member has free
-    /// space for a message. If the pool has more members than its initial size, the pool removes a member that has been
-    /// [idle](Self::idle_timeout). If the maximum is below the initial size, the pool does not grow.
+    /// space for a message. While the pool has more members than its initial size, the pool removes its last member
+    /// when this member has been [idle](Self::idle_timeout). If the maximum is below the initial size, the pool does
+    /// not grow.
     pub fn max_size(mut self, most: usize) -> Self {
         self.plan.most = most.max(self.plan.least).max(1);
         self
     }
 
-    /// Sets the idle time after which the last member is cancelled. Default: 10 s. A member is cancelled only if the
-    /// pool has more members than its initial size. The keeper checks the last member once per idle time. Therefore a
-    /// member may be idle for almost twice the idle time before the member is cancelled.
+    /// Sets the idle time after which the pool cancels the last member in its list. Default: 10 s. The pool cancels a
+    /// member only if the pool has more members than its initial size. The keeper checks the last member once per idle
+    /// time. Therefore a member may be idle for almost twice the idle time before the member is cancelled.
     pub fn idle_timeout(mut self, time: Duration) -> Self {
         self.plan.idle = time;
         self
@@ -204,7 +205,7 @@ where
     most: usize,
     room: usize,
     intensity: Intensity,
-    /// Positions of the members whose replacement was refused. `retry` is the timer of the next attempt.
+    /// Positions of the exited members whose replacement was refused. `retry` is the timer of the next attempt.
     vacancies: Vec<Vacancy<M>>,
     retry: Option<Sleep>,
     /// Three values: the idle time; the timer of the next check; and the number of messages that the last member had
@@ -279,7 +280,7 @@ where
     /// after a pause.
     ///
     /// # Errors
-    /// If there were too many replacements, or the runtime has shut down, returns the exit of the pool.
+    /// Returns the exit of the pool if there were too many replacements, or if the runtime has shut down.
     fn fill(&mut self, place: usize, former: Ref<Control<M>>, exit: Exit) -> Result<(), Exit> {
         // After the exit of the member, the pool may have removed this position, and may have added the position again
         // for another member.
@@ -349,8 +350,8 @@ where
                 None => {}
                 Some(false) => self.me.control().inbox.resume(),
                 Some(true) if self.size < self.most && self.add(self.size).is_ok() => continue,
-                // The first member was refused, so there is no member that can wake the pool. Therefore a timer wakes
-                // the pool after a pause, and the pool tries again to add a member.
+                // The pool has no member, because the first member was refused. So no member can wake the pool.
+                // Therefore a timer wakes the pool after a pause, and the pool tries again to add a member.
                 Some(true) if self.size == 0 => {
                     let retry = self.retry.insert(self.me.sleep(RETRY_PAUSE));
                     if Pin::new(retry).poll(cx).is_ready() {
@@ -437,7 +438,7 @@ impl ProcessBuilder {
         F: Body<M> + Clone,
     {
         let queue = MailboxCapacity::Reject(pool.plan.queue);
-        // This variable keeps the pool, so that `spawn_pool` can return the pool if the spawn is refused.
+        // This variable owns the pool until the body takes it. If the spawn is refused, `spawn_pool` returns the pool.
         let place = Arc::new(Mutex::new(Some(pool)));
         let taken = Arc::clone(&place);
         let body = async move |ctx| {

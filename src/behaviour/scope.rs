@@ -44,7 +44,7 @@ struct ScopeState {
 
 struct State {
     over: bool,
-    /// Children that were spawned, but that the task of the scope does not wait for yet.
+    /// New children. The task of the scope does not wait for these children yet.
     fresh: Vec<Ref<dyn AnyControl>>,
     grace: Duration,
 }
@@ -173,8 +173,8 @@ pin_project! {
 }
 
 impl<T, Fut> Run<T, Fut> {
-    /// Calls the function of the scope. If this function panics, the drop of `run` kills the children that were spawned
-    /// by then.
+    /// Calls the function of the scope. If this function panics, the drop of `run` kills the children that the function
+    /// has already spawned.
     fn begin(own: Ref<dyn AnyControl>, shared: Arc<ScopeState>, f: impl FnOnce(Scope) -> Fut) -> Self {
         let (cancelled, children) = (Some(Cancelled::new(own.clone())), FuturesUnordered::new());
         let mut run = Self { body: None, own, cancelled, children, outcome: None, shared };
@@ -197,8 +197,8 @@ impl<T, Fut> Run<T, Fut> {
         }
     }
 
-    /// Returns whether the inherited deadline has passed or the inherited cancel token was cancelled. The children of
-    /// the scope have inherited the same deadline and the same token as the process.
+    /// Returns whether the inherited deadline has passed or the inherited cancel token was cancelled. The process and
+    /// the children of the scope have the same deadline and the same token.
     fn is_at_end(&self) -> bool {
         let inherited = &self.shared.inherited;
         inherited.is_at_end(self.shared.host.now())
@@ -250,8 +250,8 @@ impl<T: Send + 'static, Fut: Future<Output: ProcessOutput<Output = T>>> Future f
             self.as_mut().adopt();
             self.as_mut().hand_on_cancel(cx);
             while let Poll::Ready(Some(exit)) = self.as_mut().project().children.poll_next_unpin(cx) {
-                // If a child was cancelled together with the process, the child has not failed. A deadline or a cancel
-                // token may cancel the child before it cancels the process.
+                // If a child was cancelled together with the process, the child has not failed. An inherited deadline
+                // or cancel token may cancel the child before the process.
                 let expected = matches!(exit, Exit::Cancelled(_)) && (self.cancelled.is_none() || self.is_at_end());
                 if !exit.is_normal() && !expected {
                     self.as_mut().fail(exit);

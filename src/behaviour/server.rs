@@ -155,9 +155,9 @@ pub trait Server: Sized + Send + 'static {
     /// Returns the time at which [`handle_timeout`](Self::handle_timeout) should next be called. `None` (the default)
     /// means never.
     ///
-    /// Before each message, the server loop calls this method, and uses the new value. If the server sets the time when
-    /// the server enters a state, the deadline is a state timeout. If the server sets the time at each message, the
-    /// deadline is an idle timeout. Moving the deadline to a later time costs nothing.
+    /// Before each message, the server loop calls this method, and uses the new value. A server that sets the time when
+    /// it enters a state has a state timeout. A server that sets the time at each message has an idle timeout. Moving
+    /// the deadline to a later time costs nothing.
     fn deadline(&self) -> Option<Instant> {
         None
     }
@@ -178,9 +178,9 @@ pub trait Server: Sized + Send + 'static {
         std::future::ready(Ok(Next::Wait))
     }
 
-    /// Continues the work after a [`Next::Again`]. The server calls this method before the next message, and after a
-    /// turn of other processes. Use this method to divide long work into pieces. The default implementation does
-    /// nothing.
+    /// Continues the work after a [`Next::Again`]. The server first lets other processes run, then calls this method,
+    /// and only then handles the next message. Use this method to divide long work into pieces. The default
+    /// implementation does nothing.
     ///
     /// # Errors
     /// If this method returns an error, the server calls [`terminate`](Self::terminate), and the process exits with
@@ -215,7 +215,7 @@ pub trait Server: Sized + Send + 'static {
 }
 
 async fn serve<S: Server>(mut server: S, mut ctx: Context<S::Message>) -> Result<S::Output, Exit> {
-    // If the spawner has already set this flag (with `manual_start`), the code of the server calls `mark_started`.
+    // If the caller of the spawn has set this flag (with `manual_start`), the server itself calls `mark_started`.
     let ready_by_itself = ctx.control().head.set(flag::BY_HAND);
     server.init(&mut ctx).await.map_err(init_failed)?;
     if ready_by_itself {
@@ -285,8 +285,8 @@ struct ServerContext {
 }
 
 impl ServerContext {
-    /// Returns the next message that is already in the read-ahead buffer. In a burst of messages, this function returns
-    /// each message except the first. Returns `None` if a deadline or a cancellation must be checked first.
+    /// Returns the next message of the read-ahead buffer. If several messages arrive together, this function returns
+    /// all of them except the first. Returns `None` if a deadline or a cancellation must be checked first.
     #[inline]
     fn pop_read_ahead<S: Server>(&mut self, server: &S, mailbox: &mut Mailbox<S::Message>) -> Option<S::Message> {
         if self.has_deadline(server.deadline()) || mailbox.control().head.is_disturbed() {
@@ -325,9 +325,9 @@ impl ServerContext {
         next.map(|message| message.map_or(NextInput::Signal, NextInput::Message))
     }
 
-    /// The timer is polled only when there is no message or when the budget of the turn is spent. Therefore the receive
-    /// of a message needs no poll of the timer. If the mailbox is never empty, the server detects the deadline at most
-    /// one turn late.
+    /// The timer is polled only when there is no message or when the budget of the turn is spent. Therefore, a message
+    /// is usually received without a poll of the timer. If the mailbox is never empty, the server detects the deadline
+    /// at most one turn late.
     fn poll_with_deadline<M: Send + 'static>(
         &mut self,
         deadline: Option<Instant>,
@@ -373,8 +373,8 @@ impl ServerTimer {
         }
     }
 
-    /// Returns true if the deadline has passed and all earlier messages have been read. If the result is true, the
-    /// function also clears the passed deadline.
+    /// Returns true if the deadline has passed, and all messages from before the deadline have been read. In this case,
+    /// also clears the passed deadline.
     fn take_due(&mut self) -> bool {
         self.come.take_if(|&mut (_, unread)| unread == 0).is_some()
     }
@@ -385,8 +385,8 @@ impl ServerTimer {
         }
     }
 
-    /// Returns whether the deadline has passed and no message is unread. If the deadline has not passed, the task will
-    /// be woken at the deadline.
+    /// Returns whether the deadline has passed and the mailbox has no unread message. If the deadline has not passed,
+    /// the timer will wake the task at the deadline.
     fn poll_due<M: Send + 'static>(&mut self, deadline: Instant, mailbox: &mut Mailbox<M>, cx: &mut Cx<'_>) -> bool {
         if self.come.is_none() {
             let sleep = self.sleep.get_or_insert_with(|| mailbox.me().sleep_until(deadline));

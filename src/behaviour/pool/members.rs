@@ -3,7 +3,7 @@
 //! Senders run this code on their own threads. A sender reads the list of members and pushes the message into the
 //! mailbox of one member. Each change of the members replaces the whole list. If no member takes a message, the message
 //! goes into the mailbox of the pool, and the keeper forwards the message later. The mailbox of an exited member is
-//! closed, so this member takes no message until the keeper has replaced the member.
+//! closed. Therefore, an exited member takes no message while it is still in the list.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ type List<M> = Arc<[Ref<Control<M>>]>;
 pub(crate) struct Members<M: Send + 'static> {
     routing: Routing<M>,
     list: Mutex<List<M>>,
-    /// Counter of the round robin.
+    /// Counter for the round robin. Each search for a member adds one.
     turn: AtomicUsize,
     /// Maximum number of members.
     most: usize,
@@ -115,7 +115,8 @@ impl<M: Send + 'static> Members<M> {
         changed
     }
 
-    /// Replaces the member at `place`, or appends the member. Only the keeper calls this function.
+    /// Puts `member` at the position `place`, or at the end if the list is shorter. Only the keeper calls this
+    /// function.
     pub(crate) fn set(&self, place: usize, member: Ref<Control<M>>) {
         let former = self.change(|members| match members.get_mut(place) {
             Some(former) => Some(std::mem::replace(former, member)),
@@ -146,8 +147,8 @@ impl<M: Send + 'static> Members<M> {
         }
     }
 
-    /// Forwards the messages in the queue. Returns true if messages are left because no member has free space for these
-    /// messages. Returns `None` if this turn has forwarded the maximum number of messages.
+    /// Forwards the messages in the queue. Returns true if no member has free space for the messages that are left.
+    /// Returns `None` if this turn has forwarded the maximum number of messages.
     pub(crate) fn hand_on(&self, queue: &mut Mailbox<M>, cx: &mut Context<'_>) -> Result<Option<bool>, Exit> {
         let mut left = AT_ONCE;
         let mut blocked = BTreeSet::new();
@@ -188,7 +189,7 @@ impl<M: Send + 'static> Members<M> {
         })
     }
 
-    /// Pushes a message to the only possible member. The sender calls this function during the send of the message.
+    /// Pushes a message to the only possible member, during the send of the message.
     fn route_to(
         &self,
         member: &Control<M>,

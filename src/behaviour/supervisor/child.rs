@@ -37,7 +37,7 @@ use crate::task::spawn::ProcessBuilder;
 /// Specification of a child of a [`Supervisor`].
 ///
 /// The body of the child is a function. The supervisor calls this function at each start, so that each instance begins
-/// with new state. A function that needs values must clone its captured values, or receive a clone of a seed
+/// with new state. If the function needs values, it must clone its captured values, or receive a clone of a seed
 /// ([`with_args`](Self::with_args)).
 ///
 /// ```
@@ -227,7 +227,7 @@ impl Child {
     /// pid also ends the running instance. In this case, the unread messages of the kept mailbox become dead letters,
     /// and the next instance gets a new kept mailbox with another pid.
     ///
-    /// If the child stays down, the reason decides about the kept mailbox:
+    /// If the child stays down, the state of the kept mailbox depends on the reason:
     /// - [`TerminateChild`](SupervisorMessage::TerminateChild) has stopped the child: the mailbox stays open, and
     ///   messages and calls wait there without a limit until a [request](SupervisorMessage::RestartChild) starts the
     ///   next instance.
@@ -361,11 +361,11 @@ where
     }
 }
 
-/// A running child, without its type.
+/// The running instance of a child, without its message type.
 #[derive(Debug, Clone)]
 pub(super) struct Member {
     pub(super) control: Ref<dyn AnyControl>,
-    /// The children of this child, if this child is a supervisor.
+    /// The running children of this child, if this child is a supervisor.
     brood: Option<Arc<LiveChildren>>,
     /// Pid for messages to the child. The pid is either the pid of the instance or the pid of the kept mailbox.
     pub(super) pid: Pid,
@@ -497,8 +497,8 @@ struct PersistentMailbox<N: Send + 'static> {
 
 impl<N: Send + 'static> PersistentMailbox<N> {
     fn open(supervisor: &SelfHandle<SupervisorMessage>, name: Option<Cow<'static, str>>) -> Result<Arc<Self>, Exit> {
-        // The mailbox never reaches this bound. A bound is necessary because forwarded messages can be returned only to
-        // a bounded queue.
+        // The mailbox never reaches this bound. Nevertheless, the mailbox needs a bound, because only a bounded mailbox
+        // can take back the messages that an instance refuses or leaves unread.
         let address = supervisor.host().outside_control(MailboxCapacity::Reject(usize::MAX));
         let queue = Mailbox::new(address.clone());
         if let Some(name) = name {
@@ -513,8 +513,8 @@ impl<N: Send + 'static> PersistentMailbox<N> {
         self.address.head.pid()
     }
 
-    /// Returns whether the next instance needs a new kept mailbox. A mailbox that was cancelled while no instance ran
-    /// is closed here.
+    /// Returns whether the next instance needs a new kept mailbox. If the mailbox was cancelled while no instance ran,
+    /// this function closes the mailbox.
     fn is_gone(&self) -> bool {
         if let Some((reason, _)) = self.address.head.cancel() {
             self.address.end_outside(&Exit::Cancelled(reason));
@@ -522,8 +522,8 @@ impl<N: Send + 'static> PersistentMailbox<N> {
         self.address.head.has_ended()
     }
 
-    /// After the call of `forward_to`, messages are forwarded to the instance `life`. If the instance exits with unread
-    /// messages, these messages return to the kept mailbox.
+    /// Forwards all later messages to the instance `life`. If the instance exits with unread messages, these messages
+    /// return to the kept mailbox.
     fn forward_to(&self, life: &Ref<Control<N>>) {
         life.inbox.leave_to(self.members.clone());
         self.members.set(0, life.clone());

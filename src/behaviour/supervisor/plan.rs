@@ -3,8 +3,8 @@
 //!
 //! The children are in the order in which they were added. Children are stopped one after another, from the last to the
 //! first. Children of a group are started from the first to the last. A child of a group is started when the previous
-//! child has started. While a child must still be stopped, no child is started. Before the previous instance of a child
-//! has exited, the child is not started.
+//! child has started. No child is started while another child must still be stopped. A child is never started before
+//! its previous instance has exited.
 //!
 //! For n children, each exit and each action costs O(log n). Only an exit or an action that affects all children costs
 //! more.
@@ -135,8 +135,8 @@ struct PlannedChild {
     /// `Some` if the child must be stopped. The value is the next action after the exit of the child.
     stop: Option<Then>,
     cause: Cause,
-    /// Number of consecutive restarts after unstable instances. The number of these restarts determines the delay of
-    /// the back-off.
+    /// Number of restarts since the last stable instance, which determines the delay of the back-off. An instance is
+    /// stable if it was up for long enough.
     attempt: u32,
 }
 
@@ -179,7 +179,7 @@ pub(crate) struct Plan {
     next_id: Id,
     /// Number of children that are starting, up or stopping.
     living: usize,
-    /// Children that must be stopped, but for which `next` has not returned the stop yet.
+    /// Children that must be stopped. `next` has not returned the stops of these children yet.
     stops: BTreeSet<Id>,
     /// Whether a child was told to stop and has not exited yet.
     stopping: bool,
@@ -231,13 +231,13 @@ impl Plan {
         self.children.get(&id).map(|child| child.phase)
     }
 
-    /// Returns whether the child has started, and no stop of the child is planned.
+    /// Returns whether the child has started and will not be stopped.
     pub(crate) fn is_up_to_stay(&self, id: Id) -> bool {
         self.children.get(&id).is_some_and(|child| matches!(child.phase, ChildPhase::Up(_)) && child.stop.is_none())
     }
 
-    /// Returns true if no child is in the start order. While the supervisor stops its children in order to exit, the
-    /// result is always false.
+    /// Returns true if no child waits in `turns` for its start. While the supervisor stops its children in order to
+    /// exit, the result is always false.
     pub(crate) fn is_settled(&self) -> bool {
         self.turns.is_empty() && self.end.is_none()
     }
@@ -261,8 +261,8 @@ impl Plan {
         self.turns.insert(id);
     }
 
-    /// Plans a start at `at`. If the child is still in the start order because an earlier start failed, the child keeps
-    /// its position.
+    /// Plans a start at `at`. If an earlier start of the child failed, the child is still in `turns` and keeps its
+    /// position there.
     fn wait_for_time(&mut self, id: Id, at: Instant) {
         self.child(id).phase = ChildPhase::Due(at);
         if !self.turns.contains(&id) {
@@ -280,7 +280,7 @@ impl Plan {
     }
 
     /// Marks a running child, so that the child is stopped later. If the child is marked several times, the latest
-    /// `then` applies. But if the child is to be removed, no later mark changes this.
+    /// `then` applies. But if one mark is [`Then::Forget`], this mark applies.
     fn mark_for_stop(&mut self, id: Id, then: Then) {
         let child = self.child(id);
         if child.stop != Some(Then::Forget) {
@@ -381,8 +381,8 @@ impl Plan {
     /// children that the strategy includes.
     fn start_again(&mut self, id: Id, at: Instant) {
         let first = match self.strategy {
-            // A child that has started before does not wait for the other children. A child that is still in the start
-            // order keeps its position.
+            // A child that has started before does not wait for the other children. A child that is still in `turns`
+            // keeps its position there.
             Strategy::OneForOne => return self.wait_for_time(id, at),
             Strategy::OneForAll => 0,
             Strategy::RestForOne => id,

@@ -49,7 +49,7 @@ fn each_child_starts_after_the_previous_child_has_started() {
     plan.started(0, at(1));
     assert_eq!(next(&mut plan, at(1)), [Start(1)]);
     assert!(!plan.is_settled());
-    // The start of the second child fails. The plan repeats this start before the third child starts.
+    // The start of the second child fails. The plan repeats this start before it starts the third child.
     assert_eq!(plan.exited(1, Over::Ended, &boom(), at(2), || 0), ExitAction::Again);
     assert_eq!(next(&mut plan, at(2)), [Start(1)]);
     plan.started(1, at(3));
@@ -65,7 +65,7 @@ fn a_child_is_up_to_stay_between_its_start_and_its_stop() {
     plan.started(0, at(1));
     assert!(plan.is_up_to_stay(0) && !plan.is_up_to_stay(1) && !plan.is_up_to_stay(2));
     assert_eq!(bring_up(&mut plan, at(1)), [1]);
-    // The exit of the second child plans the stop of the first child.
+    // After the exit of the second child, the plan stops the first child.
     plan.exited(1, Over::Ended, &boom(), at(2), || 0);
     assert!(!plan.is_up_to_stay(0), "a stop is planned");
     assert_eq!(next(&mut plan, at(2)), [Stop(0)]);
@@ -78,7 +78,7 @@ fn one_for_one_restarts_only_the_child_that_exited() {
     assert_eq!(bring_up(&mut plan, at(0)), [0, 1, 2]);
     plan.exited(1, Over::Ended, &boom(), at(5), || 0);
     assert_eq!(next(&mut plan, at(5)), [Start(1)]);
-    // Another child exits. The restart of this other child does not wait for the pending start.
+    // Another child exits. Its restart does not wait until the first child has started.
     plan.exited(0, Over::Ended, &boom(), at(6), || 0);
     assert_eq!(next(&mut plan, at(6)), [Start(0)]);
 }
@@ -273,7 +273,7 @@ fn a_child_stays_down_if_its_requested_start_is_refused() {
         assert_eq!(plan.exited(0, Over::Refused, &boom(), at(ms), || 0), ExitAction::Down);
         assert_eq!((plan.phase(0), plan.is_settled()), (Some(ChildPhase::Down), true));
     }
-    // If an instance exits before it has started, its start does not count as refused, and the child is restarted.
+    // An instance that exits before it has started was not refused. Therefore, the child is restarted.
     assert!(plan.restart(0, at(10)));
     assert_eq!(next(&mut plan, at(10)), [Start(0)]);
     assert_eq!(plan.exited(0, Over::Ended, &boom(), at(10), || 0), ExitAction::Again);
@@ -346,7 +346,7 @@ fn a_group_waits_for_the_backoff_of_the_failed_child() {
     assert_eq!((next(&mut plan, at(2)), plan.next_time()), (vec![], Some(at(11))));
     assert_eq!(bring_up(&mut plan, at(11)), [0, 1]);
 
-    // Children that come before the failed child also wait.
+    // Children that are earlier in the order than the failed child also wait.
     let mut plan = Plan::new(Strategy::OneForAll, Intensity::new(100, MS(1)));
     for backoff in [None, Some(backoff)] {
         plan.add(Policy { restart: Permanent, backoff }, false, at(0));

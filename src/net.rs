@@ -43,14 +43,16 @@
 //! `pair` and `from_std`, use the runtime of the calling thread. A thread has a runtime while it runs a process, a
 //! handler that is not a blocking handler, or the future of [`Runtime::block_on`](crate::Runtime::block_on) or
 //! [`Runtime::run`](crate::Runtime::run). On any other thread, pass a [`Host`](crate::Host) to the function that has
-//! the same name with the suffix `_in`. If the thread has no runtime and the call passes no host, creating a socket
-//! fails. It also fails on a thread in `block_on` or `run` that still waits for one of the 48 slots of guests and
-//! workers. An async function, such as `connect`, uses the runtime of the thread that first polls its future.
+//! the same name with the suffix `_in`. Creating a socket fails if the thread has no runtime and the call passes no
+//! host. Creating a socket also fails on a thread in `block_on` or `run` that still waits for one of the 48 slots of
+//! guests and workers. An async function, such as `connect`, uses the runtime of the thread that first polls its
+//! future.
 //!
 //! A Rust value, for example a [`TcpStream`], owns the socket. A program can send this value in a message, and can use
 //! the value on any thread and in any executor. Dropping the value closes the socket. When a process is killed, its
-//! variables are dropped. This drop closes the sockets that the process owns. When the runtime ends, all pending and
-//! later operations of its sockets that can wait fail with [`std::io::ErrorKind::NotConnected`].
+//! variables are dropped. This drop closes the sockets that the process owns. When the runtime ends, each pending
+//! operation of its sockets fails with [`std::io::ErrorKind::NotConnected`]. Each later operation that could wait also
+//! fails with this error.
 //!
 //! In a [`Simulation`](crate::Simulation), creating a socket fails with [`std::io::ErrorKind::Unsupported`], because a
 //! simulation has no network.
@@ -61,8 +63,8 @@
 //! [`Runtime::block_on`](crate::Runtime::block_on) needs no additional thread either. A runtime without workers starts
 //! one helper thread when a future of [`Runtime::run`](crate::Runtime::run) or of another executor waits for a socket.
 //! The helper thread waits in the poller. The name of the helper thread is the name of the worker threads with the
-//! suffix `-poller`. The helper thread runs until the runtime ends. With the helper thread, each batch of events costs
-//! one wake-up of the executor's thread.
+//! suffix `-poller`. The helper thread runs until the runtime ends. For each batch of events, the helper thread must
+//! wake the executor's thread.
 //!
 //! Do not block the thread inside the future of [`Runtime::block_on`](crate::Runtime::block_on), for example by calling
 //! `block_on` of another executor there. The blocked thread runs no processes and does not wait in the poller. If the
@@ -74,15 +76,15 @@
 //! Each socket operation that completes takes one unit of the budget of the turn, as each received message does. (The
 //! `try_…` functions take nothing from the budget.) When the budget is spent, the next socket operation first lets the
 //! other processes run. So a connection that always has data does not starve other processes. Each running worker
-//! checks the poller at least once in 61 tasks. If a step blocks the only worker that is awake, the monitor wakes
-//! another worker: see [`Builder::long_step_threshold`](crate::Builder::long_step_threshold).
+//! checks the poller at least once in 61 tasks. If a step blocks the only worker that is awake, the monitor thread
+//! wakes another worker: see [`Builder::long_step_threshold`](crate::Builder::long_step_threshold).
 //!
 //! # Cancel safety
 //!
-//! Each future and each `poll_…` function of this module is cancel safe, unless the documentation of the function
-//! states the opposite. For example, a read that is dropped before it completes has taken no bytes. The combinators of
-//! the crate `futures` are not always cancel safe. For example, a dropped `read_exact` loses the bytes that were
-//! already read, and a dropped `write_all` may have written a part of its bytes.
+//! Each future and each `poll_…` function of this module is cancel safe, unless its documentation says that it is not.
+//! For example, a read that is dropped before it completes has taken no bytes. The combinators of the crate `futures`
+//! are not always cancel safe. For example, a dropped `read_exact` loses the bytes that were already read, and a
+//! dropped `write_all` may have written a part of its bytes.
 
 pub(crate) mod backend;
 #[cfg(unix)]

@@ -1,4 +1,5 @@
-//! Finds the poller with which a new socket is registered. A simulated network would be selected here.
+//! Finds the poller with which a new socket is registered. If the crate gets a simulated network, this file will choose
+//! between that network and the poller.
 
 use std::io;
 
@@ -58,8 +59,8 @@ impl Backend {
         host.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the runtime has ended"))
     }
 
-    /// Called before an operation waits. Ensures that a thread waits in the poller. A thread outside the runtime never
-    /// waits in the poller itself, because such a thread runs no tasks of the runtime.
+    /// Ensures that a thread waits in the poller. Each operation calls this function before it waits. A thread outside
+    /// the runtime never waits in the poller itself, because such a thread runs no tasks of the runtime.
     ///
     /// # Errors
     /// Returns the error of the system if a helper thread is needed and cannot be started.

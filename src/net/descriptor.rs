@@ -15,8 +15,8 @@ use crate::net::backend::Backend;
 use crate::net::registered::Registered;
 use crate::platform::poller::source::Direction;
 
-/// A file descriptor that is registered with the runtime, so that a process can wait until the descriptor is ready.
-/// Examples are a pipe, a terminal, an inotify instance, or a socket of another crate. Unix only.
+/// A file descriptor that is registered with the runtime. A process can wait until the descriptor is ready. Examples
+/// are a pipe, a terminal, an inotify instance, or a socket of another crate. Unix only.
 ///
 /// The operating system cannot poll a regular file, and returns an error when the file is registered. Read regular
 /// files on the blocking pool: see [`Host::spawn_blocking`].
@@ -209,8 +209,8 @@ where
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Many types have nothing to flush. Their flush must not wait for space, for example after a write that timed
-        // out.
+        // Many types have nothing to flush. The flush of such a type must return at once, even if the descriptor is not
+        // writable, for example after a write that timed out.
         loop {
             match (&self.io.io().0).flush() {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -1,5 +1,5 @@
-//! The read half and the write half of a stream, so that two processes can use the stream. The halves of TCP streams
-//! and the halves of Unix streams have the same functions, but are separate types, as in tokio.
+//! The read half and the write half of a stream. Two processes can use one half each. The halves of TCP streams and the
+//! halves of Unix streams have the same functions, but are separate types, as in tokio.
 
 /// Defines the halves of the type `$stream`, whose addresses have the type `$address`.
 macro_rules! halves {
@@ -66,7 +66,7 @@ macro_rules! halves {
             /// Waits until the stream can be read, as `readable` of the stream does.
             ///
             /// # Errors
-            /// As `readable` of the stream.
+            /// Fails under the same conditions as `readable` of the stream.
             pub async fn readable(&self) -> io::Result<()> {
                 self.0.readable().await
             }
@@ -74,7 +74,7 @@ macro_rules! halves {
             /// Reads without waiting, as `try_read` of the stream does.
             ///
             /// # Errors
-            /// As `try_read` of the stream.
+            /// Fails under the same conditions as `try_read` of the stream.
             pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
                 self.0.try_read(buf)
             }
@@ -82,7 +82,7 @@ macro_rules! halves {
             /// Reads into several buffers without waiting, as `try_read_vectored` of the stream does.
             ///
             /// # Errors
-            /// As `try_read_vectored` of the stream.
+            /// Fails under the same conditions as `try_read_vectored` of the stream.
             pub fn try_read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
                 self.0.try_read_vectored(bufs)
             }
@@ -93,7 +93,7 @@ macro_rules! halves {
                 self.stream.as_deref().expect("only `reunite` and `forget` take it")
             }
 
-            /// Drops the write half, and does not send the end of the stream to the peer. When the read half is also
+            /// Drops the write half without sending the end of the stream to the peer. When the read half is also
             /// dropped, the stream is closed.
             pub fn forget(mut self) {
                 drop(self.stream.take());
@@ -118,7 +118,7 @@ macro_rules! halves {
             /// Waits until the stream can be written, as `writable` of the stream does.
             ///
             /// # Errors
-            /// As `writable` of the stream.
+            /// Fails under the same conditions as `writable` of the stream.
             pub async fn writable(&self) -> io::Result<()> {
                 self.stream().writable().await
             }
@@ -126,7 +126,7 @@ macro_rules! halves {
             /// Writes without waiting, as `try_write` of the stream does.
             ///
             /// # Errors
-            /// As `try_write` of the stream.
+            /// Fails under the same conditions as `try_write` of the stream.
             pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
                 self.stream().try_write(buf)
             }
@@ -134,7 +134,7 @@ macro_rules! halves {
             /// Writes from several buffers without waiting, as `try_write_vectored` of the stream does.
             ///
             /// # Errors
-            /// As `try_write_vectored` of the stream.
+            /// Fails under the same conditions as `try_write_vectored` of the stream.
             pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
                 self.stream().try_write_vectored(bufs)
             }
@@ -149,14 +149,14 @@ macro_rules! halves {
             }
         }
 
-        /// The whole stream, for example to set its options.
+        /// Returns the whole stream, for example so that the caller can set options of the stream.
         impl AsRef<$stream> for OwnedReadHalf {
             fn as_ref(&self) -> &$stream {
                 &self.0
             }
         }
 
-        /// The whole stream, for example to set its options.
+        /// Returns the whole stream, for example so that the caller can set options of the stream.
         impl AsRef<$stream> for OwnedWriteHalf {
             fn as_ref(&self) -> &$stream {
                 self.stream()

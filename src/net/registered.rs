@@ -12,7 +12,7 @@ use crate::platform::poller::source::{Direction, Seen, Source, WaiterKey};
 use crate::platform::sync::Arc;
 
 /// Whether a short TCP read (a read that fills only a part of the buffer) shows that the system has no more data now.
-/// If this constant is true, a read after a short read waits for an event before it calls the system. With
+/// If this constant is true, the first read after a short read waits for an event before it calls the system. With
 /// edge-triggered events, a short read means that the system has no more data, except before urgent data. Only epoll
 /// reports urgent data as an event, so this constant is true only for systems with epoll.
 const SHORT_READ_MEANS_EMPTY: bool = cfg!(any(target_os = "linux", target_os = "android"));
@@ -56,7 +56,7 @@ impl<S: System> Registered<S> {
     /// Registers a non-blocking socket.
     ///
     /// # Errors
-    /// Returns the error of the system. The socket is then closed.
+    /// Returns the error of the system. In this case, the socket is closed.
     pub(crate) fn new(mut io: S, backend: Backend) -> io::Result<Self> {
         let source = backend.poller()?.register(&mut io)?;
         Ok(Self { io: Some(io), source, backend })
@@ -85,8 +85,8 @@ impl<S: System> Registered<S> {
     }
 
     /// Polls an operation: calls `op` until `op` returns anything other than `WouldBlock`. Between two calls of `op`,
-    /// waits for an event. Only one waker is stored for each direction: this call replaces the waker of the previous
-    /// poll.
+    /// an event must arrive. For each direction, the source stores one waker of this function: the waker of the last
+    /// call replaces the earlier waker.
     pub(crate) fn poll_op<R>(
         &self,
         direction: Direction,
@@ -107,8 +107,8 @@ impl<S: System> Registered<S> {
     /// stream, or a read from a TCP stream into a buffer of `size` bytes. `op` returns the number of bytes that it has
     /// transferred.
     ///
-    /// A read on a Unix socket must use `poll_op`. Such a read ends after a message that contained descriptors,
-    /// although the socket may have more bytes.
+    /// A read on a Unix socket must use `poll_op`. Such a read can end early, because it ends after a message that
+    /// contains descriptors. The socket may then still have bytes.
     pub(crate) fn poll_transfer(
         &self,
         direction: Direction,
@@ -138,7 +138,7 @@ impl<S: System> Registered<S> {
         let mut waiter = Waiter { source: &self.source, key: None };
         poll_fn(move |cx| {
             ready!(spend_budget(cx));
-            // As in `ready`, the closure must own the whole guard.
+            // The closure must own the whole guard, for the reason that is given in `ready`.
             let waiter = &mut waiter;
             let polled = self.poll_with(
                 direction,
@@ -170,12 +170,13 @@ impl<S: System> Registered<S> {
         })
     }
 
-    /// Waits until the direction is ready. When the future completes, the socket may have become unready again.
+    /// Waits until the socket is ready in this direction. When the future completes, the socket may already be unready
+    /// again.
     pub(crate) async fn ready(&self, direction: Direction) -> io::Result<()> {
         let mut waiter = Waiter { source: &self.source, key: None };
         poll_fn(move |cx| {
-            // Without this line, a loop of `readable` and `try_read` would not let other processes run while data
-            // arrives.
+            // Without this line, a loop that calls `readable` and `try_read` would not let other processes run while
+            // data arrives.
             ready!(spend_budget(cx));
             // The closure must own the whole guard. If the closure owned only a copy of the key, the key in the guard
             // would stay `None`, and the drop of the guard would remove no waker.
@@ -213,8 +214,7 @@ impl<S: System> Registered<S> {
         }
     }
 
-    /// Returns `Pending`, and ensures that a thread waits in the poller. Called after an operation has registered its
-    /// waker.
+    /// Returns `Pending`, and ensures that a thread waits in the poller. The caller has already registered its waker.
     fn pending<R>(&self) -> Poll<io::Result<R>> {
         match self.backend.will_wait() {
             Ok(()) => Poll::Pending,
@@ -229,11 +229,11 @@ impl<S: System> Drop for Registered<S> {
     }
 }
 
-/// Number of buffers that every system accepts in one call.
+/// Number of buffers that every system can use in one call.
 const FEW: usize = 16;
 
-/// Returns the size of all buffers of a vectored transfer. Returns 0 if there are many buffers: the system may then
-/// transfer only some of the buffers, so a short transfer does not show that the socket is not ready.
+/// Returns the total size of the buffers of a vectored transfer. Returns 0 if there are more than [`FEW`] buffers. In
+/// this case, the system may use only some of the buffers, although the socket could transfer more bytes.
 pub(crate) fn size_of_all(sizes: impl ExactSizeIterator<Item = usize>) -> usize {
     if sizes.len() > FEW { 0 } else { sizes.sum() }
 }

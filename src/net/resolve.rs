@@ -21,7 +21,7 @@ mod sealed {
     pub trait Resolve {
         fn unresolved(&self) -> Unresolved;
 
-        /// Returns the address if the type is always one address. This function does not allocate.
+        /// Returns the address if a value of this type is always one address. This function does not allocate.
         fn address(&self) -> Option<SocketAddr> {
             None
         }
@@ -30,7 +30,7 @@ mod sealed {
 
 pub(crate) use sealed::Unresolved;
 
-/// A type that names one or more socket addresses: the same types as for [`std::net::ToSocketAddrs`].
+/// A type whose values name one or more socket addresses. The same types implement [`std::net::ToSocketAddrs`].
 ///
 /// A name is looked up on the blocking pool of the runtime, with the resolver of the system. An IP address needs no
 /// lookup, even if the address is given as text.
@@ -149,7 +149,7 @@ pub(crate) async fn resolve(
     Ok(found)
 }
 
-/// Returns the address if `addr` is always one address.
+/// Returns the address if a value of the type of `addr` is always one address.
 pub(crate) fn address(addr: &impl ToSocketAddrs) -> Option<SocketAddr> {
     addr.address()
 }

@@ -22,7 +22,7 @@ use std::io;
 /// Waits for the next Ctrl-C. On Unix, Ctrl-C is the signal `SIGINT`.
 ///
 /// The first call installs a handler, which stays installed until the program ends. So after the first call, Ctrl-C
-/// does not end the program any more. The future receives only signals that arrive after the first poll of the future.
+/// does not end the program any more. The future ignores signals that arrive before its first poll.
 ///
 /// # Errors
 /// Returns an error if the handler cannot be installed. On Unix, returns an error if the thread has no runtime, if the

@@ -116,8 +116,8 @@ impl UdpSocket {
     /// sent.
     ///
     /// # Errors
-    /// Returns the error of the system. The error may concern an earlier packet, for example if the peer refused that
-    /// packet.
+    /// Returns the error of the system. This error may be about an earlier packet, for example because the peer has
+    /// refused the earlier packet.
     pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
         self.io.op(Direction::Write, |io| io.send(buf)).await
     }

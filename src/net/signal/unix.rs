@@ -1,4 +1,4 @@
-//! The signals of Unix: a stream of the arrivals of one signal.
+//! The signals of Unix. A stream yields one item when a signal arrives.
 //!
 //! The crate `signal-hook` installs a signal handler. The handler writes one byte to a socket. The poller of the
 //! runtime then wakes the process that waits for the other end of this socket.
@@ -53,10 +53,10 @@ impl SignalKind {
     }
 }
 
-/// Stream of the arrivals of one kind of signal: see [`signal`].
+/// Stream that yields an item when a signal of one kind arrives: see [`signal`].
 ///
-/// The operating system merges signals of one kind that arrive in quick succession. So one arrival stands for one or
-/// more signals.
+/// The operating system merges signals of one kind that arrive in quick succession. So one item means one or more
+/// signals.
 #[derive(Debug)]
 pub struct Signal {
     arrivals: Async<UnixStream>,
@@ -92,20 +92,20 @@ fn register(kind: SignalKind, new: impl FnOnce(UnixStream) -> io::Result<Async<U
     let (reader, writer) = UnixStream::pair()?;
     reader.set_nonblocking(true)?;
     let arrivals = new(reader)?;
-    // The writes of the handler do not block. If the socket is full, the handler drops its byte. The bytes in the full
-    // socket are enough to wake the reader.
+    // The writes of the handler do not block. If the socket is full, the handler drops its byte. No wake-up is lost,
+    // because the bytes in the full socket already wake the reader.
     let handler = signal_hook::low_level::pipe::register(kind.0, writer)?;
     Ok(Signal { arrivals, handler })
 }
 
 impl Signal {
-    /// Waits for the next arrival.
+    /// Waits for the next arrival of a signal.
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
     ///
     /// # Cancel safety
-    /// Cancel safe: if an arrival was not returned, the next call returns this arrival.
+    /// Cancel safe: if the future is dropped, the next call still reports the arrival.
     pub async fn recv(&mut self) -> io::Result<()> {
         self.arrivals.read_with(take_all).await
     }

@@ -5,7 +5,7 @@ use std::io;
 
 use crate::platform::sync::{Arc, Event, OnceLock};
 
-/// The event of each Ctrl-C, or the reason why the handler could not be installed.
+/// The event that each Ctrl-C notifies, or the reason why the handler could not be installed.
 static ARRIVAL: OnceLock<Result<Arc<Event>, String>> = OnceLock::new();
 
 /// Waits for the next Ctrl-C.

@@ -98,7 +98,7 @@ impl TcpListener {
 
     /// Waits for a connection. Returns the stream of the connection and the address of the peer.
     ///
-    /// If several futures of this method wait, each connection goes to only one of the futures.
+    /// If several calls wait, each connection is returned by only one of these calls.
     ///
     /// # Errors
     /// Returns the error of the system, for example if no descriptor is free (`EMFILE`). The listener remains usable

@@ -38,7 +38,7 @@ impl TcpStream {
     /// Connects to `addr`, on the runtime of the calling thread. If `addr` names several addresses, tries these
     /// addresses in order until a connection is established.
     ///
-    /// Only the system limits the time of this operation. To set a shorter limit, use
+    /// The time limit of this operation is the limit of the system. To set a shorter limit, use
     /// [`SelfHandle::timeout`](crate::SelfHandle::timeout).
     ///
     /// # Errors
@@ -244,8 +244,8 @@ impl TcpStream {
         self.io.io().set_ttl(ttl)
     }
 
-    /// Returns how long the system tries to send the unsent bytes after the stream was dropped (`SO_LINGER`). `None`
-    /// means that the system chooses this time, and that the drop does not wait.
+    /// Returns the time limit for sending the unsent bytes after the stream was dropped (`SO_LINGER`). `None` means
+    /// that the system chooses this time limit, and that the drop does not wait.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -340,7 +340,7 @@ pub(crate) fn end_of_stream(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Implements the traits of `futures::io` for a type. Each function calls the same function of the reference to this
+/// Implements the traits of `futures::io` for a type, by calling the same functions of the shared reference to this
 /// type.
 macro_rules! owned_io {
     ($type:ty, read $(, $write:tt)?) => {

@@ -43,7 +43,7 @@ impl UnixDatagram {
     }
 
     /// Opens a socket without a path, on the runtime of the calling thread. The socket can send. The socket cannot
-    /// receive, because other sockets have no path to which they could send.
+    /// receive, because it has no path to which other sockets could send.
     ///
     /// # Errors
     /// Fails under the same conditions as [`bind`](Self::bind).
@@ -194,7 +194,7 @@ impl UnixDatagram {
         self.io.io().peer_addr()
     }
 
-    /// Closes the read side, the write side, or both. A later operation of a closed side does not wait.
+    /// Closes the read side, the write side, or both. After this call, an operation on a closed side never waits.
     ///
     /// # Errors
     /// Returns the error of the system, for example if the socket is not connected.

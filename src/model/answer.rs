@@ -1,5 +1,5 @@
-//! Models of the answer to a call. A waiting caller receives the answer, and the callee is notified if the caller has
-//! stopped waiting.
+//! Models of the answer to a call. A waiting caller receives the answer. If the caller has stopped waiting, the callee
+//! is notified.
 
 use std::task::{Poll, Waker};
 
@@ -24,7 +24,8 @@ impl CallParty for Arc<Task> {
 
 type Token = Arc<()>;
 
-/// Starts a call from a task that runs on this thread. If `task_listens` is true, the answer wakes the task.
+/// Starts a call from a task that runs on this thread. If `task_listens` is true, the task is the listener of the call:
+/// the answer wakes the task.
 fn ask(task_listens: bool) -> (Arc<Task>, ReplyReceiver<Arc<Task>, (), Token>, ReplySender<Arc<Task>, (), Token>) {
     let task = Arc::new(Task { state: RunState::active(), worker: Waiter::here() });
     let (asker, answerer) = ReplyReceiver::new(task_listens, || Arc::clone(&task), || ());
@@ -54,7 +55,7 @@ fn wait_elsewhere(asker: &mut ReplyReceiver<Arc<Task>, (), Token>) -> Token {
     }
 }
 
-/// A task waits for the answer. The task has been the listener since the call.
+/// A task waits for the answer. The task is the listener from the start of the call.
 pub fn answer_to_a_task() {
     let (task, mut asker, answerer) = ask(true);
     let token = Token::default();
@@ -72,7 +73,7 @@ pub fn answer_to_a_task() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// The caller waits with a waker from the start, and not with its task.
+/// From the start of the call, the caller waits with a waker of this thread, and not with the waker of its task.
 pub fn answer_to_another_waiter() {
     let (_task, mut asker, answerer) = ask(false);
     let token = Token::default();
@@ -83,7 +84,7 @@ pub fn answer_to_another_waiter() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// A task has been the listener since the call. Then another waiter replaces the task as the listener.
+/// At first, the task is the listener of the call. Then another waiter becomes the listener instead of the task.
 pub fn answer_to_a_new_waiter() {
     let (task, mut asker, answerer) = ask(true);
     let token = Token::default();
@@ -96,8 +97,8 @@ pub fn answer_to_a_new_waiter() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// The caller waits with its task, with another waker, or with both. Then the caller stops waiting. The answer is
-/// either refused, or dropped together with the shared state.
+/// The caller waits with the waker of its task, with another waker, or with both wakers. Then the caller stops waiting.
+/// The answer is either refused, or dropped together with the shared state.
 pub fn answer_against_leaving() {
     for (at_first, elsewhere) in [(true, false), (false, true), (true, true)] {
         let (_task, mut asker, answerer) = ask(at_first);

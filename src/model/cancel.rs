@@ -1,5 +1,6 @@
-//! Models of cancel tokens. While a token is cancelled, subjects register and leave, a child token is created, or a
-//! child token is cancelled.
+//! Models of cancel tokens. A subject is an object that registers with a token, and that the token notifies of its
+//! cancellation. While one thread cancels a token, another thread registers or removes a subject, or creates or cancels
+//! a child token.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use crate::process::state::{Ref, RefCounted};
 const ROOT: Reason = Reason::new("root");
 const BRANCH: Reason = Reason::new("branch");
 
-/// A subscriber to a cancellation. The subscriber records the reason of each notification. If the subscriber has a
-/// child, the child must be notified first.
+/// A subject that records the reason of each notification. If the subscriber has a child, the child must be notified
+/// first.
 #[derive(Default)]
 struct Subscriber {
     told: Mutex<Vec<Reason>>,
@@ -53,8 +54,8 @@ impl World {
     }
 }
 
-/// A subject registers with a token that is being cancelled. This subject and the earlier subjects are each notified
-/// once. The subjects of child tokens are notified first.
+/// A subject registers with a token that is being cancelled. This subject and all earlier subjects are notified once.
+/// The subjects of child tokens are notified first.
 pub fn adopt_against_cancel() {
     let world = World::new();
     let child = Ref::counted(Subscriber::default());
@@ -71,8 +72,8 @@ pub fn adopt_against_cancel() {
     assert_eq!((world.root.reason(), world.branch.reason()), (Some(ROOT), Some(ROOT)));
 }
 
-/// A child token is created below a token that is being cancelled. The child token is also cancelled, and notifies a
-/// subject that registers with the child token.
+/// A child token is created below a token that is being cancelled. The child token is cancelled too, and a subject that
+/// registers with the child token is notified once.
 pub fn child_against_cancel() {
     let world = World::new();
     let cancels = spawn(&world, |world| assert!(World::cancel(&world.root, ROOT)));
@@ -100,8 +101,9 @@ pub fn two_cancel_at_once() {
     assert!(first || child.told() == [ROOT]);
 }
 
-/// One thread cancels the parent. At the same time, another thread removes a subscriber and drops the child token.
-/// Afterwards, no reference to the subscriber or to the child token exists.
+/// One thread cancels the parent token. At the same time, another thread removes a subject from the child token and
+/// drops the child token. Afterwards, the tokens have no reference to the subject, and the child token no longer
+/// exists.
 pub fn drop_against_cancel() {
     let (root, leaver) = (Node::root(), Ref::counted(Subscriber::default()));
     let branch = root.child();

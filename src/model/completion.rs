@@ -1,5 +1,5 @@
-//! Models of the answer to a command. While a command is answered, another answer arrives, the command is cancelled,
-//! the process exits, or the waiting future is polled.
+//! Models of the answer to a command. While one thread answers a command, another thread also answers or cancels the
+//! command, lets the process exit, or polls the waiting future.
 
 use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
@@ -48,7 +48,7 @@ impl World {
         })
     }
 
-    /// The command is measured, so its answer state is closed, and each answer takes the lock.
+    /// Like `new`, but the command is measured. Each answer to a measured command takes the lock of the table.
     fn measured() -> Arc<Self> {
         let world = Self::new(AnswerTarget::Event);
         world.yields.measure(world.tag, 1);
@@ -108,7 +108,7 @@ fn dispatched(yields: &Yields, target: AnswerTarget) -> Tag {
 }
 
 /// Two threads answer the same command under the lock. One of the two answers is accepted, and the other answer is
-/// returned.
+/// returned to its thread.
 pub fn two_answers() {
     answered_twice(World::measured(), World::answer);
 }
@@ -136,8 +136,8 @@ fn answered_twice(world: Arc<World>, answer: fn(&World) -> bool) {
     assert_eq!(world.dropped(), 2);
 }
 
-/// A command is answered while its process exits. The answer is dropped exactly once, by one of the two threads. Later
-/// answers are refused.
+/// One thread answers a command while another thread lets its process exit. The answer is dropped exactly once, by one
+/// of the two threads. Later answers are refused.
 pub fn answer_against_exit() {
     answered_at_exit(&World::measured());
 }
@@ -194,8 +194,8 @@ pub fn answer_wakes_the_reader() {
     assert_eq!(world.dropped(), 1);
 }
 
-/// A future waits for the answer and is polled with another waker each time. Either the poll returns the answer, or the
-/// last waker is woken.
+/// A future waits for the answer, and each poll uses a different waker. Either a poll returns the answer, or the answer
+/// wakes the last waker.
 pub fn answer_against_poll() {
     let world = World::new(AnswerTarget::Own);
     let (former, latter) = (Waiter::here(), Waiter::here());

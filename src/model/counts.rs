@@ -29,7 +29,7 @@ impl Drop for Value {
 
 type Strong = Ref<RefCounted<Value>>;
 
-/// Creates a value with one strong reference. Also returns a counter that counts how often the value was dropped.
+/// Creates a value with one strong reference. Also returns a counter of its drops.
 fn value() -> (Strong, Arc<AtomicUsize>) {
     let drops = Arc::new(AtomicUsize::new(0));
     let value = Value { accessed: UnsafeCell::new(()), drops: Arc::clone(&drops) };

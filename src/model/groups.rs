@@ -68,7 +68,7 @@ impl Linkable for RefCounted<Guest> {
     fn fall(_: &Ref<Self>, _: &Exit) {}
 }
 
-/// A group, its observer, and a process that joins the group and exits.
+/// Two processes that use the same groups. `watcher` monitors a group, and `member` joins the group and exits.
 struct World {
     groups: Groups<RefCounted<Guest>>,
     watcher: Ref<RefCounted<Guest>>,
@@ -100,8 +100,8 @@ impl World {
     }
 }
 
-/// A process joins a group and exits, while another process starts to monitor the group. The monitoring process finds
-/// each change in the list of members or receives it as a signal, once and in order.
+/// A process joins a group and exits, while another process starts to monitor the group. The monitoring process learns
+/// of each change once and in order, either from the returned list of members or from a signal.
 pub fn watch_against_join() {
     let world = World::new();
     let joins = spawn(&world, |world| {
@@ -124,8 +124,8 @@ pub fn watch_against_join() {
     assert!(world.is_void());
 }
 
-/// An observer exits while it starts to monitor the group. At the same time, another process joins the group. After the
-/// exit, the group keeps no reference to the observer.
+/// A process exits while it starts to monitor a group. At the same time, another process joins the group. After the
+/// exits, the group keeps no reference to the two processes.
 pub fn watch_against_end() {
     let world = World::new();
     let ends = spawn(&world, |world| world.end(&world.watcher));

@@ -1,6 +1,6 @@
 //! Models of the replacement of a worker. While a worker is in a long step, its queues are handed over to another
-//! thread. The step may return at the same time. The tasks that wait behind the step must run, and no surplus worker
-//! may stay.
+//! thread. At the same time, the step may return. The queued tasks of the worker must run, and no surplus worker may
+//! stay.
 
 use crate::model::idle::{Job, Jobs, started, stop};
 use crate::model::{Waiter, join};
@@ -55,7 +55,7 @@ fn behind(how: Placement) {
     until(&begun);
     assert!(scheduler.hand_over(0, None), "its step does not return before that");
     until(&pushed);
-    // The monitor calls this function at each check.
+    // In a real scheduler, the monitor thread calls this function at each check.
     scheduler.wake_for_taken_slot(0);
     jobs.wait(1);
     stop(&scheduler);
@@ -75,9 +75,9 @@ pub fn return_against_hand_over() {
     assert_eq!(scheduler.active_and_taken().0, 1, "the worker, or its replacement, is active");
 }
 
-/// The monitor hands over the queues of a worker, but only if the worker is still in the step with a given poll count.
-/// If the worker has already finished this step, the call of the monitor must have no effect. No step may then count as
-/// handed over, and no worker may leave.
+/// The monitor thread hands over the queues of a worker, but only if the worker is still in the step with a given poll
+/// count. If the worker has already finished this step, the call must have no effect: no step counts as handed over,
+/// and no worker leaves.
 pub fn late_hand_over_against_return() {
     let (scheduler, jobs) = (started(1), Jobs::new());
     thread::yield_now();

@@ -1,5 +1,5 @@
-//! Models of the idle word. The idle word must ensure that no worker sleeps forever while a task is runnable. The
-//! models use the real workers of the scheduler.
+//! Models of the idle word, which records the searching and the sleeping workers. The idle word must ensure that no
+//! worker sleeps forever while a task is runnable. The models use the real workers of the scheduler.
 
 use std::cell::RefCell;
 use std::future::{pending, poll_fn};
@@ -54,7 +54,7 @@ impl Task for Job {
 pub(super) struct Timer {
     pub(super) due: AtomicUsize,
     fired: Option<Arc<Jobs>>,
-    /// Counts the times at which a worker became the timekeeper or read the deadline again.
+    /// Counts how often a worker became the timekeeper or read the deadline again.
     kept: Option<Arc<Jobs>>,
 }
 
@@ -113,7 +113,7 @@ impl Driver for Arc<Timer> {
     }
 }
 
-/// Number of finished jobs, and the thread that waits for the jobs.
+/// Counts the finished jobs, and wakes the thread that waits for the jobs.
 pub(super) struct Jobs {
     done: AtomicUsize,
     waiter: Arc<Waiter>,
@@ -232,8 +232,8 @@ fn long_and_short(jobs: &Arc<Jobs>) -> (Job, Job) {
 pub fn last_searcher() {
     let (scheduler, jobs) = (started(2), Jobs::new());
     let (long, short) = long_and_short(&jobs);
-    // With this `yield_now`, both workers park before the pushes. If the workers parked later in the model, loom would
-    // need one of its limited preemptions for the parking.
+    // With this `yield_now`, both workers park before the pushes, and loom uses no preemption for this. Loom explores
+    // only executions with a limited number of preemptions.
     thread::yield_now();
     scheduler.schedule(long, Placement::Woken);
     scheduler.schedule(short, Placement::Woken);
@@ -244,9 +244,10 @@ pub fn last_searcher() {
 /// A second job is pushed while the last searching worker takes a first job. Either this worker sees the second job, or
 /// the pushing thread sees that no worker is searching.
 ///
-/// Between the two pushes, the pushing thread waits until the searching worker runs. For this wait, loom needs none of
-/// its limited preemptions. Therefore, one preemption is left for the second push, and the second push can come between
-/// the removal of the first job and the end of the search.
+/// Between the two pushes, the pushing thread yields, so that the searching worker runs. Loom limits the number of
+/// preemptions, but a yield is not a preemption. Therefore, loom can use a preemption for the second push. With this
+/// preemption, the second push happens after the worker has taken the first job, and before the search of the worker
+/// ends.
 pub fn push_against_last_searcher() {
     let (scheduler, jobs) = (started(2), Jobs::new());
     let (long, short) = long_and_short(&jobs);
@@ -258,7 +259,7 @@ pub fn push_against_last_searcher() {
     stop(&scheduler);
 }
 
-/// A batch of two jobs is pushed while two workers park. After the searches of the workers, one more job is pushed.
+/// A batch of two jobs is pushed while two workers park. When both jobs have finished, one more job is pushed.
 pub fn batch() {
     let (scheduler, jobs) = (started(2), Jobs::new());
     let (long, short) = long_and_short(&jobs);
@@ -270,7 +271,8 @@ pub fn batch() {
     stop(&scheduler);
 }
 
-/// A push chooses a sleeping guest thread, but then the guest thread leaves. Another worker must take the task.
+/// The thread that pushes a task chooses to wake a sleeping guest thread, but this guest thread leaves. The worker must
+/// take the task.
 pub fn chosen_guest_leaves() {
     let (scheduler, jobs) = (scheduler(1, &Arc::default()), Jobs::new());
     // The guest occupies the lowest slot, so the push chooses the guest.
@@ -335,8 +337,8 @@ impl Gate {
     }
 }
 
-/// A job that does not return is pushed while one of two workers is the timekeeper. If the timekeeper runs the job, the
-/// other worker must become the timekeeper.
+/// A job that does not return until a gate opens is pushed while one of two workers is the timekeeper. If the
+/// timekeeper runs the job, the other worker must become the timekeeper.
 ///
 /// The deadline of the timer is far in the future and does not change. Therefore, no new deadline wakes the other
 /// worker.
@@ -375,8 +377,8 @@ pub fn nearer_deadline_against_hand_over() {
     stop(&scheduler);
 }
 
-/// The monitor goes to sleep while a worker begins to run a task. Either the monitor sees the worker, or the worker
-/// wakes the monitor.
+/// The monitor thread goes to sleep while a worker begins to run a task. Either the monitor thread sees that the worker
+/// runs a task, or the worker wakes the monitor thread.
 pub fn monitor_sleeps_against_begin() {
     let scheduler = scheduler(1, &Arc::default());
     scheduler.has_a_monitor();
@@ -417,7 +419,8 @@ pub fn guest_blocks() {
     join(pusher);
 }
 
-/// A polled guest goes to sleep, and another thread pushes a task at the same time. There is no worker thread.
+/// A polled guest (a guest that an executor polls) goes to sleep, and another thread pushes a task at the same time.
+/// There is no worker thread.
 pub fn guest_is_polled() {
     let scheduler = scheduler(0, &Arc::default());
     let (job, future) = awaited();
@@ -442,7 +445,7 @@ pub fn guest_is_forgotten() {
     let poller = Waiter::here();
     assert!(run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending());
     let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
-    // Both guests sleep. The second guest is not polled before the push has woken the second guest.
+    // Both guests sleep. The second guest is polled only after the push has woken it.
     poller.wait();
     while run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending() {
         poller.wait();
@@ -450,8 +453,8 @@ pub fn guest_is_forgotten() {
     join(pusher);
 }
 
-/// Two tasks are pushed while two guest threads are in `block_on`. Each guest waits for one of the tasks, may run both
-/// tasks, and then leaves.
+/// Two tasks are pushed while two guest threads are in `block_on`. Each guest leaves when its own task is finished.
+/// Before this, each guest may run both tasks.
 pub fn two_guests() {
     let scheduler = scheduler(0, &Arc::default());
     let ((one, is_done), (another, other_is_done)) = (awaited(), awaited());

@@ -1,5 +1,5 @@
 //! Models of links and monitors. A process publishes its exit while another thread calls link, unlink, monitor,
-//! demonitor or send. Each signal is received once or refused.
+//! demonitor or send. Each signal is either received once or refused.
 
 use std::task::Waker;
 
@@ -179,28 +179,29 @@ pub fn monitor_against_send_and_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// A monitor is removed while the monitored process exits. The `Down` event arrives if and only if `demonitor` returns
-/// that the removal came too late.
+/// A monitor is removed while the monitored process exits. If `demonitor` returns that the removal came too late, the
+/// `Down` event arrives. Otherwise, no `Down` event arrives.
 pub fn demonitor_against_exit() {
     let peers = Peer::pair();
     let watch: MonitorRef = monitor(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone()));
     let ends = spawn(&peers, |(_, ending)| ending.end());
     let in_time = demonitor(&*peers.0, watch, false);
     join(ends);
-    // The model does not use `read`, because `read` would skip a `Down` event if the monitor was removed.
+    // The model does not use `read`, because `read` skips the `Down` event of a monitor that was removed.
     let down = peers.0.inbox.next(Waker::noop(), &mut ReadAhead::default()).is_some();
     assert_eq!(down, !in_time);
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// Makes a child exit and then notify its observer, as a child does whose monitor was set by the spawn.
+/// Makes a child exit. Then the child notifies the process that monitors it, in the same way as after a spawn that has
+/// set the monitor.
 fn end_and_tell(child: &Peer, watch: Watch<RefCounted<Peer>>) {
     child.end();
     watch.tell(child.pid, &Exit::Killed);
 }
 
-/// A monitor that was set by a spawn is removed while the child exits. The `Down` event arrives if and only if the
-/// removal was too late.
+/// A monitor that was set by a spawn is removed while the child exits. If the removal was too late, the `Down` event
+/// arrives. Otherwise, no `Down` event arrives.
 pub fn carried_monitor_against_demonitor() {
     let peers = Peer::pair();
     let watch = Watch::set(peers.0.clone());
@@ -213,8 +214,8 @@ pub fn carried_monitor_against_demonitor() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// A child and its observer exit at the same time, while another thread spawns a second child for the observer. After
-/// these exits, the monitors of the two children notify no process, and no references are left.
+/// A child and the process that monitors the child exit at the same time. Meanwhile, another thread spawns a second
+/// child that the same process monitors. After the exits, no references to the two processes are left.
 pub fn carried_monitor_against_both_ends() {
     let peers = Peer::pair();
     let watch = Watch::set(peers.0.clone());

@@ -1,5 +1,5 @@
-//! Models of mailboxes and wake-ups. The receiver reads each message that is pushed or delivered. The receiver may wait
-//! on any thread and with any waker.
+//! Models of mailboxes and wake-ups. The receiver reads each message, whether the sender has used the lock or the
+//! mailbox slot. The receiver may wait on any thread and with any waker.
 
 use std::ops::Deref;
 use std::task::Waker;
@@ -18,13 +18,13 @@ use crate::process::pid::Pid;
 use crate::process::state::RunState;
 use crate::process::state::current::InTurn;
 
-/// The inbox of a process, and the data that is needed to wake the process.
+/// The inbox of a process, and the state and the waker of this process.
 struct Mail {
     inbox: Inbox<u32>,
     own: (RunState, Waker),
     /// The thread that runs the process when it is queued.
     worker: Arc<Waiter>,
-    /// Whether the inbox contains urgent messages: the flag of the process.
+    /// Whether the inbox contains urgent messages. In a real process, this value is a flag of the process.
     has_urgent: AtomicBool,
 }
 
@@ -158,8 +158,8 @@ fn send_urgent(mail: &Mail, message: u32) {
 }
 
 /// One sender sends normal messages, through the slot or under the lock. Another sender sends an urgent message. The
-/// receiver reads each message once, and waits only if it has read all messages. If the receiver still has a message in
-/// its read-ahead buffer when the push of the urgent message has returned, the urgent message comes first.
+/// receiver reads each message once, and waits only if it has read all messages. If the push of the urgent message has
+/// returned, the next receive returns the urgent message, even if the read-ahead buffer contains a message.
 pub fn urgent_against_two_messages() {
     let mail = Mail::new();
     let normal = spawn(&mail, |mail| {
@@ -193,7 +193,7 @@ pub fn urgent_against_two_messages() {
     join(urgent);
 }
 
-/// A process that measures each message.
+/// A process whose messages are all measured.
 struct Measuring<'a>(&'a (RunState, Waker));
 
 impl Own for Measuring<'_> {
@@ -327,8 +327,7 @@ pub fn delivered_in_order() {
 }
 
 /// A receiver takes a delivered message, and then the body waits only for a future outside the mailbox. A second
-/// message arrives, and then the future wakes the body. When the receiver asks for the next message, it gets the second
-/// message.
+/// message arrives, and then the future wakes the body. When the body then receives, it gets the second message.
 pub fn no_wait_after_all() {
     let mail = Mail::new();
     let first = spawn(&mail, |mail| send(mail, 1));
@@ -458,8 +457,8 @@ pub fn other_waker() {
     senders.into_iter().for_each(join);
 }
 
-/// A signal stays behind the messages that arrived before the signal, even if some of these messages were already
-/// taken.
+/// A signal is read after the messages that arrived before the signal, even if the receiver has already taken some of
+/// these messages.
 pub fn signal_keeps_its_place() {
     let inbox = Mail::new();
     signal(&inbox);

@@ -33,8 +33,8 @@ fn open(scheduler: &Arc<Scheduler<idle::Job>>) -> Arc<Poller> {
     Arc::clone(scheduler.open_poller(open).unwrap_or_else(|never| match never {}))
 }
 
-/// The first socket is registered while the only worker parks. The worker must then wait in the poller and take the
-/// event.
+/// The first socket is registered while the only worker parks. Then the worker must wait in the poller and take the
+/// event of the socket.
 pub fn first_socket() {
     let (scheduler, jobs) = (idle::started(1), Jobs::new());
     // With this `yield_now`, the worker can check the queues before the socket is registered: see `idle::one_pusher`.
@@ -60,7 +60,7 @@ pub fn guest_waits_in_poller() {
     let scheduler = scheduler(0, &Arc::default());
     open(&scheduler);
     let (job, future) = awaited();
-    // The job runs on this thread and not on a worker, so only the waker of the future can end the wait.
+    // The job runs on the spawned thread and not on a worker, so only the waker of the future can end the wait.
     let waker = spawn(&scheduler, |_| job.run_now());
     scheduler.block_on(pin!(future));
     join(waker);
@@ -102,8 +102,9 @@ pub fn guest_asks_against_guest() {
 }
 
 /// A thread outside the scheduler waits for a socket, and there is no worker. When this wait begins, a guest in
-/// `block_on` may be the timekeeper in the poller. The helper thread starts, and the guest leaves before the event of
-/// the socket arrives. The outside thread must get the event, and the guest must see that its future is complete.
+/// `block_on` may be the timekeeper and wait in the poller. The helper thread starts, and the guest leaves before the
+/// event of the socket arrives. The outside thread must get the event, and the guest must see that its future is
+/// complete.
 pub fn helper_against_guest() {
     let scheduler = scheduler(0, &Arc::default());
     let poller = open(&scheduler);
@@ -121,9 +122,9 @@ pub fn helper_against_guest() {
     stop(&scheduler);
 }
 
-/// A waker on the helper thread stops the scheduler, and waits there until all threads of the scheduler have exited. In
-/// a real program, the same happens when the last handle of a runtime is dropped. The wait must not include the helper
-/// thread itself.
+/// The helper thread calls a waker. This waker stops the scheduler, and waits until the threads of the scheduler have
+/// exited. In a real program, a waker does the same if it drops the last handle of a runtime. The waker must not wait
+/// for the exit of the helper thread itself.
 pub fn helper_stops() {
     struct Last(Arc<Scheduler<idle::Job>>, Arc<Jobs>);
     impl Wake for Last {
@@ -141,8 +142,9 @@ pub fn helper_stops() {
 }
 
 /// There is no worker. A guest in `block_on` is the timekeeper and leaves, while a polled guest goes to sleep. If the
-/// polled guest sees the timekeeper, it starts no helper thread. Then the leaving guest must wake the polled guest, so
-/// that the polled guest starts the helper thread. Otherwise no thread would take the event of the socket.
+/// polled guest sees that there is a timekeeper, it starts no helper thread. Then the leaving guest must wake the
+/// polled guest, so that the polled guest starts the helper thread. Otherwise no thread would take the event of the
+/// socket.
 pub fn polled_guest_against_leaver() {
     let (scheduler, jobs) = (scheduler(0, &Arc::default()), Jobs::new());
     let poller = open(&scheduler);
@@ -157,7 +159,8 @@ pub fn polled_guest_against_leaver() {
     let waker = jobs.waker();
     assert!(guest.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     poller.report(Operation::waker(&jobs));
-    // The executor polls the guest only if the guest was woken. If the helper thread waits, it takes the event.
+    // The executor polls the guest only if the guest was woken. If the helper thread already waits in the poller, it
+    // takes the event.
     while !jobs.wait_once(1) {
         assert!(guest.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     }

@@ -7,7 +7,7 @@ use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
 use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead, Reader, RoomWaiter};
 
-/// Creates a full inbox with a capacity of one message.
+/// Creates an inbox with a capacity of one message, and fills the inbox with one message.
 fn full() -> Arc<Inbox<u32>> {
     let inbox = Arc::new(Inbox::new(MailboxCapacity::Reject(1), None));
     let _nobody = inbox.push(Waker::noop(), 0, || {}).expect("there is room");

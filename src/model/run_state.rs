@@ -1,7 +1,7 @@
 //! Models of the run state of a process. A woken process is queued once, and checks its messages again.
 //!
 //! This file has unsafe code, because it calls the unsafe functions of a run state. In a model, a run state does not
-//! belong to a cell, so each thread may change the run state.
+//! belong to the cell of a process, so each thread may change the run state.
 
 #![allow(unsafe_code)]
 
@@ -26,7 +26,7 @@ impl RunState {
 }
 
 /// A process that waits for two messages. No lock protects the messages, so only the run state makes the messages
-/// visible.
+/// visible to the process.
 struct World {
     state: RunState,
     mail: [AtomicUsize; 2],

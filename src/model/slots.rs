@@ -22,7 +22,7 @@ impl PidEntry for RefCounted<TestEntry> {
     }
 }
 
-/// The value that all entries refer to. In these models the value is empty.
+/// The shared value to which all entries refer. In these models, this value is empty.
 #[derive(Clone)]
 struct House;
 

@@ -1,5 +1,5 @@
 //! Models of a stream between its handler and its process. The handler sends items while the process pulls items, or
-//! one of the two ends the stream. The handler and the process may have to wait for each other.
+//! the handler or the process ends the stream. The handler and the process may have to wait for each other.
 
 use std::task::{Context, Poll};
 

@@ -1,5 +1,5 @@
-//! Models of timers. While a turn of the wheel fires timers, a timer is cancelled, its waker changes, or another
-//! deadline is inserted.
+//! Models of timers. While one thread turns the timer wheel and fires the due timers, another thread cancels a timer,
+//! changes its waker, or inserts another deadline.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn timers() -> Arc<Timers> {
     Arc::new(Timers::new(clock, 1))
 }
 
-/// Counts the times at which a timer fired.
+/// Counts how often the timers of this counter have fired.
 #[derive(Clone, Default)]
 struct Fired(Arc<AtomicUsize>);
 
@@ -73,7 +73,8 @@ pub fn waker_against_fire() {
     assert_eq!((Arc::strong_count(&former), Arc::strong_count(&waiter)), (1, 1), "wakers are let go of");
 }
 
-/// While a wheel turns, later deadlines are inserted into this wheel and into another wheel. Neither deadline is lost.
+/// While one thread turns a wheel, later deadlines are inserted into this wheel and into another wheel. Neither
+/// deadline is lost.
 pub fn insert_against_turn() {
     let (timers, fired) = (timers(), Fired::default());
     fired.set(&timers, Some(0), SOON);
@@ -88,9 +89,9 @@ pub fn insert_against_turn() {
     assert_eq!(timers.nearest(), Some(LATEST));
 }
 
-/// The deadline of a timekeeper was cancelled, and the timekeeper reads the earliest deadline again. At the same time,
-/// another deadline is inserted. Either the timekeeper sleeps at most until the inserted deadline, or the inserting
-/// thread must wake the timekeeper.
+/// The timer with the earliest deadline was cancelled, and the timekeeper reads the earliest deadline again. At the
+/// same time, another deadline is inserted. Either the timekeeper sleeps at most until the inserted deadline, or the
+/// inserting thread must wake the timekeeper.
 pub fn insert_against_keeper() {
     let timers = timers();
     let never = |timers: &Timers, at| timers.insert(None, at, Fire::Call(Box::new(|| ())));

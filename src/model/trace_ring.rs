@@ -5,14 +5,15 @@ use crate::model::{join, spawn};
 use crate::observe::trace::ring::Ring;
 use crate::platform::sync::Arc;
 
-/// A ring of two records, so that the third record overwrites the first one. Two records are already written.
+/// Returns a ring that has space for two records and contains two records. The third record will overwrite the first
+/// record.
 fn full_ring() -> Arc<Ring> {
     let ring = Arc::new(Ring::new(2, u64::MAX));
     (0..2).for_each(|number| ring.push(record(number)));
     ring
 }
 
-/// Record with this number. Each word depends on the number.
+/// Returns the record with this number. Each word of the record depends on the number.
 fn record(number: u64) -> [u64; 4] {
     [number + 1, number + 10, number + 100, number + 1_000]
 }
@@ -30,7 +31,7 @@ fn read(ring: &Ring, from: u64) -> u64 {
     next
 }
 
-/// The reader copies the first two records while the writer overwrites both.
+/// The reader copies the first two records while the writer overwrites these two records.
 pub fn copy_against_overwriting() {
     let ring = full_ring();
     let writes = spawn(&ring, |ring| (2..4).for_each(|number| ring.push(record(number))));

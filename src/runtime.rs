@@ -169,7 +169,7 @@ pub struct Runtime {
     host: Host,
     threads: Arc<Threads>,
     tokio: TokioContext,
-    /// The console server, if it has a socket.
+    /// The console server, if the runtime has a console socket.
     #[cfg(feature = "console")]
     console: Option<console::Console>,
 }
@@ -265,7 +265,7 @@ impl Runtime {
     }
 
     fn block_on_pinned<F: Future>(&self, mut future: Pin<impl DerefMut<Target = F>>) -> F::Output {
-        // This thread may be in a step of a process of another runtime: see `StepGuard::poll`.
+        // If this thread is in a step of another runtime, the budget of this step may be spent: see `StepGuard::poll`.
         let poll = poll_fn(|cx| {
             ProcessRef::refill_budget();
             future.as_mut().poll(cx)
@@ -273,7 +273,7 @@ impl Runtime {
         self.threads.block_on(poll)
     }
 
-    /// The future is a trait object, so that a program does not contain the code of `Threads::block_on` twice for each
+    /// The future is a trait object. Otherwise, a program would contain a second copy of `Threads::block_on` for each
     /// type of future.
     #[cold]
     fn block_on_in_step<F: Future>(&self, step: &StepGuard, future: F) -> F::Output {
@@ -299,8 +299,8 @@ impl Runtime {
     ///
     /// # Cancel safety
     /// If the returned future is dropped, the other threads take its queued tasks, and `future` is dropped. If the
-    /// returned future is never polled again, or is passed to [`std::mem::forget`], the future delays no task. When a
-    /// task is runnable, and no worker and no blocked guest thread is free, the runtime wakes all futures of this
+    /// returned future is never polled again, or is passed to [`std::mem::forget`], the future delays no task. If a
+    /// task is runnable, and neither a worker nor a thread in `block_on` is free, the runtime wakes all futures of this
     /// method. Therefore, another of these futures can run the task. A future that is never polled again still takes
     /// one of the 48 slots that workers and guest threads share. If a further guest gets no slot, it runs no processes
     /// until a slot is free.
@@ -536,8 +536,8 @@ impl Builder {
         self
     }
 
-    /// Sets the function that receives the [crash reports](CrashReport). There is a crash report for each failed
-    /// process whose exit is received by no link, monitor, supervisor or join handle. Default: the report is printed to
+    /// Sets the function that receives the [crash reports](CrashReport). If a process fails, and no link, monitor,
+    /// supervisor or join handle receives its exit, the runtime makes a crash report. Default: the report is printed to
     /// stderr. An empty function suppresses the reports. The counter
     /// [`Counters::unobserved`](crate::observe::Counters::unobserved) still counts these failures.
     ///
@@ -559,9 +559,9 @@ impl Builder {
     }
 
     /// Sets the number of abnormal exits that [`Host::last_exits`] returns. Default: 64. The runtime keeps the records
-    /// of the last exits, about 150 bytes each, and the texts of their errors. An abnormal exit costs about 0.2 µs more
-    /// with records than without records. If the number is 0, the runtime keeps no record. The runtime keeps no records
-    /// of normal exits, so the number does not change their cost.
+    /// of the last exits, about 150 bytes each, and the texts of their errors. Such a record makes an abnormal exit
+    /// about 0.2 µs slower. If the number is 0, the runtime keeps no record. The runtime keeps no records of normal
+    /// exits, so the number does not change their cost.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -615,7 +615,8 @@ impl Builder {
     /// Each worker thread, replacement thread and thread of the blocking pool enters the context of this tokio runtime.
     /// Each thread inside [`Runtime::block_on`] or [`Runtime::run`] also enters this context. The tokio runtime drives
     /// its sockets and timers on its own threads. Therefore, the tokio runtime must run as long as processes use it. If
-    /// the tokio runtime is a current-thread runtime, a thread must be inside its `block_on`.
+    /// the tokio runtime is a current-thread runtime, a thread must run `block_on` of the tokio runtime during this
+    /// time.
     ///
     /// smol needs no such option, because the sockets and timers of smol need no context: see
     /// [`wrap_threads`](Self::wrap_threads).
@@ -704,8 +705,8 @@ impl Builder {
         self
     }
 
-    /// Sets a function that a worker thread calls each time after it was parked. For each call of the function that
-    /// [`on_thread_park`](Self::on_thread_park) sets, there is one call of this function.
+    /// Sets a function that a worker thread calls each time that the thread is unparked. For each call of the function
+    /// that [`on_thread_park`](Self::on_thread_park) sets, there is one call of this function.
     pub fn on_thread_unpark(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.unpark = Some(hook(f));
         self
@@ -739,7 +740,7 @@ impl Builder {
     }
 
     /// Sets the node number of this runtime. The node number is a part of each pid of the runtime. Default: the next
-    /// number of a counter of this program. The counter begins at 1.
+    /// number of a counter that all runtimes of the program share. The counter begins at 1.
     pub fn node(mut self, node: u32) -> Self {
         self.node = Some(node);
         self
@@ -807,8 +808,8 @@ impl Builder {
     /// - [`BuildError::DuplicateHandler`] if a command has two handlers.
     /// - [`BuildError::TooManyWorkers`] if more than 48 workers are requested.
     /// - [`BuildError::Invalid`] if an option has an invalid value.
-    /// - [`BuildError::Io`] if a thread could not be started. In this case, the threads that were started before are
-    ///   stopped.
+    /// - [`BuildError::Io`] if a thread could not be started. In this case, `build` stops the threads that it has
+    ///   already started.
     /// - `BuildError::Console` if the socket of the console cannot be opened.
     pub fn build(self) -> Result<Runtime, BuildError> {
         check_thread_name(&self.thread_name)?;

@@ -13,7 +13,7 @@ use crate::process::state::{Ref, RefCounted};
 const ROOT: Reason = Reason::new("root");
 const BRANCH: Reason = Reason::new("branch");
 
-/// A subject that records the reason of each notification. If the subscriber has a child, the child must be notified
+/// A subject that records the reason of each notification. If this subject has a child, the child must be notified
 /// first.
 #[derive(Default)]
 struct Subscriber {

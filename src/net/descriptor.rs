@@ -21,9 +21,9 @@ use crate::platform::poller::source::Direction;
 /// The operating system cannot poll a regular file, and returns an error when the file is registered. Read regular
 /// files on the blocking pool: see [`Host::spawn_blocking`].
 ///
-/// The descriptor must be in non-blocking mode. The operations of a descriptor in blocking mode block the thread. The
-/// functions [`read_with`](Self::read_with) and [`write_with`](Self::write_with) call any operation of the value. If
-/// `T` implements `Read` or `Write`, then `Async<T>` implements `AsyncRead` or `AsyncWrite`.
+/// The descriptor must be in non-blocking mode. The operations of a descriptor in blocking mode block the thread. With
+/// [`read_with`](Self::read_with) and [`write_with`](Self::write_with), a process can call any operation of the value.
+/// If `T` implements `Read` or `Write`, then `Async<T>` implements `AsyncRead` or `AsyncWrite`.
 ///
 /// ```
 /// use procession::net::Async;

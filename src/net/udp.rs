@@ -258,8 +258,8 @@ impl UdpSocket {
         self.io.io().peer_addr()
     }
 
-    /// Returns the pending error of the socket (`SO_ERROR`), and clears it. For example, this error states that the
-    /// peer refused an earlier packet.
+    /// Returns the pending error of the socket (`SO_ERROR`), and clears it. For example, this error means that the peer
+    /// has refused an earlier packet.
     ///
     /// # Errors
     /// Returns the error of the system if the socket has no such option.

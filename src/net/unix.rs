@@ -1,4 +1,4 @@
-//! Unix domain sockets: the halves of a [`UnixStream`](crate::net::UnixStream).
+//! Unix domain sockets. This module exports the halves of a [`UnixStream`](crate::net::UnixStream).
 
 pub(crate) mod datagram;
 pub(crate) mod listener;

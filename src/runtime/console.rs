@@ -109,10 +109,11 @@ impl Builder {
         self
     }
 
-    /// Sets whether consoles may change the program: cancel, kill, suspend and resume processes, change priorities,
-    /// change the number of workers, restart children of supervisors, and write flight records to the folder of
-    /// [`FlightRecorder::folder`](crate::observe::FlightRecorder::folder). Default: off. If this option is off, the
-    /// server refuses these requests, and consoles can only inspect. This method needs the feature `console`.
+    /// Sets whether consoles may change the program. Default: off. With this option, a console can cancel, kill,
+    /// suspend and resume processes, and change priorities and the number of workers. A console can also restart
+    /// children of supervisors, and write flight records to the folder of
+    /// [`FlightRecorder::folder`](crate::observe::FlightRecorder::folder). Without this option, the server refuses
+    /// these requests, and consoles can only inspect the program. This method needs the feature `console`.
     pub fn console_actions(mut self, on: bool) -> Self {
         self.console.actions = on;
         self
@@ -150,7 +151,7 @@ impl State {
     }
 }
 
-/// Guard of the server's thread. Its drop reports the end of the thread, also after a panic.
+/// Guard of the server's thread. The drop of the guard reports the end of the thread, also after a panic.
 struct Running(Arc<State>);
 
 impl Drop for Running {

@@ -150,7 +150,7 @@ pub(crate) fn all_to_threads(place: &SchedulerHandle, jobs: Vec<Job>) {
     }
 }
 
-/// Reads the figures of the scheduler.
+/// Reads the gauges of the scheduler, for example the lengths of its queues.
 pub(crate) fn gauges_of_threads(place: &SchedulerHandle) -> SchedulerGauges {
     match place.downcast_ref::<Threads>() {
         Some(threads) => threads.gauges(),

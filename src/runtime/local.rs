@@ -98,7 +98,7 @@ impl<'a> Driver<'a> {
         if self.queue.state.lock().drivers[self.key].as_ref().is_some_and(|known| known.will_wake(waker)) {
             return;
         }
-        // The lock is not held while the waker is cloned or dropped, because both run user code.
+        // The lock is not held while a waker is cloned or dropped, because the clone and the drop run user code.
         let fresh = waker.clone();
         let former = self.queue.state.lock().drivers[self.key].replace(fresh);
         drop(former);

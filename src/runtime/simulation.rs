@@ -112,7 +112,7 @@ const MAX_NAMED: usize = 20;
 /// # What a simulation cannot control
 ///
 /// A simulation does not control the following kinds of code: code that reads the time or random numbers from the
-/// system, code that uses other threads, and code that really blocks. A simulation also does not control the random
+/// system, code that uses other threads, and code that blocks the thread. A simulation also does not control the random
 /// order of a `HashMap`. To find such code, [`check`](check::check) runs some seeds twice.
 ///
 /// Each simulation numbers its pids from the beginning, so that equal runs print equal pids. A pid is valid only in its
@@ -264,7 +264,7 @@ impl Simulation {
     /// Keeps the last events of the simulation in memory, so that [`Host::write_flight_record`] can write them to a
     /// file. Default: off. The times of the record are virtual, and the same seed gives the same bytes. A simulation
     /// writes no file on its own; [`Check::flight_record`](crate::Check::flight_record) writes the record of a failing
-    /// seed. A second call has no effect.
+    /// seed. If this method is called a second time, the second call has no effect.
     #[must_use]
     pub fn flight_recorder(self, recorder: FlightRecorder) -> Self {
         self.host.shared().metrics.recorder().keep_last_events(recorder);

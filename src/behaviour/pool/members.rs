@@ -166,7 +166,7 @@ impl<M: Send + 'static> Members<M> {
     }
 
     /// Forwards a message from the queue. The oldest message is forwarded first. `blocked` contains the position of
-    /// each member that did not take an older message. To such a member, no later message is forwarded, because the
+    /// each member that did not take an older message. No later message is forwarded to such a member, because the
     /// later message would overtake the older message.
     fn route_in_order(&self, message: M, blocked: &mut BTreeSet<usize>) -> Result<(), M> {
         let Routing::Key(key) = &self.routing else {

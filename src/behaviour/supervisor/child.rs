@@ -267,7 +267,7 @@ pub(super) trait Make: Send {
     ) -> Result<(Member, Instance), NotMade>;
     /// Closes the kept mailbox of a child that stays down. No later instance reads this mailbox.
     fn close_mailbox(&mut self, exit: &Exit);
-    /// Closes the kept mailbox if it was opened for a start that was refused, and has never had an instance.
+    /// Closes the kept mailbox if no instance has ever used it. Such a mailbox was opened for a start that was refused.
     fn close_unused_mailbox(&mut self, exit: &Exit);
 }
 

@@ -16,7 +16,7 @@ use crate::platform::poller::source::Direction;
 
 /// A Unix domain socket for packets. Dropping the socket does not remove its path from the file system.
 ///
-/// All methods that use the socket take `&self`. So several processes can share a socket in an `Arc`.
+/// All methods that send or receive take `&self`. So several processes can share a socket in an `Arc`.
 #[derive(Debug)]
 pub struct UnixDatagram {
     io: Registered<mio::net::UnixDatagram>,

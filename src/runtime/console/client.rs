@@ -34,7 +34,7 @@ pub(super) enum Then {
     Trust,
     /// The server closes the connection after the reply.
     Close,
-    /// The reply comes later, by [`Client::complete`].
+    /// The reply comes later, as the argument of [`Client::complete`].
     Wait,
 }
 

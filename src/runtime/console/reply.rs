@@ -1,4 +1,4 @@
-//! The replies of the console server: reads the figures of the runtime.
+//! Builds the replies of the console server from the state of the runtime.
 //!
 //! The server holds a reference to the host only while it answers a request.
 
@@ -46,7 +46,7 @@ impl ClientSession {
         self.run_times.as_ref().map(|window| window.begun() + MAX_WINDOW)
     }
 
-    /// Closes the window of run times if the client has not asked for them for a long time.
+    /// Closes the window of run times if the client has not requested run times for a long time.
     pub(super) fn close_window(&mut self, now: Instant) {
         if self.window_end().is_some_and(|end| end <= now) {
             self.run_times = None;

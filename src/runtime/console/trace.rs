@@ -2,7 +2,7 @@
 //!
 //! The thread of the server collects the events every 50 ms into a buffer of at most 4,096 events, and the client takes
 //! them out of the buffer. Therefore a client that asks for no events costs a bounded amount of memory. The trace ends
-//! at a limit, with the process, or with the connection.
+//! when a limit is reached, when the process exits, or when the connection ends.
 
 use std::time::Duration;
 
@@ -73,7 +73,8 @@ impl ConsoleTrace {
         self.end.is_none().then(|| self.next.min(self.until))
     }
 
-    /// Collects the events if the time of the next collection has come. Ends the trace at a limit.
+    /// Collects the events if the time of the next collection has come. Ends the trace if a limit is reached or the
+    /// process has exited.
     pub(super) fn collect(&mut self, now: Instant) {
         if self.next().is_none_or(|next| now < next) {
             return;

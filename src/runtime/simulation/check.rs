@@ -127,7 +127,8 @@ impl Check {
 
     /// Writes the [flight record](crate::observe::FlightRecorder) of a failing seed to a new file at this path.
     /// Default: off. After the check has shrunk a failure, it runs the scenario once more with a flight recorder. The
-    /// record ends with the scenario, and its times are virtual. A passing seed runs without a flight recorder.
+    /// record ends when the scenario ends. The times in the record are virtual. A passing seed runs without a flight
+    /// recorder.
     ///
     /// ```should_panic
     /// use procession::{Check, Context, Host};
@@ -180,7 +181,8 @@ impl Check {
         seed == self.seeds.start || Rng::seeded(seed).next().is_multiple_of(REPEATED_ONE_IN)
     }
 
-    /// Repeats a run and writes its flight record, if the check has a path for it. Returns a line for the report.
+    /// If the check has a path for a flight record, repeats a run and writes its flight record to this path. Returns a
+    /// line for the report.
     fn record<T: ProcessOutput>(&self, seed: u64, choices: u64, scenario: &impl AsyncFn(Host) -> T) -> String {
         let Some(path) = &self.flight_record else { return String::new() };
         let path = path.display();

@@ -1,6 +1,6 @@
 //! Work-stealing scheduler: worker threads, guest threads, their queues, and the wake-up protocol.
 //!
-//! - A *worker* is a place that runs tasks. Each worker has a numbered *slot*, and one thread at a time occupies the
+//! - A *worker* looks for tasks and runs them. Each worker has a numbered *slot*, and one thread at a time occupies the
 //!   slot. This thread is either a thread of the scheduler, or a *guest*: a thread of the application.
 //! - The *timekeeper* is the parked worker that wakes up at the nearest deadline.
 //! - The *monitor* is a thread that detects *long steps*. During a long step, another thread runs the queued tasks of
@@ -59,21 +59,21 @@ pub(crate) use crate::scheduler::worker::{Here, Local};
 
 /// Unit of work that a scheduler runs.
 pub(crate) trait Task: Sized + Send + 'static {
-    /// Data that [`begin`](Self::begin) computes and [`run`](Self::run) uses.
+    /// Data that [`begin`](Self::begin) computes for [`run`](Self::run).
     type Begun;
     /// Returns the label of the task and the data for [`run`](Self::run). The worker calls this method immediately
     /// before `run`. Observers and preemption requests use the label to identify the task.
     fn begin(&self) -> (u64, Self::Begun);
 
     /// Prefetches data that this task will use. A worker takes several tasks from the global queue together. The caller
-    /// sets `ahead` to 0 if the worker takes this task now, and to 1 if the next access to the queue will take this
-    /// task.
+    /// sets `ahead` to 0 if the worker takes this task now. The caller sets `ahead` to 1 if the next worker that takes
+    /// tasks from the queue will probably take this task.
     fn lead(&self, _ahead: usize) {}
 
     /// Runs one turn of the task.
     fn run(self, begun: Self::Begun);
 
-    /// Returns the thread-local that contains the worker of the current thread, for tasks of this type.
+    /// Returns the thread-local for tasks of this type. It contains the worker that the current thread acts as.
     fn current() -> &'static LocalKey<Here<Self>>;
 }
 
@@ -88,11 +88,11 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// Fires some or all of the due timers. Returns the number of fired timers.
     fn fire_due(&self) -> usize;
 
-    /// Returns the time until the nearest deadline. The result is zero if this deadline has passed, and `None` if there
-    /// is no deadline. If there is no deadline, the call should be cheap.
+    /// Returns the time until the nearest deadline. If this deadline has passed, returns zero. If there is no deadline,
+    /// returns `None`, and the call should be cheap.
     fn wait(&self) -> Option<Duration>;
 
-    /// Returns whether a deadline has passed at the time `now`. This time is a result of [`now`](Self::now).
+    /// Returns whether a deadline has passed at the time `now`. The caller got this time from [`now`](Self::now).
     fn is_due(&self, now: Duration) -> bool;
 
     /// Returns the same time as [`wait`](Self::wait). The timekeeper calls this method, and promises to check the
@@ -101,11 +101,11 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// [`keeps_no_time`](Self::keeps_no_time) ends the promise.
     fn keep_time(&self) -> Option<Duration>;
 
-    /// Ends the promise of [`keep_time`](Self::keep_time). From this call until the next call of `keep_time`, no thread
-    /// has promised to check the timers.
+    /// Ends the promise of [`keep_time`](Self::keep_time). Until the next call of `keep_time`, no thread has promised
+    /// to check the timers.
     fn keeps_no_time(&self);
 
-    /// Sets an alarm that wakes `waker` after the time `after`. The alarm needs no thread of the scheduler.
+    /// Sets an alarm that calls `waker` after the time `after`. The alarm needs no thread of the scheduler.
     fn alarm(&self, waker: &Waker, after: Duration) -> Self::Alarm;
 
     /// Calls the wakers that the poller has returned, and queues the woken tasks in the order of the wakers. Leaves
@@ -118,8 +118,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
 pub(crate) enum Placement {
     /// The task was spawned and has not run yet.
     New,
-    /// The task was woken while it waited. The task goes to the *next slot* of its worker, which holds the task that
-    /// this worker runs next.
+    /// The task was woken while it waited. The task goes to the *`next` slot* of its worker. This slot holds the task
+    /// that the worker runs next.
     Woken,
     /// The task was woken while it waited, but the task is not urgent. The task goes to the back of the queue.
     Behind,
@@ -129,8 +129,8 @@ pub(crate) enum Placement {
     Ranked(Rank),
 }
 
-/// Maximum delay of a socket that the monitor alone may cause. If the monitor needs more time to notice a long step, a
-/// timekeeper that finds work must wake another worker, which then waits for the sockets.
+/// Maximum time for which a ready socket may wait until the monitor notices a long step. If the monitor may need more
+/// time than this, a timekeeper that finds work must wake another worker. This other worker then waits in the poller.
 const LONGEST_DELAY_OF_SOCKETS: Duration = Duration::from_millis(100);
 
 type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
@@ -158,7 +158,8 @@ pub(crate) struct Options {
     pub(crate) substitutes: usize,
 }
 
-/// Error: the requested number of workers is larger than the number of slots. The idle word has one bit for each slot.
+/// Error: the requested number of workers is larger than the number of slots. This number is fixed, because the idle
+/// word (`idle.rs`) has one bit for each slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyWorkers {
     pub(crate) asked: usize,
@@ -198,28 +199,29 @@ pub(crate) struct Scheduler<T: Task> {
     idle: Idle,
     unattended: Unattended,
     vacancies: Mutex<Vacancies<T>>,
-    /// True if a worker could not be added because all slots were occupied.
+    /// True if the scheduler could not add a worker because all slots were occupied.
     lacks_slot: AtomicBool,
-    /// The slots with this number and all higher numbers were never occupied. Therefore a search skips these slots.
+    /// One more than the highest number of a slot that was ever occupied. A search skips the slots from this number on,
+    /// because they were never occupied.
     reached: AtomicUsize,
     /// Number of occupied slots.
     present: AtomicUsize,
-    /// Orders to all workers. The bits are `STOP` and `TOO_MANY` of `threads.rs`.
+    /// Instructions to all workers, as bits: `STOP` and `TOO_MANY` of `threads.rs`.
     orders: AtomicUsize,
     crew: Mutex<WorkerThreads<T>>,
-    /// The counted threads that run now. A thread looks up only its own entry. Therefore no protocol depends on this
-    /// lock.
+    /// The threads of the scheduler that run now: see `CountedThread`. A thread looks up only its own entry. Therefore
+    /// no protocol depends on this lock.
     counted_threads: TallyLock<Vec<usize>>,
     /// Notified when a thread of the scheduler exits.
     left: Condvar,
-    /// Notified when a slot is ready for a spare thread, and when the scheduler stops.
+    /// Notified when a slot is assigned to a waiting thread, and when the scheduler stops.
     called: Condvar,
     monitor: Monitor,
     /// The poller of the sockets. The first socket opens the poller.
     poller: OnceLock<Arc<Poller>>,
     /// Set after `poller` was set. While this flag is set, the timekeeper waits in the poller.
     polls: AtomicBool,
-    /// The runtime that this scheduler belongs to. The scheduler only stores this value and does not use it.
+    /// The runtime that owns this scheduler. The scheduler only stores this value and does not use it.
     #[cfg(feature = "net")]
     owner: OnceLock<Box<dyn std::any::Any + Send + Sync>>,
 }
@@ -329,15 +331,16 @@ impl<T: Task> Scheduler<T> {
         }))
     }
 
-    /// Occupies a vacant slot and returns its worker. The caller sets `lent` to true if a guest thread will work in the
-    /// slot. Returns `None` if all slots are occupied.
+    /// Occupies a vacant slot and returns the worker of this slot. The caller sets `lent` to true if a guest thread
+    /// will occupy the slot. Returns `None` if all slots are occupied.
     fn occupy(self: &Arc<Self>, lent: bool) -> Option<Local<T>> {
         let (slot, queues) = self.vacancies.lock().slots.pop()?;
         Some(self.occupied(slot, queues, lent))
     }
 
-    /// Occupies a slot as [`occupy`](Self::occupy) does, for a guest. If all slots are occupied, adds the guest to the
-    /// waiting guests, and returns its number in this list. `waits` is this number if the guest waits already.
+    /// Occupies a slot for a guest, as [`occupy`](Self::occupy) does. If all slots are occupied, adds the guest to the
+    /// list of waiting guests, and returns the number of the guest in this list. If the guest already waits, the caller
+    /// passes this number in `waits`.
     fn occupy_or_wait(self: &Arc<Self>, waits: Option<u64>, guest: WaitingGuest) -> Result<Local<T>, u64> {
         let mut vacancies = self.vacancies.lock();
         if let Some((slot, queues)) = vacancies.slots.pop() {
@@ -355,8 +358,8 @@ impl<T: Task> Scheduler<T> {
 
     fn occupied(self: &Arc<Self>, slot: usize, queues: Queues<T>, lent: bool) -> Local<T> {
         self.posts[slot].occupied(lent);
-        // This operation comes before the first push to the queues of this slot. Therefore, if a worker knows of such a
-        // push and then checks all queues, its check includes this slot.
+        // This operation comes before the first push to the queues of this slot. Therefore, after such a push, a worker
+        // that checks all queues also checks the queues of this slot.
         self.reached.fetch_max(slot + 1, Ordering::SeqCst);
         self.present.fetch_add(1, Ordering::SeqCst);
         Local::new(Arc::clone(self), slot, queues)
@@ -372,8 +375,8 @@ impl<T: Task> Scheduler<T> {
         wake_guests(guests);
     }
 
-    /// Removes a guest from the waiting guests. If the guest was woken for a vacant slot, the guest leaves without the
-    /// slot, and this function wakes the next guests.
+    /// Removes a guest from the waiting guests. A guest that was already woken for a vacant slot leaves without this
+    /// slot. In this case this function wakes the next guests.
     fn stop_waiting(&self, waits: Option<u64>) {
         let mut vacancies = self.vacancies.lock();
         let guest = vacancies.guests.remove(waits);
@@ -441,9 +444,9 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Queues the tasks in the global queue, from any thread. All tasks are queued under one lock. The maximum number
-    /// of workers that this call wakes is the number of tasks minus the number of searching workers. A closed scheduler
-    /// drops the tasks.
+    /// Queues the tasks in the global queue, from any thread. This function takes the lock of the queue once for all
+    /// tasks. The maximum number of workers that this call wakes is the number of tasks minus the number of searching
+    /// workers. A closed scheduler drops the tasks.
     pub(crate) fn schedule_all(&self, mut tasks: Vec<T>) {
         let count = tasks.len();
         self.global.append(&mut tasks);
@@ -462,12 +465,12 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Wakes a worker after a push. If a worker already searches, wakes no worker.
+    /// Wakes a worker after a push, if no worker is searching.
     fn notify(&self) {
         self.notify_many(1);
     }
 
-    /// Asks the task with this label to yield. Returns false if no worker runs this task now.
+    /// Requests that the task with this label yields. Returns false if no worker runs this task now.
     pub(crate) fn preempt(&self, label: u64) -> bool {
         self.posts[..self.reached.load(Ordering::SeqCst)].iter().any(|post| post.ask(label))
     }
@@ -479,8 +482,8 @@ impl<T: Task> Scheduler<T> {
         match self.idle.timekeeper() {
             Some(_) if planted!("rearm_forgets_timekeeper") => {}
             Some(slot) => self.idle.wake(slot),
-            // A worker that is awake checks the timers before it parks. If all workers are parked, none of them has
-            // seen the new deadline. Therefore one worker must wake up.
+            // A worker that is awake checks the timers before it parks. If all workers are parked, no worker has seen
+            // the new deadline. Therefore one worker must wake up.
             None => self.notify(),
         }
     }
@@ -490,14 +493,14 @@ impl<T: Task> Scheduler<T> {
         (self.poller().is_some() || self.driver.wait().is_some()) && self.idle.timekeeper().is_none()
     }
 
-    /// Returns whether a worker that was the timekeeper and has found work must wake another worker. The other worker
-    /// then becomes the timekeeper.
+    /// A worker that was the timekeeper and has found work calls this function. Returns whether this worker must wake
+    /// another worker, which then becomes the timekeeper.
     ///
     /// The former timekeeper checks the timers and the poller between its tasks, so only a long step delays these
-    /// checks. If the monitor is on, the monitor notices the long step within its [bound](Monitor::bound) and wakes
-    /// another worker. This worker then becomes the timekeeper. Therefore the former timekeeper must wake another
-    /// worker only in three cases: a deadline lies within the bound, there is a poller and the bound is long, or the
-    /// monitor is off.
+    /// checks. If the monitor is on, the monitor notices the long step within the time [`bound`](Monitor::bound), and
+    /// wakes another worker. This other worker then becomes the timekeeper. Therefore the former timekeeper must wake
+    /// another worker only in three cases: a deadline lies within the bound, there is a poller and the bound is long,
+    /// or the monitor is off.
     fn needs_timekeeper(&self) -> bool {
         let Some(bound) = self.monitor.bound() else { return self.is_untimed() };
         let is_needed = self.driver.wait().is_some_and(|wait| wait <= bound)
@@ -518,7 +521,7 @@ impl<T: Task> Scheduler<T> {
         T::current().try_with(|here| here.borrow().as_ref().is_some_and(|local| local.is_of(address))).unwrap_or(false)
     }
 
-    /// Stores the runtime that this scheduler belongs to.
+    /// Stores the runtime that owns this scheduler.
     #[cfg(feature = "net")]
     pub(crate) fn set_owner(&self, owner: impl std::any::Any + Send + Sync) {
         let _ = self.owner.set(Box::new(owner));
@@ -549,8 +552,8 @@ impl<T: Task> Scheduler<T> {
         if let Some(poller) = self.poller() {
             return Ok(poller);
         }
-        // This lock has two purposes. Only one thread opens a poller, and the stop of the scheduler sees an open
-        // poller.
+        // This lock has two purposes. First, only one thread opens a poller. Second, either this thread sees that the
+        // scheduler is stopping, or the stop of the scheduler sees the open poller.
         let crew = self.crew.lock();
         if self.poller.get().is_none() {
             let poller = open()?;
@@ -562,9 +565,9 @@ impl<T: Task> Scheduler<T> {
         }
         self.polls.store(true, Ordering::SeqCst);
         drop(crew);
-        // This thread has stored `polls`. The function `rearm` executes a fence and then reads the timekeeper. Another
-        // worker may become the timekeeper at the same time. This worker executes a fence in `announce` and then reads
-        // `polls`. Either this thread sees the timekeeper and wakes the timekeeper, or the timekeeper sees `polls` and
+        // This thread has set the flag `polls`. The function `rearm` executes a fence and then reads the timekeeper.
+        // Another worker may become the timekeeper at the same time. That worker executes a fence in `announce` and
+        // then reads `polls`. Either this thread sees the timekeeper and wakes it, or the timekeeper sees `polls` and
         // waits in the poller.
         if !planted!("poller_opens_quietly") {
             self.rearm();
@@ -593,7 +596,7 @@ impl<T: Task> Scheduler<T> {
         self.orders() & STOP != 0
     }
 
-    /// Returns the current orders for the workers. The result is 0 if there are no orders.
+    /// Returns the current instructions to the workers (`STOP`, `TOO_MANY`), or 0 if there are none.
     fn orders(&self) -> usize {
         self.orders.load(Ordering::SeqCst)
     }
@@ -639,7 +642,7 @@ impl<T: Task> Scheduler<T> {
             return None;
         }
         let (since, label) = (post.blocked_since(), post.label());
-        // If the step has returned meanwhile, the label may belong to a later step.
+        // If the blocked step has returned in the meantime, the label may belong to a later step.
         let blocked_since = since.filter(|_| post.blocked_since() == since);
         let is_own_future = label == OWN_FUTURE;
         let process = (label < OWN_FUTURE).then_some(label);

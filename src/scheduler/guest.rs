@@ -1,5 +1,5 @@
 //! Guest threads: application threads that also run tasks. A guest is either a thread in `block_on`, or a `run` future
-//! that an executor polls. A *polled guest* is a guest of the second kind.
+//! that an executor polls. A guest whose `run` future is polled by an executor is a *polled guest*.
 //!
 //! A guest occupies a worker slot and uses the worker code of `worker.rs`. Each guest has its *own future*, namely the
 //! argument of `block_on` or `run`. This file decides how a guest divides its time between its own future and tasks.
@@ -22,12 +22,12 @@ use crate::scheduler::{Local, Scheduler, Task};
 
 /// Maximum number of tasks that a polled guest runs in one poll.
 const TASKS_PER_POLL: u32 = 200;
-/// Time after which a poll of a guest ends. The guest reads the clock between tasks. A poll itself costs an executor
-/// about a microsecond, so a longer time would save at most one percent. Other tasks of the executor wait for at most
-/// this time plus the duration of one task.
+/// Time after which a poll of a polled guest ends. The guest reads the clock between tasks. A poll itself costs an
+/// executor about a microsecond, so a longer time would save at most one percent. The other tasks of the executor wait
+/// at most for this time plus the duration of one task.
 const TIME_PER_POLL: Duration = Duration::from_micros(100);
-/// While tasks are short, a guest reads the clock once in this number of tasks. One reading can cost as much as a fifth
-/// of a short task.
+/// While tasks are short, a guest reads the clock once after this number of tasks. One reading can cost as much as a
+/// fifth of a short task.
 const TASKS_PER_READING: u32 = 16;
 /// The tasks between two readings of the clock are short if their total time is less than this time.
 const SHORT: Duration = Duration::from_micros(20);
@@ -36,10 +36,10 @@ const SHORT: Duration = Duration::from_micros(20);
 const OWN_POLLS_IN_A_ROW: u32 = 16;
 /// Maximum number of guests that are woken when one slot becomes vacant.
 const WAKES_PER_VACANCY: usize = 8;
-/// Maximum time that a thread without a worker slot parks before it checks the timers.
+/// Maximum time for which a thread without a worker slot parks. Then the thread checks the timers.
 const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
-/// Time after which a polled guest without work checks the poller again. This time is used only if the system could not
-/// start the helper thread that waits in the poller.
+/// Time after which a polled guest without work checks the poller again. The guest uses this time only if the system
+/// could not start the helper thread that waits in the poller.
 const POLL_WITHOUT_THREAD: Duration = Duration::from_millis(10);
 /// Number of rounds of a search of a guest thread. A guest parks early, because its time belongs to the application.
 const GUEST_ROUNDS: u32 = 1;
@@ -113,9 +113,9 @@ impl Budget {
     }
 
     /// Counts a poll of the guest's own future. The poll counts as one task. The duration of the poll does not affect
-    /// the decision when the clock is read.
+    /// how often the guest reads the clock.
     ///
-    /// If the time is over, one task may still run. Otherwise no task would ever run if each poll of the future takes
+    /// If the time is over, one task may still run. Otherwise no task would ever run if each poll of the future took
     /// the whole time.
     pub(crate) fn spend_own(&mut self, now: Duration) {
         self.tasks = self.tasks.saturating_sub(1);
@@ -157,7 +157,7 @@ impl OwnWake {
         self.state.load(Ordering::SeqCst) != QUIET
     }
 
-    /// Calls `poll`, which polls the future, and forgets the earlier wake-ups.
+    /// Removes the record of earlier wake-ups, and then calls `poll`, which polls the future.
     pub(crate) fn poll<R>(&self, poll: impl FnOnce() -> R) -> R {
         self.polled_on.store(this_thread(), Ordering::Relaxed);
         self.state.swap(QUIET, Ordering::SeqCst);
@@ -166,8 +166,8 @@ impl OwnWake {
         polled
     }
 
-    /// Returns whether the future must be polled before the next task. The parameter `polls` is the number of polls
-    /// since the last task. The parameter `tasks` is the number of tasks since the last poll.
+    /// Returns whether the future must be polled before the next task. The parameter `polls` is the number of polls of
+    /// the future since the last task. The parameter `tasks` is the number of tasks since the last poll of the future.
     pub(crate) fn comes_first(&self, polls: u32, tasks: u32) -> bool {
         match self.state.load(Ordering::SeqCst) {
             QUIET => false,
@@ -264,8 +264,9 @@ impl WaitingGuests {
 
     /// Removes the oldest guests up to the first guest in `block_on`, and returns their wakers. An executor may never
     /// poll a polled guest again. A thread in `block_on` always tries to occupy a slot, or leaves and wakes the next
-    /// guests. If all guests were woken, each vacant slot would wake every waiting guest. Therefore the call returns at
-    /// most [`WAKES_PER_VACANCY`] wakers. A thread behind more polled guests tries again after [`PARK_WITHOUT_SLOT`].
+    /// guests. If this function returned the wakers of all guests, each vacant slot would wake every waiting guest.
+    /// Therefore it returns at most [`WAKES_PER_VACANCY`] wakers. If more polled guests than this are older than a
+    /// thread in `block_on`, the thread tries again after [`PARK_WITHOUT_SLOT`].
     pub(super) fn next_wakers(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while wakers.len() < WAKES_PER_VACANCY
@@ -285,8 +286,8 @@ impl<T: Task> GuestSlot<T> {
         Self { scheduler, local: None, is_thread, asleep: false, waits: None, alarm: None }
     }
 
-    /// Occupies a slot, if the guest has none and a slot is vacant. If no slot is vacant, the waker of `cx` is woken
-    /// when a slot becomes vacant and no older guest waits.
+    /// Occupies a slot, if the guest has none and a slot is vacant. If no slot is vacant, the waker of `cx` is called
+    /// later, when a slot becomes vacant and no older guest waits.
     fn arrive(&mut self, cx: &mut Context<'_>) {
         if self.local.is_some() {
             return;
@@ -294,7 +295,7 @@ impl<T: Task> GuestSlot<T> {
         // This thread may be a worker whose task calls `block_on`. The task may wait for another task in the local
         // queues of this worker. Therefore another worker is woken, which can steal this other task.
         Local::<T>::share_here();
-        // Usually a slot is vacant, and no waker is cloned.
+        // Usually a slot is vacant, so the waker need not be cloned.
         if self.waits.is_none() {
             self.local = self.scheduler.occupy(true);
         }
@@ -340,8 +341,8 @@ impl<T: Task> GuestSlot<T> {
         }
         self.asleep = true;
         let mut time = local.time_if_unkept();
-        // This check must come after the announcement. Then a timekeeper that leaves after the check sees that this
-        // slot sleeps, and wakes this guest. The guest then makes the check again.
+        // This check must come after the announcement. A timekeeper that leaves its slot after this check then sees
+        // that this guest sleeps, and wakes this guest. The guest then repeats the check.
         if early.unwrap_or_else(|| self.scheduler.poller_has_no_thread()) && self.scheduler.start_poll_thread().is_err()
         {
             time = Some(time.map_or(POLL_WITHOUT_THREAD, |time| time.min(POLL_WITHOUT_THREAD)));
@@ -441,7 +442,8 @@ pin_project! {
         future: F,
         lender: GuestSlot<T>,
         own: Arc<OwnWaker>,
-        // Number of polls of the guest's own future since the last task. One poll of `Run` may contain several of them.
+        // How often the guest's own future was polled since the last task ran. One poll of `Run` may poll the own
+        // future several times.
         polls: u32,
     }
 }
@@ -605,7 +607,7 @@ impl<T: Task> Scheduler<T> {
             }
             let Some(local) = &lender.local else {
                 // All slots are occupied. Therefore this thread waits for a slot and for its own future. The threads in
-                // the slots may all be blocked in steps that also wait for a slot. In this case no thread in a slot
+                // the slots may all be blocked in steps that also wait for a slot. In this case none of these threads
                 // checks the timers. Therefore this thread checks the timers.
                 Local::<T>::share_here();
                 if !own.is_woken() {
@@ -618,7 +620,7 @@ impl<T: Task> Scheduler<T> {
             if local.may_sleep() {
                 let mut ready = Vec::new();
                 unpark.park(self.poller(), || local.park(&mut ready));
-                // The driver keeps this time for the processes that begin to wait.
+                // The driver stores this time, and processes that begin to wait read the stored time.
                 let _ = self.driver.now();
                 local.wake_up();
                 lender.queue_ready(ready);
@@ -646,7 +648,8 @@ mod tests {
         };
         assert_eq!(readings(4, SHORT), [1, 2, 3, 4]);
         assert_eq!(readings(47, STEP), [1, 3, 7, 15, 31, 47]);
-        // The tasks become long. The first reading still comes after 16 tasks. The later readings come after each task.
+        // The tasks become long. The first reading still comes after 16 tasks. After that, there is a reading after
+        // each task.
         assert_eq!(readings(19, SHORT), [16, 17, 18, 19]);
     }
 

@@ -1,5 +1,6 @@
-//! Hooks for the worker threads. A program registers hooks with the builder of a runtime. The hooks are user code, so
-//! the scheduler holds no lock when it calls a hook. The builder wraps each hook in code that catches panics.
+//! Hooks for the worker threads. A hook is a function that a worker thread calls, for example before it parks. A
+//! program registers hooks with the builder of a runtime. The hooks are user code, so the scheduler holds no lock when
+//! it calls a hook. The builder wraps each hook in code that catches panics.
 
 use std::fmt;
 

@@ -14,10 +14,10 @@ use crate::platform::sync::{CachePadded, Mutex, planted, thread};
 use crate::platform::unwind::contain;
 
 /// Number of worker slots of a scheduler, for worker threads and guest threads. Each slot has one bit in the idle word.
-/// Under the model checker, the number is small, because each slot adds steps to every pass over the slots.
+/// Under the model checker, this number is small, because each slot adds steps to every loop over the slots.
 pub(crate) const SLOTS: usize = if cfg!(procession_loom) { 3 } else { 48 };
-/// One searching worker, as a summand of the idle word. The number of searching workers is stored above the bits of the
-/// sleeping slots.
+/// Number that each searching worker adds to the idle word. The number of searching workers is stored above the bits of
+/// the sleeping slots.
 const SEARCHER: u64 = 1 << SLOTS;
 const SLEEPERS: u64 = SEARCHER - 1;
 
@@ -87,8 +87,9 @@ enum Parker {
 
 #[derive(Debug)]
 struct ParkSlot {
-    /// Whether the slot was woken. A thread sets this token before it unparks the thread of the slot. The unpark alone
-    /// is not enough: a process on the sleeping thread may itself call `park` and consume the unpark.
+    /// Whether the slot was woken. A thread that wakes the slot sets this token before it unparks the thread in the
+    /// slot. The unpark alone is not enough: a process on the sleeping thread may itself call `park` and consume the
+    /// unpark.
     token: AtomicBool,
     parker: Mutex<Parker>,
 }
@@ -184,8 +185,8 @@ impl Idle {
             if more == 0 {
                 return Chosen(polled);
             }
-            // This function wakes `more` sleeping slots, namely the slots with the lowest numbers. The variable `stay`
-            // contains the bits of all sleeping slots that continue to sleep.
+            // This function chooses `more` sleeping slots, namely the slots with the lowest numbers. The variable
+            // `stay` contains the bits of all sleeping slots that continue to sleep.
             let stay = (0..more).fold(word.sleepers(), |left, _| left & (left - 1));
             let chosen = word.sleepers() & !stay;
             let searching = if planted!("idle_batch_counts_one") { 1 } else { more };
@@ -228,7 +229,7 @@ impl Idle {
     }
 
     /// Announces the sleep of a polled slot, as [`announce`](Self::announce) does for a thread. The executor may never
-    /// poll the slot again. Therefore no push relies on this slot alone.
+    /// poll the guest in this slot again. Therefore a push that wakes a polled slot wakes all sleeping polled slots.
     pub(crate) fn announce_polled(&self, slot: usize, searching: bool) {
         self.words.polled.fetch_or(1 << slot, Ordering::SeqCst);
         if searching {
@@ -273,8 +274,8 @@ impl Idle {
         };
         if let Parker::Waker(waker) = waker {
             // A waker is user code and may panic. The panic must not unwind through the caller, because the caller may
-            // be in the middle of a push. The caller may also hold the lock of an event. In this case, the waker is
-            // called after the release of the lock.
+            // be in the middle of a push. The caller may also hold the lock of an `Event`. In this case, `delayed_wake`
+            // calls the waker after the release of the lock.
             let mut waker = Some(waker);
             if !delayed_wake::collect(|| waker.take().expect("called at most once")) {
                 contain(|| waker.into_iter().for_each(Waker::wake));

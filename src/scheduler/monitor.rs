@@ -1,9 +1,10 @@
-//! The monitor is a thread that detects long steps. A step is long if it takes longer than a threshold. Twice per
-//! threshold, the monitor checks whether each worker is still in the same step. If a step is long, the monitor moves
-//! the tasks in the worker's queues to the global queue, and starts a replacement thread.
+//! The monitor is a thread that detects long steps. A step is long if it takes longer than a threshold. The pause
+//! between two checks of the monitor is half of the threshold. At each check, the monitor tests whether each worker is
+//! still in the same step. If a step is long, the monitor moves the tasks in the worker's queues to the global queue,
+//! and starts a replacement thread.
 //!
 //! The monitor compares the numbers of polls that the workers count, so no step has to read a clock. The monitor thread
-//! starts with the first task. While no worker runs tasks, the monitor sleeps without periodic wake-ups.
+//! starts when the first task runs. While no worker runs tasks, the monitor sleeps without periodic wake-ups.
 
 use std::time::Duration;
 
@@ -77,7 +78,7 @@ impl Monitor {
     }
 }
 
-/// What the monitor has observed of one worker in its last checks.
+/// Observations of one worker in the last checks of the monitor.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     polls: u64,
@@ -97,7 +98,7 @@ impl<T: Task> Scheduler<T> {
             return;
         }
         self.monitor.state.store(AWAKE, Ordering::SeqCst);
-        // The monitor has not updated the time of the driver while it slept.
+        // While the monitor slept, it did not update the time that the driver stores.
         let _ = self.driver.now();
         if std::mem::replace(&mut crew.monitored, true) {
             drop(crew);
@@ -121,8 +122,8 @@ impl<T: Task> Scheduler<T> {
         let mut quiet = 0;
         let mut was_untimed = false;
         while self.pause(if quiet == 0 { 1 } else { IDLE_PAUSES }) {
-            // The driver keeps this time for the processes that begin to wait. A worker that neither parks nor has
-            // timers does not update this time.
+            // The driver stores this time, and processes that begin to wait read the stored time. A worker that neither
+            // parks nor has timers does not update the stored time.
             let _ = self.driver.now();
             let mut busy = false;
             for (slot, seen) in seen.iter_mut().enumerate().take(self.remotes().len()) {
@@ -146,7 +147,7 @@ impl<T: Task> Scheduler<T> {
         drop(counted);
     }
 
-    /// Waits for this number of pauses. Returns false when the scheduler stops.
+    /// Waits for `pauses` times the usual pause between two checks. Returns false if the scheduler is stopping.
     fn pause(&self, pauses: u32) -> bool {
         let time = self.monitor.pause.saturating_mul(pauses);
         !wait_while(&self.monitor.bell, self.crew.lock(), time, |crew| !crew.stopping)
@@ -168,8 +169,8 @@ impl<T: Task> Scheduler<T> {
         while !wait_while(&self.monitor.bell, self.crew.lock(), Duration::MAX, |crew| !crew.stopping && asleep()) {}
     }
 
-    /// Wakes a worker if tasks wait in a slot whose step was handed over. The step may have put a task into the next
-    /// slot at the moment of the hand-over. A push to the next slot wakes no worker, so this task would wait for the
+    /// Wakes a worker if tasks wait in a slot whose step was handed over. The step may have put a task into the `next`
+    /// slot at the moment of the hand-over. A push to the `next` slot wakes no worker, so this task would wait for the
     /// end of the step.
     pub(crate) fn wake_for_taken_slot(&self, slot: usize) {
         if !self.remotes[slot].is_empty() && !planted!("handover_is_no_rescue") {
@@ -193,7 +194,7 @@ impl<T: Task> Scheduler<T> {
         match seen {
             Some(seen) if seen.polls == polls => {
                 seen.times += 1;
-                // A step that cooperates checks for this preemption request, and may yield.
+                // The code of the step may check for this preemption request, and may then yield.
                 let label = post.label();
                 post.ask(label);
                 if seen.times >= LONG {
@@ -201,7 +202,8 @@ impl<T: Task> Scheduler<T> {
                 }
                 if seen.times >= LONG && self.hand_over(slot, Some(polls)) && label != OWN_FUTURE {
                     self.metrics.add(Counter::LongSteps, 1);
-                    // A flight record that the callback requests contains the event.
+                    // This event is recorded before the callback runs. Then a flight record that the callback requests
+                    // contains the event.
                     self.trace_worker(slot, WorkerState::Blocked);
                     self.observe(slot, WorkerState::Blocked, Some(label));
                 }

@@ -1,6 +1,6 @@
 //! Queues of the high and the low priority, and the rule that decides when each priority comes first. All workers share
-//! these queues. An urgent task should not wait for one particular worker. A task of low priority may run on any core,
-//! even if the cache of another core contains its data.
+//! these queues for two reasons. An urgent task should not wait for one particular worker. A task of low priority may
+//! run on any core, even if the cache of another core contains its data.
 //!
 //! While both queues are empty, a check of both queues costs only one load.
 
@@ -60,7 +60,7 @@ impl<T> PriorityQueues<T> {
         pushed
     }
 
-    /// Takes the task that must run before the normal tasks at the attempt with the number `look`. Returns `None` if
+    /// At the attempt with the number `look`, takes the task that must run before the normal tasks. Returns `None` if
     /// there is no such task.
     #[cold]
     pub(super) fn first(&self, look: u32) -> Option<T> {

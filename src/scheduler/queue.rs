@@ -1,10 +1,10 @@
 //! The local queues of a worker, and the order in which the worker takes tasks from these queues.
 //!
-//! The worker takes tasks first from the *next slot*, then from the *queue of new tasks*, and then from the *deque*.
-//! The next slot holds at most one task. If the deque is full, further tasks go to the *batch*. A full batch moves to
+//! The worker takes tasks first from the *`next` slot*, then from the *queue of new tasks*, and then from the *deque*.
+//! The `next` slot holds at most one task. If the deque is full, further tasks go to the *batch*. A full batch moves to
 //! the global queue. The queues that all workers share are in `injector.rs` and `priority.rs`.
 //!
-//! The next slot, the queue of new tasks and the deque are crossbeam deques, so thieves can steal from them without a
+//! The `next` slot, the queue of new tasks and the deque are crossbeam deques, so thieves can steal from them without a
 //! lock. With FIFO order, a thief takes several tasks of the deque in one compare-and-swap. With LIFO order, a single
 //! compare-and-swap for several tasks could lose a task or take a task twice. Therefore, with LIFO order, a thief takes
 //! the tasks one by one.
@@ -22,13 +22,14 @@ use crate::platform::sync::{Arc, Lock};
 use crate::scheduler::injector::Injector;
 use crate::scheduler::spawned::{NewTasks, NewTasksRemote, certain};
 
-/// Budget that the next slot and the queue of new tasks share. While tasks wait in the deque, at most this number of
-/// tasks from the next slot and the queue of new tasks run in a row.
+/// Budget that the `next` slot and the queue of new tasks share. While tasks wait in the deque, at most this number of
+/// tasks from the `next` slot and the queue of new tasks run in a row.
 const BUDGET: u8 = 16;
 /// When the budget is spent, the next task usually comes from the deque. However, every fourth time that the budget is
 /// spent, the next task comes from the queue of new tasks.
 const NEW_EVERY: u32 = 4;
-/// Length from which the deque counts as full. If the deque is full, further tasks go to the batch.
+/// The deque counts as full if it has this number of tasks or more. If the deque is full, further tasks go to the
+/// batch.
 const LOCAL_FULL: usize = 4096;
 /// Number of tasks in a full batch. A full batch moves to the global queue as a whole, under one lock.
 const BATCH: usize = 128;
@@ -43,13 +44,13 @@ const STEAL_MOST: usize = 32;
 pub enum QueueOrder {
     /// First in, first out. However, the process that was woken last runs first. This order is the default.
     ///
-    /// Spawned processes that have not run yet run before the other waiting processes, the newest first. Therefore, if
-    /// processes spawn a tree of processes, the tree runs depth first. While other processes wait, at most 16 processes
-    /// that were woken last or that are new run in a row. Then one of the other processes runs.
+    /// A spawned process is *new* until it has run. New processes run before the other waiting processes, and the
+    /// newest process runs first. Therefore, if processes spawn a tree of processes, the tree runs depth first. While
+    /// other processes wait, at most 16 new or last woken processes run in a row. Then one of the other processes runs.
     #[default]
     Fifo,
     /// Last in, first out. The process that was woken or spawned last runs first, because its data is still in the
-    /// cache.
+    /// processor's cache.
     ///
     /// When another worker steals processes, it takes the older half of the queue. Every 16th time that a worker takes
     /// a process, the worker takes the oldest process. A process that yields goes to the back of the global queue.
@@ -57,9 +58,9 @@ pub enum QueueOrder {
     Lifo,
 }
 
-/// Tasks that will move to the global queue together. While the batch is not empty, every push to the back goes to the
-/// batch. Therefore no newer task overtakes the tasks of the batch. Thieves can also take the batch, because the owner
-/// may be in a step that does not return.
+/// Tasks that will move to the global queue together. While the batch is not empty, each task that is pushed to the
+/// back goes to the batch instead of the deque. Therefore no newer task overtakes the tasks of the batch. Thieves can
+/// also take the batch, because the owner may be in a step that does not return.
 #[derive(Debug)]
 struct Batch<T> {
     /// Number of tasks in the batch. Threads read this number without the lock. The model checker does not see this
@@ -81,7 +82,8 @@ impl<T> Batch<T> {
         self.len() == 0
     }
 
-    /// Calls `f` with the tasks of the batch. Returns the result of `f`, and the number of tasks left.
+    /// Calls `f` with the tasks of the batch. Returns the result of `f`, and the number of tasks that are then in the
+    /// batch.
     fn with<R>(&self, f: impl FnOnce(&mut Vec<T>) -> R) -> (R, usize) {
         let mut items = self.items.lock();
         let result = f(&mut items);
@@ -129,12 +131,13 @@ impl<T> Remote<T> {
         self.batch.with(take).0.map_or(Steal::Empty, Steal::Success)
     }
 
-    /// Steals the task in the next slot.
+    /// Steals the task in the `next` slot.
     pub(crate) fn steal_slot(&self) -> Steal<T> {
         self.slot.steal()
     }
 
-    /// Steals the task in the next slot. If there is none, steals as [`steal_half`](Self::steal_half) does.
+    /// Steals the task in the `next` slot. If this slot is empty, steals tasks as [`steal_half`](Self::steal_half)
+    /// does.
     pub(crate) fn steal_any(&self, into: &Queues<T>) -> Steal<T> {
         let stolen = self.steal_slot();
         if stolen.is_empty() { self.steal_half(into) } else { stolen }
@@ -153,22 +156,23 @@ impl<T> Remote<T> {
 #[derive(Debug)]
 pub(crate) struct Queues<T> {
     slot: Deque<T>,
-    /// Whether the task in the next slot is new, that is, whether the task has not run yet. If the next slot is empty,
-    /// this field has no meaning.
+    /// Whether the task in the `next` slot is new, that is, whether the task has not run yet. If the `next` slot is
+    /// empty, this field has no meaning.
     slot_is_new: Cell<bool>,
-    /// Remaining budget. At most this number of tasks from the next slot and the queue of new tasks run before a task
+    /// Remaining budget. At most this number of tasks from the `next` slot and the queue of new tasks run before a task
     /// of the deque.
     budget: Cell<u8>,
-    /// Number of times that the budget was spent.
+    /// How often the budget was used up.
     spent: Cell<u32>,
-    /// Number of times that a worker of this slot has looked for a task. This number selects the looks with another
-    /// order. It stays with the slot, because a guest may occupy the slot for only one look at a time.
+    /// How often a worker of this slot has looked for a task. At some values of this count, the worker checks the
+    /// queues in another order. The count belongs to the slot and not to the worker, because a guest may occupy the
+    /// slot for only one attempt at a time.
     looks: Cell<u32>,
     new_tasks: NewTasks<T>,
     deque: Deque<T>,
     batch: Arc<Batch<T>>,
-    /// A stealer of the worker's own deque, with which the worker takes the oldest task. Only a LIFO deque needs this
-    /// stealer.
+    /// A stealer of the worker's own deque. With this stealer, the worker takes the oldest task. Only a LIFO deque
+    /// needs it.
     oldest: Option<Stealer<T>>,
 }
 
@@ -176,11 +180,11 @@ pub(crate) struct Queues<T> {
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// The task is in the next slot and displaced no other task. This worker runs the task next, so the caller need not
-    /// wake another worker.
+    /// The task is in the `next` slot and displaced no other task. This worker runs the task next, so the caller need
+    /// not wake another worker.
     ToSlot,
     /// A task is now in a queue from which thieves steal. The field is the number of waiting tasks, not counting the
-    /// task in the next slot.
+    /// task in the `next` slot.
     ToDeque(usize),
     /// The batch is full. The caller must move the batch to the global queue.
     BatchFull,
@@ -220,7 +224,7 @@ impl<T> Queues<T> {
         self.looks.get()
     }
 
-    /// Counts a look for a task. Returns the new number of looks.
+    /// Counts one attempt to find a task. Returns the new count.
     #[inline]
     pub(crate) fn count_look(&self) -> u32 {
         let looks = self.looks.get().wrapping_add(1);
@@ -252,19 +256,19 @@ impl<T> Queues<T> {
         self.nothing_behind() && self.slot.is_empty()
     }
 
-    /// Returns whether the next slot is empty.
+    /// Returns whether the `next` slot is empty.
     pub(crate) fn slot_is_empty(&self) -> bool {
         self.slot.is_empty()
     }
 
-    /// Puts a task into the next slot. If the slot contains a new task, this task moves to the queue of new tasks. If
+    /// Puts a task into the `next` slot. If the slot contains a new task, this task moves to the queue of new tasks. If
     /// the slot contains a task that has run before, this task moves to the back of the deque.
     #[inline]
     pub(crate) fn push_next(&self, item: T) -> Pushed {
         self.fill_slot(item, false)
     }
 
-    /// Puts a task that has not run yet into the next slot. The next push to the slot moves this task to the queue of
+    /// Puts a task that has not run yet into the `next` slot. The next push to the slot moves this task to the queue of
     /// new tasks. If this queue is full, the task moves to the back of the deque instead.
     #[inline]
     pub(crate) fn push_new(&self, item: T) -> Pushed {
@@ -306,9 +310,9 @@ impl<T> Queues<T> {
         if gathered >= BATCH { Pushed::BatchFull } else { Pushed::ToDeque(LOCAL_FULL + gathered) }
     }
 
-    /// Pushes a task that this worker has just run to the deque. With FIFO order, this task runs after all other tasks
-    /// of the deque. The task goes to the deque even if the deque is full. Otherwise the task would go through the
-    /// global queue, and would move to another core at every turn.
+    /// Pushes a task to the deque after this worker has run one turn of it. With FIFO order, this task runs after all
+    /// other tasks of the deque. The task goes to the deque even if the deque is full. Otherwise the task would go
+    /// through the global queue, and would move to another core at every turn.
     #[inline]
     pub(crate) fn push_again(&self, item: T) -> Pushed {
         if !self.batch.is_empty() {
@@ -329,8 +333,9 @@ impl<T> Queues<T> {
         self.batch.with(|items| global.append(items));
     }
 
-    /// Takes the next local task. The next slot comes first, then the queue of new tasks, and then the deque. The next
-    /// slot and the queue of new tasks share a budget. When the budget is spent, the deque usually comes first.
+    /// Takes the next local task: first from the `next` slot, then from the queue of new tasks, and then from the
+    /// deque. The `next` slot and the queue of new tasks share a budget. When the budget is spent, the worker usually
+    /// takes a task from the deque first.
     #[inline]
     pub(crate) fn next(&self) -> Option<T> {
         let budget = self.budget.get();
@@ -351,10 +356,11 @@ impl<T> Queues<T> {
         self.pop()
     }
 
-    /// Takes the next local task when the budget is spent. If other tasks wait, the task in the next slot goes to the
-    /// back of the deque. If no other task waits, the task in the next slot runs. Therefore two processes that wake
-    /// each other stay on this worker and wake no second worker, as long as no other task waits. Every fourth time, a
-    /// new task comes first. Otherwise two processes that wake each other would keep the new tasks from running.
+    /// Takes the next local task when the budget is spent. If other tasks wait, the task in the `next` slot goes to the
+    /// back of the deque. If no other task waits, the task in the `next` slot runs. Therefore two processes that wake
+    /// each other stay on this worker and wake no second worker, as long as no other task waits. Every fourth time that
+    /// the budget is spent, a new task comes first. Otherwise two processes that wake each other would prevent the new
+    /// tasks from running.
     #[cold]
     fn next_spent(&self) -> Option<T> {
         self.budget.set(BUDGET);
@@ -362,8 +368,8 @@ impl<T> Queues<T> {
             if self.nothing_behind() {
                 return Some(item);
             }
-            // A worker was already woken for the waiting tasks, so the result of the push is not needed. If the batch
-            // is full, the next push to the batch reports this.
+            // A worker was already woken for the waiting tasks, so this function ignores the result of the push. If the
+            // batch is full, the result of the next push to the batch says so.
             let _ = self.push_again(item);
         }
         let spent = self.spent.get().wrapping_add(1);
@@ -395,7 +401,7 @@ impl<T> Queues<T> {
         certain(|| oldest.steal())
     }
 
-    /// Removes and returns all tasks. The task in the next slot comes first.
+    /// Removes and returns all tasks. The task in the `next` slot comes first.
     pub(crate) fn drain(&self) -> Vec<T> {
         let mut all: Vec<T> = std::iter::from_fn(|| self.slot.pop()).collect();
         all.extend(std::iter::from_fn(|| self.new_tasks.pop()));

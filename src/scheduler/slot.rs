@@ -28,7 +28,7 @@ pub(super) const OWN_FUTURE: u64 = u64::MAX - 1;
 ///
 /// The worker calls `begin`, `rest` and `resume`. A caller of `take` holds the lock of the worker threads, because the
 /// caller also changes the counts that this lock protects. A worker thread also holds this lock when it calls `resume`.
-/// There is one exception: a thread that occupies the slot calls `resume` without the lock.
+/// There is one exception: a thread that has just occupied the slot calls `resume` without the lock.
 const FREE: u8 = 0;
 const BUSY: u8 = 1;
 const TAKEN: u8 = 2;
@@ -38,7 +38,7 @@ pub(crate) struct WorkerSlot {
     duty: AtomicU8,
     /// Label of the task that began most recently.
     label: AtomicU64,
-    /// Preemption request for the task whose label is in `label`.
+    /// Word for preemption requests to the tasks that run in this slot.
     asked: Arc<Asked>,
     /// Whether a guest thread occupies the slot.
     lent: tally::AtomicBool,
@@ -73,7 +73,7 @@ impl WorkerSlot {
     /// Initializes the state. Called when a thread occupies this slot.
     pub(crate) fn occupied(&self, lent: bool) {
         self.lent.store(lent, Ordering::Relaxed);
-        // If the scheduler was stopped, the former worker may have left the slot in the state TAKEN.
+        // If the scheduler was stopped, the previous worker may have left the slot in the state TAKEN.
         self.resume();
     }
 
@@ -103,12 +103,12 @@ impl WorkerSlot {
         self.duty.compare_exchange(BUSY, TAKEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Stores the time at which the present step was first seen to block. Called before [`take`](Self::take).
+    /// Stores the time at which the current step was first seen to block. Called before [`take`](Self::take).
     pub(crate) fn set_blocked_since(&self, time: Duration) {
         self.blocked_since.store(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Returns the time at which the present step was first seen to block, if the step was handed over.
+    /// Returns the time at which the current step was first seen to block, if the step was handed over.
     pub(crate) fn blocked_since(&self) -> Option<Instant> {
         // SeqCst includes acquire, which pairs with `take`: a thread that sees TAKEN also sees the time.
         let is_taken = self.duty.load(Ordering::SeqCst) == TAKEN;
@@ -138,7 +138,8 @@ impl WorkerSlot {
         self.label.store(label, Ordering::Relaxed);
     }
 
-    /// If the slot runs the task with this label, asks the task to yield. Returns whether the slot runs this task.
+    /// If the worker in this slot runs the task with this label, requests that the task yields. Returns whether the
+    /// worker runs this task.
     pub(crate) fn ask(&self, label: u64) -> bool {
         let here = self.is_busy() && self.label() == label;
         if here {
@@ -147,7 +148,7 @@ impl WorkerSlot {
         here
     }
 
-    /// Returns the preemption request of this slot. The thread in this slot checks this request.
+    /// Returns the word for preemption requests to this slot. The thread in this slot checks this word.
     pub(crate) fn asked(&self) -> &Arc<Asked> {
         &self.asked
     }

@@ -7,8 +7,8 @@
 //!
 //! If the owner always took the newest task, the oldest task might never run. Therefore there are two exceptions.
 //! First, if the queue is full, the owner takes the oldest tasks until half of the queue is empty. While the queue is
-//! full, each new task goes to the back of the deque instead. Second, once in `OLDEST_EVERY` tasks, the owner takes the
-//! oldest task. This rule is for a queue that never becomes full, but always contains a newer task.
+//! full, each new task goes to the back of the deque instead. Second, the owner takes the oldest task each time that it
+//! has taken `OLDEST_EVERY` tasks. This rule is for a queue that never becomes full, but always contains a newer task.
 
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;
@@ -19,9 +19,9 @@ use crossbeam_deque::{Steal, Stealer, Worker as Deque};
 
 /// Capacity of the queue.
 const ROOM: usize = 4096;
-/// The owner takes the oldest task once in this number of tasks. The oldest task often spawns a large subtree of tasks,
-/// and these tasks run before all other tasks. With the value 64, nearly all processes of a large tree existed at the
-/// same time. With the value 1,024, a tree of thirty million processes needs at most a dozen megabytes.
+/// One of this number of tasks that the owner takes is the oldest task. The oldest task often spawns a large subtree of
+/// tasks, and these tasks run before all other tasks. With the value 64, nearly all processes of a large tree existed
+/// at the same time. With the value 1,024, a tree of thirty million processes needs at most a dozen megabytes.
 const OLDEST_EVERY: u32 = 1024;
 
 /// Retries a steal until it succeeds or the queue is empty.
@@ -40,7 +40,7 @@ pub(super) fn certain<T>(steal: impl Fn() -> Steal<T>) -> Option<T> {
 pub(super) struct NewTasks<T> {
     deque: Deque<T>,
     oldest: Stealer<T>,
-    /// Whether the last `pop` found no task and no task was pushed since then. A check of this field is cheaper than a
+    /// True if the last `pop` found no task, and no task was pushed since then. A check of this field is cheaper than a
     /// check of the deque.
     idle: Cell<bool>,
     /// Whether the queue was full, and the owner has not yet emptied half of the queue.

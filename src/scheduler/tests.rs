@@ -41,7 +41,7 @@ fn one_more(count: &AtomicUsize) {
     count.fetch_add(1, Ordering::SeqCst);
 }
 
-/// A test that takes longer than this time has hung.
+/// A test that takes longer than this time fails, because it probably hangs.
 const HANGS: Duration = Duration::from_secs(20);
 /// Maximum real time that a timekeeper sleeps before it checks the test's clock.
 const TICK: Duration = Duration::from_millis(20);
@@ -289,8 +289,8 @@ fn an_idle_scheduler_wakes_a_worker_for_every_push() {
     });
 }
 
-/// Number of tasks that fit into the local queues. If the local queues are full, the next task goes to the batch for
-/// the global queue. New tasks also fill the queue of new tasks, which has the same capacity as the deque.
+/// Number of tasks that fit into the local queues, for each placement. If the local queues are full, the next task goes
+/// to the batch. New tasks also fill the queue of new tasks, which has the same capacity as the deque.
 const FULL: [(Placement, usize); 2] = [(Placement::Woken, 4_096), (Placement::New, 2 * 4_096)];
 const BATCH: usize = 128;
 
@@ -514,7 +514,7 @@ fn a_task_can_wait_for_all_tasks_that_it_has_spawned() {
     });
 }
 
-/// The woken task is in the next slot of its worker. No other worker was woken for this task.
+/// The woken task is in the `next` slot of its worker. No other worker was woken for this task.
 #[test]
 fn a_task_can_wait_in_another_scheduler_for_a_task_that_it_woke_in_its_own_scheduler() {
     within(|| {
@@ -601,11 +601,11 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
     });
 }
 
-/// 4.2b: if the former timekeeper runs short tasks without a pause, the monitor has another worker become the
+/// 4.2b: if the former timekeeper runs short tasks without a pause, the monitor wakes another worker, which becomes the
 /// timekeeper.
 #[test]
 fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
-    /// Queues itself again until a worker is the timekeeper.
+    /// Task that queues itself again until a worker is the timekeeper.
     fn run_until_timed(scheduler: &Arc<Scheduler<Job>>, done: Flag) {
         if scheduler.idle.timekeeper().is_some() {
             return done.set();
@@ -617,10 +617,10 @@ fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
         let driver = Moved::default();
         driver.0.armed.store(true, Ordering::SeqCst);
         // The deadline is later than the bound of this monitor. Therefore the former timekeeper itself wakes no other
-        // worker.
+        // worker, and only the monitor can do so.
         let scheduler = started_with(Options { long_step: Some(Duration::from_millis(2)), ..options(2) }, driver);
         let both_sleep = || asleep(&scheduler, 0) && asleep(&scheduler, 1);
-        // A push wakes the lower slot. So this slot must be the timekeeper.
+        // A push wakes the worker in slot 0. So the test first waits until this worker is the timekeeper.
         while scheduler.idle.timekeeper() != Some(0) || !both_sleep() {
             eventually("both workers sleep", both_sleep);
             [1, 0].into_iter().for_each(|slot| scheduler.idle.wake(slot));
@@ -658,7 +658,8 @@ fn victims_come_in_random_order() {
     assert!(hits.iter().all(|&hits| (50..150).contains(&hits)), "{hits:?}");
 }
 
-/// 9.1b: a wake-up counts as a wake-up without work if the woken worker finds no task. Another thread took the task.
+/// 9.1b: a wake-up counts as a wake-up without work if the woken worker finds no task, because another thread has taken
+/// the task.
 #[test]
 fn a_wake_up_without_work_is_counted_by_the_woken_worker() {
     let scheduler = Scheduler::<Job>::new(options(1), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();
@@ -669,7 +670,7 @@ fn a_wake_up_without_work_is_counted_by_the_woken_worker() {
     };
     let states = || scheduler.gauges().workers.iter().map(|worker| worker.state).collect::<Vec<_>>();
     assert_eq!((states(), scheduler.gauges().global_queue_depth), (vec![WorkerState::Searching], 0));
-    // The worker parks by itself and is not woken by a push.
+    // The worker parks, and no push wakes this worker.
     assert!(local.find(1).is_none() && local.may_sleep());
     assert_eq!((counts(), states()), ((0, 0, 1), vec![WorkerState::Parked]));
     local.wake_up();

@@ -23,11 +23,11 @@ use crate::scheduler::{Local, SLOTS, Scheduler, Task, hooks};
 /// so the thread may be needed again soon.
 const SPARE_FOR: Duration = Duration::from_millis(500);
 
-/// If `start` fails, `start` waits at most this time for the exit of the threads that it has already started. These
-/// threads run only their hooks.
+/// If the function `start` fails, it waits at most this time for the exit of the threads that it has already started.
+/// These threads run only their hooks.
 const STARTED_FOR: Duration = Duration::from_secs(1);
 
-/// Orders to all workers, as bits. `STOP` orders every worker to leave its slot. `TOO_MANY` orders every worker to
+/// Instructions to all workers, as bits. `STOP` tells every worker to leave its slot. `TOO_MANY` tells every worker to
 /// check whether there are too many workers.
 pub(super) const STOP: usize = 1;
 pub(super) const TOO_MANY: usize = 2;
@@ -79,14 +79,15 @@ impl<T: Task> WorkerThreads<T> {
         (self.active, self.target)
     }
 
-    /// Returns whether the helper thread is needed if no guest waits in the poller. The result is true if the requested
-    /// number of workers is 0, the helper thread was not started, and the scheduler is not stopping.
+    /// Returns whether the helper thread must be started if no guest waits in the poller. The result is true if the
+    /// requested number of workers is 0, the helper thread was not started, and the scheduler is not stopping.
     fn needs_poll_thread(&self) -> bool {
         self.target == 0 && !self.polled && !self.stopping
     }
 }
 
-/// Guard that counts a thread of the scheduler until the thread exits. A panic of the thread also drops the guard.
+/// Guard that counts one thread of the scheduler until this thread exits. If the thread panics, the guard is dropped
+/// too.
 pub(super) struct CountedThread<T: Task> {
     scheduler: Arc<Scheduler<T>>,
     /// Number of the counted thread. `None` until this thread begins to run.
@@ -126,7 +127,8 @@ impl<T: Task> Scheduler<T> {
     ///
     /// # Errors
     /// Returns the error of the system if a thread cannot be started. In this case, this function stops the other
-    /// threads and waits up to one second for their exit. A hook may run longer than this time.
+    /// threads and waits up to one second for their exit. A thread may run longer than this time, because its hooks are
+    /// user code.
     pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
         for _ in 0..self.options.workers {
             let Some(local) = self.occupy(false) else { unreachable!("there are as many slots as workers at least") };
@@ -189,7 +191,7 @@ impl<T: Task> Scheduler<T> {
     pub(crate) fn is_awaited_outside(self: &Arc<Self>) -> io::Result<()> {
         let mut crew = self.crew.lock();
         // The function `set_workers` changes the requested number of workers under this lock, and reads this flag
-        // later. Therefore either this function sees the new number, or `set_workers` sees the flag.
+        // later. Therefore either this function sees the new number, or `set_workers` sees the flag `is_awaited`.
         crew.is_awaited = !planted!("outside_wait_is_not_noted");
         let is_left_to_guest = planted!("guest_polls_for_outside") && self.idle.timekeeper().is_some();
         let needs_thread = crew.needs_poll_thread() && !is_left_to_guest;
@@ -260,8 +262,8 @@ impl<T: Task> Scheduler<T> {
             return false;
         }
         let vacant = self.occupy(false).or_else(|| {
-            // A guest that makes a slot vacant reads this flag later. Therefore, either the second search finds its
-            // slot, or the guest sees the flag.
+            // A guest that makes a slot vacant reads this flag later. Therefore, either the second call of `occupy`
+            // finds the slot of this guest, or the guest sees the flag.
             self.lacks_slot.store(true, Ordering::SeqCst);
             self.occupy(false)
         });
@@ -351,17 +353,18 @@ impl<T: Task> Scheduler<T> {
         crew.calls.pop_front()
     }
 
-    /// Hands the tasks of the worker in `slot` over to another thread, because the current step of the worker is long.
-    /// Returns whether the step was handed over. If `polls` is given and differs from the worker's poll count, this
-    /// function does nothing. If no replacement thread can be started, the other workers steal the tasks.
+    /// Hands the tasks of the worker in `slot` over to other threads, because the current step of the worker is long or
+    /// will block. Returns whether the step was handed over. If `polls` is given and differs from the worker's poll
+    /// count, this function does nothing. If no replacement thread can be started, the other workers steal the tasks.
     pub(crate) fn hand_over(self: &Arc<Self>, slot: usize, polls: Option<u64>) -> bool {
         let post = &self.posts[slot];
         let mut crew = self.crew.lock();
         // The comparison of the poll count comes before `take`, because this thread cannot undo `take`: the worker
         // reads the state without this lock. Suppose that this thread undid `take`. If the worker had already seen
-        // TAKEN, the worker would end a hand-over that was never counted. If the worker had called `rest` in the
-        // meantime, the slot would stay BUSY. The step may return between the comparison and `take`. Then the next step
-        // of the worker is handed over instead. This error costs a change of threads, but all counts stay correct.
+        // TAKEN, it would end a hand-over that was never counted. If the worker had called `rest` in the meantime, the
+        // slot would stay BUSY although the worker runs no task. The step may return between the comparison and `take`.
+        // Then the next step of the worker is handed over instead. This error costs a change of threads, but all counts
+        // stay correct.
         if polls.is_some_and(|polls| self.metrics.polls(slot) != polls) {
             if planted!("handover_is_undone") && post.take() {
                 post.resume();
@@ -389,9 +392,9 @@ impl<T: Task> Scheduler<T> {
         true
     }
 
-    /// Moves the tasks in the queues of this slot to the global queue. Each worker checks the global queue at least at
-    /// every 61st look for a task, also while it has local tasks. A replacement thread has no local tasks, so it takes
-    /// these tasks first.
+    /// Moves the tasks in the queues of this slot to the global queue. Each worker checks the global queue at least
+    /// every 61st time that it looks for a task, even while it has local tasks. A replacement thread has no local
+    /// tasks, so it takes these tasks first.
     fn release(&self, slot: usize) {
         let mut tasks = Vec::new();
         self.remotes[slot].drain(&mut tasks);
@@ -418,8 +421,8 @@ impl<T: Task> Scheduler<T> {
         crew.taken -= 1;
         let room = crew.active < crew.target || planted!("handover_returns_anyway");
         crew.active += usize::from(room);
-        // If the scheduler stops, the result is true. The worker then continues, sees that the scheduler stops, and
-        // leaves.
+        // If the scheduler is stopping, the result is true. The worker then continues, sees that the scheduler is
+        // stopping, and leaves its slot.
         room || crew.stopping
     }
 
@@ -441,7 +444,7 @@ impl<T: Task> Scheduler<T> {
     pub(super) fn leave_if_surplus(&self, slot: usize) -> bool {
         let mut crew = self.crew.lock();
         // If the last step of this worker was handed over just before, the worker does not count as active any more. In
-        // this case this function does not count the worker a second time.
+        // this case this function must not subtract the worker a second time.
         let one_too_many = crew.active > crew.target && !self.posts[slot].is_taken();
         if one_too_many {
             crew.active -= 1;
@@ -478,7 +481,8 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Orders all workers to leave after their current task.
+    /// Stops the scheduler: all workers leave their slots after their current task, and all threads of the scheduler
+    /// exit. Does not wait for the threads.
     pub(crate) fn stop(&self) {
         self.orders.fetch_or(STOP, Ordering::SeqCst);
         self.crew.lock().stopping = true;

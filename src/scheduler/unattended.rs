@@ -1,10 +1,12 @@
-//! The slots whose tasks wait although the worker of the slot does not sleep. The step of the worker was handed over,
-//! or an executor does not poll the guest at present.
+//! *Unattended* slots: slots whose tasks wait although the worker of the slot does not sleep. A slot is unattended in
+//! two cases. Either the step of its worker was handed over, or its guest is polled, and the executor does not poll it
+//! at present.
 //!
-//! A worker without tasks steals from every slot. A worker that always has tasks never searches, so its every 61st look
-//! for a task includes the slots of this file. Otherwise the tasks in these slots would wait until a worker is idle.
+//! A worker without tasks steals from every slot. A worker that always has tasks never searches. Therefore each worker
+//! also checks the unattended slots every 61st time that it looks for a task. Otherwise the tasks in these slots would
+//! wait until a worker is idle.
 //!
-//! A bit may be out of date for a moment. This is harmless: a worker can steal from each slot at any time.
+//! A bit may be outdated for a moment. This is harmless, because a worker can steal from each slot at any time.
 
 use crate::platform::sync::tally::{AtomicU64, Ordering};
 
@@ -24,7 +26,7 @@ impl Unattended {
     }
 
     /// Returns the bits of the unattended slots. Relaxed is enough, because a worker that misses a bit now sees the bit
-    /// at a later look.
+    /// later.
     #[inline]
     pub(super) fn slots(&self) -> u64 {
         self.taken.load(Ordering::Relaxed) | self.paused.load(Ordering::Relaxed)

@@ -31,14 +31,14 @@ use crate::scheduler::{Placement, Scheduler, Task, hooks};
 const GLOBAL_EVERY: u32 = 61;
 /// With LIFO order, a worker takes the oldest local task every 16th time that it looks for a task.
 const OLDEST_EVERY: u32 = 16;
-/// Remainder that selects one of every `OLDEST_EVERY` attempts to find a task. At this attempt, no priority queue comes
-/// before the local queues: see `priority.rs`.
+/// A worker numbers its attempts to find a task. If the number has this remainder modulo `OLDEST_EVERY`, the worker
+/// takes the oldest local task. At such an attempt, no priority queue comes before the local queues: see `priority.rs`.
 const OLDEST_AT: u32 = 8;
 /// Maximum number of rounds of a search before the worker parks. If a search finds no task and the worker then sleeps
 /// for a long time, the next search has half as many rounds.
 const ROUNDS: u32 = if cfg!(any(procession_loom, procession_shuttle)) { 1 } else { 16 };
-/// If a sleep was shorter than this time, the next search has all `ROUNDS` rounds. A longer search would have cost less
-/// than such a short sleep.
+/// If a sleep was shorter than this time, the next search has all `ROUNDS` rounds. A longer search instead of such a
+/// short sleep would have cost less.
 const SHORT_SLEEP: Duration = Duration::from_micros(50);
 
 /// A worker. A thread acts as this worker after a call of [`sit`](Self::sit). While the thread acts as this worker, the
@@ -51,13 +51,13 @@ pub(crate) struct Local<T: Task> {
     post: Arc<CachePadded<WorkerSlot>>,
     queues: Queues<T>,
     searching: Cell<bool>,
-    /// Whether a push has woken the worker, and the worker has not found a task since then. A polled slot does not use
-    /// this field, because a polled slot does not search after a wake-up.
+    /// Whether a push has woken the worker, and the worker has not found a task since then. A polled guest does not use
+    /// this field, because a push that wakes a polled guest does not make it search.
     woken: Cell<bool>,
     /// Number of rounds that the next search has.
     rounds: Cell<u32>,
-    /// Whether the worker was the timekeeper when it woke up, and has not yet checked whether another timekeeper is
-    /// needed.
+    /// Whether the worker was the timekeeper when it woke up, and has not yet checked whether it must wake another
+    /// worker, which would become the timekeeper.
     kept_time: Cell<bool>,
     /// Whether the worker runs tasks only while an executor polls the worker. The executor may never poll the worker
     /// again.
@@ -74,8 +74,8 @@ pub(crate) struct Local<T: Task> {
 /// The worker that a thread acts as. `None` if the thread acts as no worker.
 pub(crate) type Here<T> = NeverDropped<RefCell<Option<Rc<Local<T>>>>>;
 
-/// Guard of a thread that acts as a worker. When the guard is dropped, the thread acts as its previous worker again. If
-/// there was no previous worker, the thread then acts as no worker.
+/// Guard of a thread that acts as a worker. When the guard is dropped, the thread acts again as the worker that it was
+/// before. If it was no worker before, it acts as no worker.
 #[must_use]
 pub(super) struct WorkerGuard<T: Task> {
     local: Rc<Local<T>>,
@@ -116,7 +116,8 @@ impl<T: Task> std::fmt::Debug for Local<T> {
 
 impl<T: Task> Local<T> {
     pub(super) fn new(scheduler: Arc<Scheduler<T>>, slot: usize, queues: Queues<T>) -> Self {
-        // The number of looks gives each occupant of the slot another sequence.
+        // The seed contains the count of attempts to find a task in this slot. So each worker of this slot gets a
+        // different random sequence.
         let slot_seed = (slot as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(queues.looks()) << 32;
         let rng = Rng::seeded(scheduler.options.seed ^ slot_seed);
         let home = Arc::as_ptr(&scheduler) as usize;
@@ -201,8 +202,8 @@ impl<T: Task> Local<T> {
             Placement::Ranked(_) => return self.push_shared(task, how),
         };
         match pushed {
-            // This worker runs the task as soon as the current task returns. It would cost more to wake a second worker
-            // for this task.
+            // This worker runs the task as soon as the current task returns. The wake-up of a second worker would cost
+            // more than this delay.
             Pushed::ToSlot => false,
             // At least two other tasks wait. The push of an earlier task has woken a worker. When the woken worker
             // finds a task, the woken worker wakes the next worker.
@@ -230,8 +231,9 @@ impl<T: Task> Local<T> {
         self.queues.overflow(&self.scheduler.global);
     }
 
-    /// Queues a task in the global queue, which comes after all local tasks. Only a worker with LIFO order calls this
-    /// function. Returns false if this worker has no local task. In this case this worker takes the task itself.
+    /// Queues a task in the global queue, so that the task runs after the local tasks. Only a worker with LIFO order
+    /// calls this function. Returns false if this worker has no local task. In this case this worker takes the task
+    /// itself.
     #[cold]
     fn push_behind(&self, task: T) -> bool {
         let alone = self.queues.is_empty();
@@ -244,10 +246,10 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Queues a task while this worker is in a long step that was handed over. A woken task is urgent. Therefore a
-    /// woken task goes to a shared queue, because workers check the shared queues before they search. A spawned task
-    /// goes to the local deque. A step often spawns many tasks, and thieves can take several tasks at a time from the
-    /// deque without a lock (bench `spawn-inside` 0.86).
+    /// Queues a task while this worker is in a long step that was handed over. A woken task is urgent. Therefore it
+    /// goes to a shared queue: workers check the shared queues before they search. A spawned task goes to the local
+    /// deque. A step often spawns many tasks, and thieves can take several tasks at a time from the deque without a
+    /// lock. The bench `spawn-inside` takes 0.86 times as long with this rule.
     #[cold]
     fn push_for_others(&self, task: T, how: Placement) -> bool {
         if how != Placement::New {
@@ -274,7 +276,7 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Wakes another worker if any local queue contains a task. This check includes the next slot. Called before this
+    /// Wakes another worker if any local queue contains a task. This check includes the `next` slot. Called before this
     /// thread waits.
     fn share(&self) {
         if !self.queues.is_empty() {
@@ -282,8 +284,8 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Hands over the tasks of the worker that this thread acts as. Does nothing if the thread acts as no worker.
-    /// Called before the thread blocks.
+    /// Hands over the tasks of this thread's worker to other threads. Called before this thread blocks. Does nothing if
+    /// this thread acts as no worker.
     pub(crate) fn hand_over_here() {
         let Some(local) = Self::here() else { return };
         if local.scheduler.hand_over(local.slot, None) {
@@ -300,7 +302,7 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Takes a task without a search. Defines the order in which a worker looks for tasks.
+    /// Takes a task without a search. The code of this function defines the order in which a worker looks for tasks.
     #[inline]
     fn look(&self) -> Option<T> {
         let looks = self.queues.count_look();
@@ -338,15 +340,15 @@ impl<T: Task> Local<T> {
 
     #[inline(never)]
     fn look_further(&self) -> Option<T> {
-        // Tasks that were queued from outside, and tasks that overflowed a local queue.
+        // The global queue contains tasks that other threads pushed, and tasks that overflowed a local queue.
         if let Some(task) = self.take_global() {
             return Some(task);
         }
-        // Due timers. The tasks that the timers wake go to the queues of this worker.
+        // This call fires the due timers. The tasks that the timers wake go to the queues of this worker.
         self.turn_driver();
         if self.polled.get() {
-            // A polled slot never waits in the poller. Therefore the slot asks the poller each time that it finds no
-            // local task.
+            // A polled slot never waits in the poller. Therefore its worker checks the poller each time that it finds
+            // no local task.
             self.poll_sockets();
         }
         self.queues.next().or_else(|| self.take_ranked())
@@ -368,7 +370,7 @@ impl<T: Task> Local<T> {
             if self.searching.get() {
                 self.ends_search();
             }
-            // A waker is user code. If it panics, the worker must go on.
+            // A waker is user code. If a waker panics, the worker must continue.
             contain(|| self.scheduler.driver.wake_all(&mut ready));
             contain(|| ready.clear());
         }
@@ -390,7 +392,7 @@ impl<T: Task> Local<T> {
             if self.searching.get() {
                 self.ends_search();
             }
-            // A waker is user code. If it panics, the worker must go on.
+            // A waker is user code. If a waker panics, the worker must continue.
             contain(|| {
                 self.scheduler.driver.fire_due();
             });
@@ -409,30 +411,31 @@ impl<T: Task> Local<T> {
     }
 
     /// Ends the search of this worker and wakes other workers if this is necessary. Called when a worker that was
-    /// searching or was the timekeeper has found a task.
+    /// searching or was the timekeeper has found a task. A guest also calls this function before it polls its own
+    /// future.
     #[cold]
     fn has_found(&self) {
         self.woken.set(false);
         let lacks_timekeeper = || self.scheduler.needs_timekeeper() && !planted!("idle_keeper_keeps_quiet");
         if self.searching.take() && self.scheduler.idle.stop_searching() {
-            // This worker was the last searching worker. During its search, no push woke a worker. Therefore this
-            // worker checks now whether there are more tasks. A push after this point wakes a worker itself. During the
-            // search, a former timekeeper also woke no worker. Therefore this worker also checks whether a timekeeper
-            // is needed.
+            // No other worker searches now. During the search of this worker, no push woke a worker. Therefore this
+            // worker checks now whether there are more tasks. A thread that pushes a task after this point wakes a
+            // worker itself. During the search, a former timekeeper also woke no worker. Therefore this worker also
+            // checks whether a timekeeper is needed.
             let is_needed = self.scheduler.has_work() || lacks_timekeeper();
             if is_needed && !planted!("idle_last_searcher_keeps_quiet") {
                 self.scheduler.notify();
             }
         }
         if self.kept_time.take() && lacks_timekeeper() {
-            // This worker may not check the timers again for a long time. Therefore this worker wakes another worker,
-            // which becomes the timekeeper.
+            // This worker may run a long task and not check the timers for a long time. Therefore it wakes another
+            // worker, which becomes the timekeeper.
             self.scheduler.notify();
         }
     }
 
     /// Ends the search before this worker calls wakers. A waker is user code and may block. While a worker searches, a
-    /// push wakes no other worker. If the searching worker blocked, the pushed tasks would wait.
+    /// push wakes no other worker. If the searching worker blocked in a waker, the pushed tasks would wait.
     #[cold]
     fn ends_search(&self) {
         self.woken.set(false);
@@ -490,7 +493,7 @@ impl<T: Task> Local<T> {
     /// Prepares this guest for a poll of its own future.
     pub(super) fn enter_own_future(&self) {
         // The future is user code and may block. Therefore the guest must not count as searching during the poll. If
-        // the guest was the timekeeper, the guest may have to wake another worker, which becomes the timekeeper.
+        // the guest was the timekeeper, it may have to wake another worker, which becomes the timekeeper.
         if self.searching.get() || self.kept_time.get() {
             self.has_found();
         }
@@ -506,7 +509,7 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Marks this slot as polled. A polled slot runs tasks only while an executor polls the slot. The caller passes the
+    /// Marks this slot as polled: its worker runs tasks only while an executor polls the guest. The caller passes the
     /// waker of the executor in `waker`.
     pub(super) fn is_polled_with(&self, waker: &Waker) {
         self.polled.set(true);
@@ -525,27 +528,27 @@ impl<T: Task> Local<T> {
     fn announce(&self) {
         let scheduler = &self.scheduler;
         if self.polled.get() {
-            // A polled slot does not become the timekeeper, because the executor may never poll the slot again.
+            // A polled guest does not become the timekeeper, because the executor may never poll the guest again.
             return scheduler.idle.announce_polled(self.slot, self.searching.take());
         }
         // The worker tries to become the timekeeper before the announcement. Otherwise this worker would be parked for
-        // a moment while there is no timekeeper. If a new earliest deadline is inserted at this moment, the insertion
-        // wakes a parked worker.
+        // a moment while there is no timekeeper. A thread that inserts a new earliest deadline at this moment would
+        // wake a parked worker without need.
         if scheduler.idle.keep_time(self.slot) {
             let _ = scheduler.driver.keep_time();
         }
         scheduler.idle.announce(self.slot, self.searching.take());
-        // The first attempt fails if there is another timekeeper. This other timekeeper may have given up its role
-        // before the announcement, and may have woken no worker because this worker counted as searching. Therefore
-        // this worker checks once more. After the announcement, either this worker sees that there is no timekeeper, or
-        // the former timekeeper sees that this worker sleeps.
+        // The first attempt fails if another worker is the timekeeper. That worker may have ended its role before the
+        // announcement, and may have woken no worker because this worker counted as searching. Therefore this worker
+        // checks once more. After the announcement, either this worker sees that there is no timekeeper, or the former
+        // timekeeper sees that this worker sleeps.
         if scheduler.is_untimed() && !planted!("idle_office_is_left_empty") && scheduler.idle.keep_time(self.slot) {
             let _ = scheduler.driver.keep_time();
         }
     }
 
     /// Announces that this worker will park, and then checks every queue and the timers once more. Returns true if
-    /// there is no work, so that the worker may sleep.
+    /// there is no work and the worker may sleep.
     pub(super) fn may_sleep(&self) -> bool {
         let scheduler = &self.scheduler;
         if self.woken.take() {
@@ -590,8 +593,8 @@ impl<T: Task> Local<T> {
         if scheduler.idle.timekeeper() != Some(self.slot) {
             return false;
         }
-        // This call comes before the end of the role, while no other worker can become the timekeeper. After the end of
-        // the role, this call could erase the deadline that a new timekeeper has published.
+        // At this point no other worker can become the timekeeper, because this worker still has the role. After the
+        // end of the role, this call could erase the deadline that a new timekeeper has published.
         scheduler.driver.keeps_no_time();
         scheduler.idle.stop_keeping_time(self.slot)
     }
@@ -599,7 +602,7 @@ impl<T: Task> Local<T> {
     /// Returns how long this worker may park. The timekeeper may park until the nearest deadline. For other workers,
     /// the result is `None`: they may park without a limit.
     pub(super) fn time_to_keep(&self) -> Option<Duration> {
-        // A nearer deadline may have been inserted since this worker became the timekeeper.
+        // A thread may have inserted an earlier deadline after this worker became the timekeeper.
         if self.scheduler.idle.timekeeper() == Some(self.slot) { self.scheduler.driver.keep_time() } else { None }
     }
 
@@ -621,9 +624,9 @@ impl<T: Task> Local<T> {
         self.scheduler.fire_due(now);
     }
 
-    /// Ends the search of a polled guest that returns to its executor with tasks left. The executor may never poll the
-    /// guest again. Therefore, if the queues of the guest are not empty, this function wakes another worker, and marks
-    /// the slot as unattended for the workers that are busy.
+    /// Ends the search of a polled guest that returns to its executor although tasks are left. The executor may never
+    /// poll the guest again. Therefore, if the queues of the guest are not empty, this function wakes another worker.
+    /// It also marks the slot as unattended, so that busy workers steal from the slot.
     #[cold]
     pub(super) fn pause(&self) {
         if self.searching.take() && self.scheduler.idle.stop_searching() && self.scheduler.has_work() {
@@ -681,8 +684,8 @@ impl<T: Task> Local<T> {
             hooks::call(scheduler.options.hooks.park.as_ref());
             let began = scheduler.driver.now();
             self.park(&mut ready);
-            // If a socket ended this sleep, a longer search before the sleep would not have found the task of the
-            // socket. Therefore this sleep counts as a long sleep.
+            // If a ready socket ended this sleep, a longer search before the sleep would not have found the task of
+            // this socket. Therefore this sleep counts as a long sleep.
             let slept = scheduler.driver.now().saturating_sub(began);
             self.learn(if ready.is_empty() { slept } else { Duration::MAX });
             self.wake_up();
@@ -720,9 +723,10 @@ impl<T: Task> Local<T> {
     }
 
     /// Sets the number of rounds of the next search. Called after a search that found no task, and a sleep of the
-    /// duration `slept`. If a search costs as much as one sleep, the total cost is at most twice the optimum (Karlin,
-    /// Li, Manasse and Owicki, "Empirical Studies of Competitive Spinning for a Shared-Memory Multiprocessor", 1991).
-    /// Before a long sleep, the search was useless. Therefore a long sleep halves the number of rounds.
+    /// duration `slept`. If a search costs as much as one sleep, the total cost is at most twice the cost of an optimal
+    /// choice (Karlin, Li, Manasse and Owicki, "Empirical Studies of Competitive Spinning for a Shared-Memory
+    /// Multiprocessor", 1991). A search before a long sleep was useless. Therefore a long sleep halves the number of
+    /// rounds.
     fn learn(&self, slept: Duration) {
         let rounds = self.rounds.get();
         self.rounds.set(if slept < SHORT_SLEEP { ROUNDS } else { (rounds / 2).max(1) });
@@ -753,7 +757,7 @@ impl<T: Task> Local<T> {
         scheduler.vacate(slot, queues);
         drop(rest);
         // A guest that was the timekeeper may have ended this role before this call, because each wake-up ends the
-        // role. Therefore this condition asks whether there is a timekeeper now.
+        // role. Therefore the following condition checks whether there is a timekeeper now.
         let passes_on = searched && !planted!("idle_leaver_keeps_wake");
         if brought || passes_on || scheduler.is_untimed() {
             scheduler.notify();

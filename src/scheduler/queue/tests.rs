@@ -4,7 +4,8 @@
 use crate::platform::sync::atomic::AtomicUsize;
 use crate::scheduler::queue::*;
 
-/// 4.2a, 4.2c: the next slot runs before the deque and a displaced task goes to the back.
+/// 4.2a, 4.2c: the task in the `next` slot runs before the tasks in the deque, and a displaced task goes to the back of
+/// the deque.
 #[test]
 fn the_next_slot_runs_before_the_deque_and_a_displaced_task_goes_to_the_back() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
@@ -22,8 +23,8 @@ fn all<T>(queues: &Queues<T>) -> Vec<T> {
     std::iter::from_fn(|| queues.next()).collect()
 }
 
-/// 4.2d: at most 16 tasks from the next slot run in a row, and then another task runs. If the task in the next slot is
-/// the only task, this task continues to run.
+/// 4.2d: at most 16 tasks from the `next` slot run in a row, and then another task runs. If the task in the `next` slot
+/// is the only task, this task continues to run.
 #[test]
 fn tasks_in_the_next_slot_share_one_budget() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
@@ -36,7 +37,7 @@ fn tasks_in_the_next_slot_share_one_budget() {
         }
         assert_eq!(queues.next(), Some("other"));
         assert_eq!(queues.next(), Some("woken"));
-        // The woken task was moved from the next slot to the deque.
+        // The woken task was moved from the `next` slot to the deque.
         let _ = queues.push_back("other");
         let _ = queues.push_next("woken");
         queues.budget.set(BUDGET);
@@ -58,12 +59,12 @@ fn new_tasks_are_first_within_the_budget() {
     for n in 100..175 {
         let _ = queues.push_new(n);
     }
-    // When the budget is spent, the first of the other tasks runs. Every fourth time that the budget is spent, a new
+    // When the budget is spent, the first task of the deque runs. Every fourth time that the budget is spent, a new
     // task runs instead.
     let new: Vec<_> = (100..175).rev().collect();
     let expected = [&new[..16], &[0], &new[16..32], &[1], &new[32..48], &[2], &new[48..], &[3]].concat();
     assert_eq!(all(&queues), expected);
-    // If a woken task is displaced from the next slot, it does not go to the queue of new tasks. With LIFO order, no
+    // If a woken task is displaced from the `next` slot, it does not go to the queue of new tasks. With LIFO order, no
     // task goes to the queue of new tasks.
     for n in 0..3 {
         let _ = queues.push_next(n);
@@ -76,8 +77,8 @@ fn new_tasks_are_first_within_the_budget() {
     assert!(queues.new_tasks.is_empty());
 }
 
-/// In a chain, each task spawns the next task. After 16 tasks, the next task of the chain goes to the back. Therefore
-/// two chains both make progress.
+/// In a chain, each task spawns the next task of the chain. After 16 tasks of one chain, the next task of this chain
+/// goes to the back. Therefore both chains make progress.
 #[test]
 fn a_chain_of_spawns_is_interrupted_when_the_budget_is_spent() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
@@ -157,7 +158,7 @@ fn a_worker_takes_its_share_of_the_global_queue() {
     assert_eq!(global.push(7), Err(7));
 }
 
-/// 4.2a, 4.3a: a thief takes half of the deque rounded up and the next slot separately.
+/// 4.2a, 4.3a: a thief takes half of the deque, rounded up. A separate steal takes the task in the `next` slot.
 #[test]
 fn a_thief_takes_half_of_the_deque_rounded_up_and_the_next_slot_separately() {
     let (queues, remote) = Queues::new(QueueOrder::Fifo);
@@ -181,7 +182,7 @@ fn a_thief_takes_half_of_the_deque_rounded_up_and_the_next_slot_separately() {
     assert_eq!((thief.deque.len(), queues.deque.len()), (17 + STEAL_MOST - 1, 117 - STEAL_MOST));
 }
 
-/// Most of the remaining work is in the subtree of the oldest new task.
+/// A thief takes the oldest new task, because most of the remaining work is in the subtree of this task.
 #[test]
 fn a_thief_takes_the_oldest_new_task() {
     let (queues, remote) = Queues::new(QueueOrder::Fifo);
@@ -247,7 +248,7 @@ fn tasks_from_other_queues_run_in_their_order() {
         }
         assert_eq!(take(&global, 1, &queues), Some(0));
         assert_eq!(std::iter::from_fn(|| queues.pop()).collect::<Vec<_>>(), (1..17).collect::<Vec<_>>());
-        // With LIFO order, a thief takes the batch. With FIFO order, the owner takes the batch.
+        // With LIFO order, a thief takes the batch in this test. With FIFO order, the owner takes it.
         for _ in 0..2 {
             for n in 0..LOCAL_FULL + 20 {
                 let _ = queues.push_back(n);
@@ -330,9 +331,9 @@ fn the_destructor_of_each_item_runs_exactly_once() {
     }
 }
 
-/// 4.3a, 4.3b: the owner pushes and pops tasks and overflows its queue. At the same time, thieves steal halves and next
-/// slots, and take tasks from the global queue. Every item comes out exactly once. If `PROCESSION_LONG` is set, the
-/// test uses 10 million items.
+/// 4.3a, 4.3b: the owner pushes and pops tasks, and its queue overflows. At the same time, thieves steal half of a
+/// deque or the task in a `next` slot, and take tasks from the global queue. Each item is taken exactly once. If
+/// `PROCESSION_LONG` is set, the test uses 10 million items.
 #[test]
 fn thieves_lose_no_item_and_take_no_item_twice() {
     let long = std::env::var_os("PROCESSION_LONG").is_some();
@@ -349,8 +350,8 @@ fn thieves_lose_no_item_and_take_no_item_twice() {
                 scope.spawn(|| {
                     let (own, _) = Queues::new(order);
                     loop {
-                        // The flag is read before the queues. If the flag is set, no task is added to the queues any
-                        // more.
+                        // The thread reads the flag before it checks the queues. If the flag is set, no task is added
+                        // to the queues any more.
                         let is_over = over.load(Ordering::SeqCst) == 1;
                         let found = match remote.steal_half(&own) {
                             Steal::Empty => match remote.steal_slot() {
@@ -394,7 +395,7 @@ fn thieves_lose_no_item_and_take_no_item_twice() {
     }
 }
 
-/// Returns four sets of queues. Each set contains one item, in the queue that the text names.
+/// Returns four sets of queues. Each set contains one item, in the queue that the string names.
 fn with_one_in_each_place() -> [(&'static str, (Queues<u32>, Remote<u32>)); 4] {
     let slot = Queues::new(QueueOrder::Fifo);
     let _ = slot.0.push_next(7);
@@ -447,7 +448,7 @@ fn a_push_returns_the_number_of_waiting_tasks() {
     assert_eq!([queues.push_back(1), queues.push_back(2)], [Pushed::ToDeque(1), Pushed::ToDeque(2)]);
     assert_eq!([queues.push_again(3), queues.push_again(4)], [Pushed::ToDeque(3), Pushed::ToDeque(4)]);
     assert_eq!(queues.push_new(5), Pushed::ToSlot);
-    // Each push displaces the item in the next slot. The displaced item goes to the queue of new tasks.
+    // Each push displaces the item in the `next` slot. The displaced item goes to the queue of new tasks.
     assert_eq!([queues.push_new(6), queues.push_new(7)], [Pushed::ToDeque(5), Pushed::ToDeque(6)]);
     assert_eq!(remote.len(), 7);
     let (queues, remote) = Queues::new(QueueOrder::Fifo);

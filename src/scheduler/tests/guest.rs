@@ -35,8 +35,8 @@ fn a_dropped_guest_passes_its_tasks_on() {
         let inner = Arc::clone(&scheduler);
         let ran = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&ran);
-        // One poll does not run all tasks. Therefore, when the poll returns, the deque and the next slot still contain
-        // tasks.
+        // One poll does not run all tasks. Therefore, when the poll returns, the deque and the `next` slot still
+        // contain tasks.
         let mut lender = Box::pin(scheduler.run(async move {
             for _ in 0..600 {
                 let counter = Arc::clone(&counter);
@@ -74,7 +74,7 @@ fn a_guest_does_not_count_as_searching_while_its_own_future_runs() {
                     *stored.lock() = Some(cx.waker().clone());
                     return Poll::Pending;
                 }
-                // The second task displaces the first task from the next slot, so a worker can take the first task.
+                // The second task displaces the first task from the `next` slot, so a worker can take the first task.
                 let sets = ran.clone();
                 inner.schedule(job(move || sets.set()), Placement::Woken);
                 inner.schedule(job(|| ()), Placement::Woken);
@@ -189,7 +189,7 @@ fn an_executor_waker_that_panics_stops_no_worker() {
         let polled = lender.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(PanickingWaker))));
         assert!(polled.is_pending());
         release.set();
-        // The chosen guest is dropped before it is polled. Its wake-up is passed to another guest.
+        // The woken guest is dropped before its next poll. All tasks still run, on the worker.
         eventually("it was chosen", || !asleep(&scheduler, 1));
         drop(lender);
         eventually("all run", || ran.load(Ordering::SeqCst) == 4);
@@ -214,7 +214,8 @@ fn guests_beyond_the_number_of_slots_wait_for_a_slot() {
     });
 }
 
-/// Driver with one deadline. The deadline sets a flag. The tasks of a test advance the clock of the driver.
+/// Driver with one deadline. When the deadline has passed, the driver sets a flag. The tasks of a test advance the
+/// clock of the driver.
 #[derive(Clone, Default)]
 struct Clocked(Arc<(AtomicU64, Mutex<Option<(Duration, Flag)>>)>);
 
@@ -301,8 +302,9 @@ fn a_poll_of_a_guest_ends_after_its_time() {
 }
 
 /// Each poll of the future takes 1 ms, and one poll of the guest may take only 0.1 ms. In each of its polls, the future
-/// is woken, either by itself or by another thread. A future that another thread wakes is first polled up to 16 times
-/// in a row. The guest polls the future for the seventeenth time only when the guest itself is polled again.
+/// is woken, either by itself or by another thread. If another thread wakes the future, the guest polls the future up
+/// to 16 times before a task runs. The guest polls the future for the seventeenth time only when the guest itself is
+/// polled again.
 #[test]
 fn a_long_future_that_is_always_woken_does_not_starve_tasks() {
     within(|| {
@@ -378,8 +380,8 @@ fn no_task_comes_before_a_future_that_another_thread_has_woken() {
     });
 }
 
-/// If a future wakes itself, the future has yielded. Even if another thread wakes a future repeatedly, the future must
-/// not occupy the thread of the guest.
+/// A future that wakes itself has yielded, so a task runs next. A future that another thread wakes repeatedly must not
+/// occupy the thread of the guest all the time.
 #[test]
 fn a_future_that_is_always_woken_does_not_keep_tasks_from_running() {
     within(|| {

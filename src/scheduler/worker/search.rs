@@ -10,8 +10,8 @@ use crate::scheduler::{Remote, SLOTS, Task};
 
 /// Number of passes over the other workers in one round of a search.
 const PASSES: u32 = 4;
-/// The first rounds of a search, in this number, follow each other without a pause. After each later round, the thread
-/// yields its core to other threads.
+/// Number of rounds at the beginning of a search. Between these rounds, the thread does not yield. After each later
+/// round, the thread yields its core to other threads.
 const TIGHT_ROUNDS: u32 = 4;
 
 impl<T: Task> Local<T> {
@@ -22,23 +22,23 @@ impl<T: Task> Local<T> {
         if slots == 0 {
             return None;
         }
-        // With a random start, the tasks of no slot always come first.
+        // The start is random, so that no slot always comes first.
         let start = self.rng.borrow_mut().below(SLOTS);
         let victims = (start..SLOTS).chain(0..start).filter(|victim| slots & 1 << victim != 0);
         victims.filter_map(|victim| self.steal_from(victim, |remote| remote.steal_any(&self.queues)).success()).next()
     }
 
-    /// Steals tasks. The thief passes up to `passes` times over all other workers that are not parked. Each pass begins
+    /// Steals tasks. The thief checks all other workers that are not parked, in up to `passes` passes. Each pass begins
     /// at a random worker. The thief takes half of the tasks of one victim. In the last pass, if the victim has no
-    /// other task, the thief takes the task in the victim's next slot.
+    /// other task, the thief takes the task in the victim's `next` slot.
     pub(in crate::scheduler) fn steal(&self, passes: u32) -> Option<T> {
         let scheduler = &self.scheduler;
         let remotes = scheduler.remotes();
         let (count, others) = (remotes.len(), remotes.len() - 1);
         for pass in 0..passes {
             let (last, mut lost_a_race) = (pass + 1 == passes, false);
-            // The random start is one of the slots that were ever occupied. If the start could be a higher slot, the
-            // pass would nearly always begin at the same worker, namely the first worker after the vacant slots.
+            // The random start is always a slot that was occupied at some time. If the start could be a higher slot,
+            // the pass would nearly always begin at the same worker, namely the first worker after the vacant slots.
             let start = self.rng.borrow_mut().below(others);
             for victim in (start..others).chain(0..start).map(|n| (self.slot + 1 + n) % count) {
                 let remote = &remotes[victim];
@@ -47,8 +47,8 @@ impl<T: Task> Local<T> {
                 }
                 let stolen = self.steal_from(victim, |remote| {
                     let stolen = remote.steal_half(&self.queues);
-                    // The victim itself would run the task in its next slot at once. Therefore a thief takes this task
-                    // only if there is no other task.
+                    // The victim itself would run the task in its `next` slot at once. Therefore a thief takes this
+                    // task only if there is no other task.
                     if last && stolen.is_empty() { remote.steal_slot() } else { stolen }
                 });
                 match stolen {
@@ -97,8 +97,8 @@ impl<T: Task> Local<T> {
             if self.scheduler.is_stopping() {
                 return None;
             }
-            // In a search of only one round, the worker does not ask the poller, because the worker parks next. If the
-            // parked worker is the timekeeper, it receives the events from the poller.
+            // In a search of only one round, the worker does not check the poller, because the worker parks next. If
+            // the parked worker is the timekeeper, it receives the events from the poller.
             if rounds > 1 && self.scheduler.poller().is_some() {
                 self.poll_sockets();
                 if let Some(task) = self.queues.next() {

@@ -1,9 +1,10 @@
-//! Platform layer: locks, threads, the clock, the poller of sockets, random numbers, memory blocks, values of any type,
-//! values that are dropped by value, cells that two owners share, atomic references, prefetching, preemption requests,
-//! delayed wake-ups, and the end of panics.
+//! Platform layer: the parts that all other folders build on. These parts are locks, threads, the clock, the poller of
+//! sockets, random numbers, the memory allocator, and several small types. Most files with unsafe code are in this
+//! folder.
 //!
-//! This folder imports no other folder. The other folders get time, threads and random numbers only from here, so the
-//! model checkers and the simulation can replace them. It knows no process, no task and no queue.
+//! This folder imports no other folder. The other folders get time, threads and random numbers only from this folder,
+//! so the model checkers and the simulation can replace them. The code of this folder does not know processes, tasks or
+//! run queues.
 
 pub(crate) mod alloc;
 pub(crate) mod by_value;

@@ -7,14 +7,14 @@
 //! slow in this case. With this allocator, a spawn on two cores is a third cheaper (bench `spawn`).
 //!
 //! The design is the magazine layer of Bonwick and Adams ("Magazines and Vmem", USENIX 2001). A magazine is a group of
-//! blocks. Each thread has two magazines per size, and at least one of the two is full or empty. Therefore, a thread
-//! accesses the depot only after many allocations in a row, or after many frees in a row. The depot stores a bounded
-//! amount of memory in magazines. All further blocks return to the [slabs](slab) from which they were cut, and the
-//! slabs return to the global allocator.
+//! blocks. Each thread has two magazines for each block size, and at least one of the two is full or empty. Therefore,
+//! a thread accesses the depot only after many allocations in a row, or after many frees in a row. The depot stores a
+//! bounded amount of memory in magazines. All further blocks return to the [slabs](slab) from which they were cut, and
+//! the slabs return to the global allocator.
 //!
 //! Under `--cfg procession_plain_memory` and under the model checkers, all memory comes from the global allocator. The
-//! flag `procession_plain_memory` is for sanitizers. A sanitizer detects a use after free only if the memory is really
-//! freed.
+//! flag `procession_plain_memory` is for sanitizers. A sanitizer detects a use after free only if the program returns
+//! the freed memory to the global allocator.
 
 #![allow(unsafe_code)]
 
@@ -33,7 +33,7 @@ use crate::platform::sync::TallyLock;
 const SIZES: usize = 16;
 /// Number of blocks in a full magazine.
 const ROUNDS: usize = 32;
-/// Maximum number of bytes per size that the depot stores in magazines.
+/// Maximum number of bytes that the depot of one block size stores in magazines.
 const KEPT: usize = 1 << 20;
 
 /// Whether blocks are cached.
@@ -239,7 +239,7 @@ pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
         let shelf = &mut shelves.borrow_mut().0[size];
         shelf.loaded.pop().or_else(|| shelf.reload(size))
     });
-    // While the thread exits, its caches may no longer exist. In this case, the depot supplies a single block.
+    // While the thread exits, its caches may no longer exist. In this case, the depot provides a single block.
     let block = block.unwrap_or_else(|_| DEPOTS[size].with(|depot| depot.slabs.draw(1)).pop());
     block.expect("a drawn slab has free blocks")
 }

@@ -14,13 +14,13 @@ use crate::platform::sync::Arc;
 use crate::platform::sync::OnceLock;
 use crate::platform::sync::atomic::{AtomicU64, Ordering};
 
-/// An instant of a runtime's clock. The instant is stored as the number of nanoseconds since the runtime was created.
-/// The clock is either real or virtual.
+/// A moment on the clock of a runtime, stored as the number of nanoseconds since the runtime was created. The clock is
+/// either real or virtual.
 ///
 /// The sum `Instant + Duration` is a later instant. The difference `Instant - Instant` is the `Duration` between the
-/// two instants. The addition and the subtraction saturate. The largest instant is about 584 years after the start, and
-/// means *never*. If a later instant is subtracted from an earlier instant, the result is zero. A comparison of
-/// instants of different runtimes has no meaningful result.
+/// two instants. Both operations saturate: if a later instant is subtracted from an earlier instant, the result is
+/// zero, and no sum is later than the largest instant. The largest instant is about 584 years after the start, and
+/// means *never*. Do not compare instants of different runtimes: the result has no meaning.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Instant(u64);
 
@@ -102,7 +102,7 @@ impl Clock {
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         match self {
-            // Under shuttle, the time is constant. This instant is large enough that earlier instants exist.
+            // Under shuttle, the time is constant. This instant is not 0, so that earlier instants exist.
             Self::Real(_) if cfg!(procession_shuttle) => Instant(1_000_000_000),
             Self::Real(origin) => Instant(origin.elapsed().min(LAST)),
             // Acquire pairs with the release in `advance`. Therefore, a thread that sees the new time also sees all
@@ -149,7 +149,7 @@ pub(crate) struct Origin(System);
 
 /// Time of `CLOCK_MONOTONIC` in nanoseconds. On Linux, the `Instant` of the standard library uses the same clock, but
 /// stores a pair of seconds and nanoseconds. If this clock stored such pairs, each subtraction would have to combine
-/// the parts of two pairs. These subtractions would take a tenth of the time that is needed to set and cancel a timer.
+/// the parts of two pairs. These subtractions would take a tenth of the time of setting and cancelling a timer.
 #[cfg(target_os = "linux")]
 type System = u64;
 
@@ -171,8 +171,8 @@ impl Origin {
     }
 
     /// Returns one moment in two forms: as a time of the type `System`, and as an instant of the standard library. All
-    /// conversions of a program use the same pair. Therefore, a conversion to the other type and back returns the same
-    /// instant.
+    /// conversions of a program use the same pair. Therefore, if an instant is converted to the other type and back,
+    /// the result is the same instant.
     fn pair() -> (u64, StdInstant) {
         static PAIR: OnceLock<(u64, StdInstant)> = OnceLock::new();
         *PAIR.get_or_init(|| closest_pair(|| (Self::now().0, StdInstant::now(), Self::now().0)))
@@ -197,16 +197,17 @@ impl Origin {
     }
 }
 
-/// Number of readings of [`closest_pair`]. A preemption may disturb some of these readings, but hardly all of them.
+/// Number of readings of [`closest_pair`]. A preemption of the thread may disturb some of these readings, but hardly
+/// all of them.
 #[cfg(target_os = "linux")]
 const PAIR_READINGS: usize = 16;
 
-/// Reads both clocks several times, and returns the pair with the smallest error. `read` reads the own clock, the clock
-/// of the standard library, and again the own clock.
+/// Reads both clocks several times, and returns the pair with the smallest error. `read` first reads the clock of type
+/// `System`, then the clock of the standard library, and then the clock of type `System` again.
 ///
-/// The pair has the later reading of the own clock. Therefore, a converted instant of the standard library may be late
-/// by the time between the readings, but is never early. An instant that is converted to the standard library may be
-/// early by the same time, but is never late.
+/// The pair contains the later of the two `System` readings. Therefore, an instant that is converted from the standard
+/// library may be late by the time between the readings, but is never early. An instant that is converted to the
+/// standard library may be early by the same time, but is never late.
 #[cfg(target_os = "linux")]
 fn closest_pair(read: impl FnMut() -> (u64, StdInstant, u64)) -> (u64, StdInstant) {
     let readings = std::iter::repeat_with(read).take(PAIR_READINGS);

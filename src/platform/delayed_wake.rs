@@ -1,8 +1,10 @@
-//! Delayed wake-ups of foreign wakers. A foreign waker is user code. A thread that holds a lock must not call it,
-//! because the waker may poll its task directly, and the task may take the same lock.
+//! Delayed wake-ups of foreign wakers. A foreign waker is a waker that this crate did not create, so it is user code. A
+//! thread that holds a lock must not call a foreign waker, because the waker may poll its task directly, and the task
+//! may take the same lock.
 //!
-//! The crate event-listener calls wakers under a lock of its event. Around such a call, the thread calls [`delay`].
-//! The code that would call a foreign waker passes the waker to [`collect`] first.
+//! The crate event-listener calls wakers while it holds the lock of its event. Therefore the code of this crate
+//! notifies an event inside [`delay`]. Code that is about to call a foreign waker first passes the waker to
+//! [`collect`].
 
 use std::cell::RefCell;
 use std::task::Waker;
@@ -32,8 +34,8 @@ pub(crate) fn delay<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// If this thread is inside [`delay`], keeps the result of `waker` for the end of `delay`, and returns true. Otherwise
-/// returns false, and the caller calls the waker.
+/// If this thread is inside [`delay`], calls `waker`, stores the returned waker until the end of `delay`, and returns
+/// true. Otherwise returns false, and the caller must call the waker.
 #[must_use]
 pub(crate) fn collect(waker: impl FnOnce() -> Waker) -> bool {
     let collect = |wakers: &NeverDropped<RefCell<Option<Vec<Waker>>>>| {

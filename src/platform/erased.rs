@@ -1,7 +1,7 @@
 //! `Erased`: one value of any type. Small values are stored without an allocation.
 //!
 //! This file has unsafe code, because `Box<dyn Any>` allocates memory for every message. In the messaging benches, this
-//! allocation is the largest part of a send. The type `Payload` consists of one `Erased`.
+//! allocation would be the largest part of the cost of a send. The type `Payload` consists of one `Erased`.
 
 #![allow(unsafe_code)]
 

@@ -1,12 +1,12 @@
 //! The poller: waits until sockets are ready, and collects the wakers of the operations that wait for these sockets.
 //!
-//! An idle worker of the scheduler waits in the poller instead of parking its thread. Between two tasks, a worker asks
-//! the poller for events without waiting. The poller calls no waker. It passes the wakers to its caller, in the order
-//! in which the system reported the events.
+//! An idle worker of the scheduler waits in the poller instead of parking its thread. Between two tasks, a worker may
+//! check the poller for events without waiting. The poller calls no waker. It returns the wakers to its caller, in the
+//! order in which the system reported the events.
 //!
-//! With the feature `net`, the poller is that of mio (epoll, kqueue, IOCP). Under loom, the poller is a model that
-//! calls no system. In a build without sockets there is no poller: the type `Poller` has no value, so the compiler
-//! removes the code that uses it.
+//! With the feature `net`, the poller uses the crate mio (epoll, kqueue, IOCP). Under loom, the poller is a model that
+//! does not call the operating system. In a build without sockets there is no poller: the type `Poller` has no value,
+//! so the compiler removes the code that uses this type.
 
 #[cfg(all(feature = "net", not(any(procession_loom, procession_shuttle))))]
 mod mio;
@@ -26,7 +26,7 @@ pub(crate) use crate::platform::poller::model::ModelPoller as Poller;
 #[cfg(not(any(procession_loom, all(feature = "net", not(procession_shuttle)))))]
 pub(crate) use NoPoller as Poller;
 
-/// How long a call of `Poller::poll` may wait.
+/// Tells a call of `Poller::poll` how long it may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// The call returns immediately. It also returns immediately if another thread uses the poller.

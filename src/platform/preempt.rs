@@ -1,9 +1,10 @@
-//! Preemption requests. A preemption request asks a process to let other processes run. Each worker slot has one word,
-//! and the word contains the pid of the requested process. The process that runs in the slot reads the word when the
-//! process calls `should_yield`. The scheduler decides when a request is made, and for which process.
+//! Preemption requests. A preemption request tells a process to let other processes run. Each worker slot has one word
+//! for such a request. The word contains the pid of the process that should yield. When the process that runs in the
+//! slot calls `should_yield`, this call reads the word. The scheduler decides when a request is made, and for which
+//! process.
 //!
-//! When the word is set, the requested process may already run on another worker. In this case, the request stays in
-//! the word. When the process next runs in this slot, the process once lets other processes run without need.
+//! When the word is set, this process may already run on another worker. In this case, the request stays in the word.
+//! When the process runs in this slot again, it yields once without need.
 
 use std::cell::RefCell;
 
@@ -26,13 +27,13 @@ impl Asked {
         Arc::new(Self(CachePadded(AtomicU64::new(NOBODY))))
     }
 
-    /// Asks this process to let other processes run. Relaxed is sufficient for this store and for the reads. After a
-    /// thread has read the word, it reads no other data that the asking thread has written.
+    /// Requests that this process yields. Relaxed is sufficient for this store and for the reads, because a thread that
+    /// reads the word does not then read other data that the requesting thread has written.
     pub(crate) fn ask(&self, whom: u64) {
         self.0.store(whom, Ordering::Relaxed);
     }
 
-    /// Returns whether the word contains a request for this process, which the process has not taken yet.
+    /// Returns whether the word contains a request for this process that the process has not taken yet.
     pub(crate) fn is_asked(&self, whom: u64) -> bool {
         self.0.load(Ordering::Relaxed) == whom
     }

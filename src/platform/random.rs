@@ -35,9 +35,9 @@ impl Rng {
 
     /// Returns a number below `n`. If `n` is 0, returns 0.
     ///
-    /// The algorithm is from Lemire, *Fast random integer generation in an interval*, 2019. The rejection step of the
-    /// algorithm is left out. As a result, the probabilities of two numbers may differ by 2^-64, and a scheduler
-    /// tolerates this difference.
+    /// The algorithm is from Lemire, *Fast random integer generation in an interval*, 2019. This function omits the
+    /// rejection step of the algorithm. As a result, the probabilities of two numbers may differ by 2^-64. This
+    /// difference does not matter for a scheduler.
     #[inline]
     pub(crate) fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.next()) * n as u128) >> 64) as usize

@@ -1,7 +1,8 @@
 //! A heap cell with two owners: an [`OwnerHalf`] and a [`Half`]. Both owners share the value of the cell. In addition,
 //! the cell has a part that only the `OwnerHalf` may access. The owner that is dropped last frees the cell. This file
-//! has unsafe code, because an `Arc` does not suffice. An `Arc` has no part that belongs to only one of its owners. The
-//! last owner of an `Arc` needs two atomic read-modify-writes to free it, but the last owner of this cell needs none.
+//! has unsafe code, because an `Arc` does not suffice. An `Arc` has no part that belongs to only one of its owners. In
+//! addition, the last owner of an `Arc` needs two atomic read-modify-write operations to free the memory, but the last
+//! owner of this cell needs none.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +14,7 @@ use std::ptr::{NonNull, drop_in_place};
 use crate::platform::alloc as memory;
 use crate::platform::sync::atomic::{AtomicU32, Ordering};
 
-/// The counter and the begin of the value are in the first cache line of the memory block.
+/// The counter and the beginning of the value are in the first cache line of the memory block.
 #[repr(C)]
 struct CellContents<T, O> {
     halves: AtomicU32,

@@ -41,7 +41,8 @@ impl<T> AtomicStaticRef<T> {
         // lives.
         // - Valid: `at` is null, or `store` made it from a `&'static T`. No code writes the pointer in another way.
         // - Edge: the value of the reference -> release store in `store` -> acquire load above -> reads of the result.
-        // - Threads: `T: Sync`, if this thread is not the thread of the `store`, because of `_reference`.
+        // - Threads: if another thread called `store`, then `T: Sync`, because `_reference` makes this type `Send` and
+        //   `Sync` only if `T` is `Sync`.
         unsafe { at.as_ref() }
     }
 }

@@ -20,9 +20,9 @@ mod undropped;
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
-/// Atomics for counters and for numbering. No protocol depends on these atomics. These atomics are the standard
-/// atomics, even under the model checkers. Therefore, a model needs fewer executions, and a `static` may contain these
-/// atomics.
+/// Atomics for counters and for numbers that identify objects. No protocol depends on these atomics. They are the
+/// standard atomics, even under the model checkers. Therefore, a model needs fewer executions, and a `static` may
+/// contain these atomics.
 pub(crate) use std::sync::atomic as tally;
 /// Atomics of the reference counts. These atomics are the standard atomics, except in the loom model of the reference
 /// counts.
@@ -108,7 +108,7 @@ mod imp {
             }
         }
 
-        /// Number of a thread that is alive.
+        /// Number that identifies a thread among the running threads.
         pub(crate) type ThreadId = usize;
 
         pub(crate) fn current() -> Thread {
@@ -136,9 +136,10 @@ mod imp {
 
 pub(crate) use imp::{Condvar, MutexGuard, atomic, hint, thread, thread_local};
 
-/// Returns true if this run plants the bug with this name. A model must find each planted bug. The environment variable
-/// `PROCESSION_BUG` contains the name of the bug to plant. Only builds for the model checkers can plant bugs. In all
-/// other builds the macro returns `false`, and the compiler removes the dependent code.
+/// Returns true if this run plants the bug with this name. A planted bug is a deliberate fault, which tests the models:
+/// a model must find each planted bug. The environment variable `PROCESSION_BUG` contains the name of the bug to plant.
+/// Only builds for the model checkers can plant bugs. In all other builds the macro returns `false`, and the compiler
+/// removes the dependent code.
 #[cfg(any(procession_loom, procession_shuttle))]
 macro_rules! planted {
     ($bug:literal) => {
@@ -244,8 +245,8 @@ pub(crate) fn wait<'a, T>(
     }
 }
 
-/// Waits on `condvar` for at most `time`. The wait may end spuriously. The second value of the result says whether the
-/// time passed without a notification.
+/// Waits on `condvar` for at most `time`. The wait may end spuriously. The second value of the result is true if the
+/// time has passed without a notification.
 pub(crate) fn wait_within<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,

@@ -7,8 +7,9 @@
 //!
 //! If the owner always took the newest task, the oldest task might never run. Therefore there are two exceptions.
 //! First, if the queue is full, the owner takes the oldest tasks until half of the queue is empty. While the queue is
-//! full, each new task goes to the back of the deque instead. Second, the owner takes the oldest task each time that it
-//! has taken `OLDEST_EVERY` tasks. This rule is for a queue that never becomes full, but always contains a newer task.
+//! full, each new task goes to the back of the deque instead. Second, every 1,024th time that the owner takes a task
+//! (`OLDEST_EVERY`), it takes the oldest task. This rule is for a queue that never becomes full, but always contains a
+//! newer task.
 
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;
@@ -19,9 +20,10 @@ use crossbeam_deque::{Steal, Stealer, Worker as Deque};
 
 /// Capacity of the queue.
 const ROOM: usize = 4096;
-/// One of this number of tasks that the owner takes is the oldest task. The oldest task often spawns a large subtree of
-/// tasks, and these tasks run before all other tasks. With the value 64, nearly all processes of a large tree existed
-/// at the same time. With the value 1,024, a tree of thirty million processes needs at most a dozen megabytes.
+/// If this number is n, the owner takes the oldest task every n-th time that it takes a task. The oldest task often
+/// spawns a large subtree of tasks, and these tasks run before all other tasks. With the value 64, nearly all processes
+/// of a large tree existed at the same time. With the value 1,024, a tree of thirty million processes needs at most a
+/// dozen megabytes.
 const OLDEST_EVERY: u32 = 1024;
 
 /// Retries a steal until it succeeds or the queue is empty.

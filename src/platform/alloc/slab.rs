@@ -8,10 +8,10 @@
 //!
 //! An index maps the address of a block to the slab of this block. Bonwick's "The Slab Allocator" (USENIX 1994) uses
 //! such an index for large objects. If each slab began at a multiple of its length, no index would be needed. However,
-//! many allocators need twice the memory for slabs that are aligned to their length. For example, page faults then took
-//! half of the time of the bench `sleep` with mimalloc. The index is needed only for blocks that do not fit into a
-//! magazine. If all blocks of a slab are free, the slab returns to the allocator. However, a limited number of spare
-//! slabs stays allocated.
+//! many allocators need twice the memory for slabs that are aligned to their length. For example, with such slabs and
+//! the allocator mimalloc, page faults took half of the time of the bench `sleep`. The index is needed only for blocks
+//! that do not fit into a magazine. If all blocks of a slab are free, the slab returns to the allocator. However, a
+//! limited number of spare slabs stays allocated.
 
 #![allow(unsafe_code)]
 
@@ -85,9 +85,9 @@ struct Slab {
     /// The next and the previous slab in the ring of slabs of this size.
     next: Cell<NonNull<Slab>>,
     previous: Cell<NonNull<Slab>>,
-    /// Blocks that were given out and then returned.
+    /// Free blocks that were in use before.
     back: Cell<Blocks>,
-    /// Number of blocks that were never given out. These blocks are the last blocks of the slab.
+    /// Number of blocks that were not in use since the slab was begun. These blocks are the last blocks of the slab.
     fresh: Cell<usize>,
     /// Number of blocks in use.
     out: Cell<usize>,
@@ -143,8 +143,8 @@ impl Slabs {
         (SLAB.size() - self.begin()) / self.size
     }
 
-    /// Takes at least one block and at most `most` blocks. A new slab is begun only if no slab has a free block. If
-    /// this call has already taken a block, it returns without a new slab.
+    /// Takes at least one block and at most `most` blocks. This function begins a new slab only if no slab has a free
+    /// block and the call has not taken a block yet.
     pub(super) fn draw(&mut self, most: usize) -> Blocks {
         let mut drawn = Blocks::NONE;
         while drawn.count < most {

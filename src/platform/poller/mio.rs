@@ -1,19 +1,20 @@
 //! The poller of a runtime with sockets, on mio.
 //!
-//! The file `turn.rs` has the locks around the calls of the system. To register a socket, a thread uses the registry,
-//! which needs none of these locks. mio requests edge-triggered events if the system has them, so the descriptor needs
-//! no system call to re-arm it after an event.
+//! The file `turn.rs` has the locks around the calls of the system. A thread registers a socket through the registry of
+//! mio, which needs none of these locks. mio requests edge-triggered events if the system has them. Then no system call
+//! is needed after an event to request the next event of the same socket.
 //!
 //! The crate `polling` was measured as an alternative: one thread echoed 64 bytes in a loop around each poller. With
-//! edge-triggered events, `polling` needed 1.20 of the CPU time of mio for one connection, and as much CPU time as mio
-//! for 50 connections. With one-shot events, which are its default, it needed 1.24 and 1.10. (Medians of seven
-//! interleaved rounds on Linux, with the client of `benches/sockets`.)
+//! edge-triggered events, `polling` needed 1.20 times the CPU time of mio for one connection, and as much CPU time as
+//! mio for 50 connections. One-shot events are the default of `polling`. With them, it needed 1.24 times the CPU time
+//! of mio for one connection, and 1.10 times for 50 connections. (Medians of seven interleaved rounds on Linux, with
+//! the client of `benches/sockets`.)
 //!
 //! # Stale events
 //!
 //! A token consists of the index of a source in the table and a generation. When a source is deregistered, it is
-//! removed from the table. An event that the system reported before the deregistration contains the old generation. So
-//! this event does not reach a new source that has the same index or the same descriptor.
+//! removed from the table. If the system reported an event before the deregistration, the token of this event contains
+//! the old generation. So this event does not reach a new source that has the same index or the same descriptor.
 
 use std::io;
 use std::task::{Wake, Waker};
@@ -30,7 +31,7 @@ use crate::platform::sync::{Arc, Mutex};
 /// Maximum number of events that one call takes from the system. Further events stay in the system until the next call.
 const EVENTS: usize = 1024;
 
-/// Token of a wake-up of the thread that waits in the poller.
+/// Token of the event that wakes the thread in the poller.
 const WAKE: Token = Token(usize::MAX);
 
 /// Number of low bits of a token that hold the index of a source. The higher bits hold the generation.
@@ -91,20 +92,21 @@ impl Poller {
         Ok(Self { turns, registry, waker, table: Mutex::default() })
     }
 
-    /// Returns a waker that ends the present wait in the poller, or the next wait if no thread waits now.
+    /// Returns a waker that ends the current wait in the poller. If no thread waits now, the waker ends the next wait.
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
     }
 
-    /// Ends the present wait. After this call, each later wait returns immediately. Called when the scheduler stops.
+    /// Ends the current wait in the poller. After this call, each later wait returns immediately. Called when the
+    /// scheduler stops.
     pub(crate) fn stop(&self) {
         self.turns.stop();
         self.waker.wake_by_ref();
     }
 
-    /// Takes events from the system. For each event, appends the wakers of the operations that can continue to `ready`,
-    /// in the order of the events. Returns false if another thread uses the poller, or if the system returned an error.
-    /// In both cases, the call has not waited for events.
+    /// Takes events from the system. Each event allows some waiting operations to continue. Appends the wakers of these
+    /// operations to `ready`, in the order of the events. Returns false if another thread uses the poller, or if the
+    /// system returned an error. In both cases, the call has not waited for events.
     pub(crate) fn poll(&self, wait: Wait, ready: &mut Vec<Waker>) -> bool {
         self.turns.call(wait, |Epoll { poll, events }, limit| {
             match poll.poll(events, limit) {
@@ -118,8 +120,9 @@ impl Poller {
                     woken = true;
                     continue;
                 }
-                // This thread holds the lock of the table for the whole batch of events. So a thread that registers or
-                // deregisters a source waits for at most 1,024 short steps.
+                // This thread holds the lock of the table for the whole batch of events. A thread that registers or
+                // deregisters a source may wait for this lock. But a batch has at most 1,024 events, and each event
+                // takes only a short time.
                 if let Some(source) = table.get_or_insert_with(|| self.table.lock()).get(event.token()) {
                     source.set_ready(event, ready);
                 }
@@ -147,8 +150,7 @@ impl Poller {
         Ok(source)
     }
 
-    /// Deregisters a socket. If the system has reported an event of the socket and no thread has handled this event
-    /// yet, the event is ignored.
+    /// Deregisters a socket. Events of this socket that the system has already reported are ignored from now on.
     pub(crate) fn deregister(&self, system: &mut impl System, source: &Source) {
         // An error means that the system does not know the descriptor, because the descriptor is already closed.
         let _ = self.registry.deregister(system);
@@ -184,7 +186,7 @@ impl SourceTable {
         self.generation = self.generation.wrapping_add(1);
         let entry = self.sources.vacant_entry();
         let token = Token(entry.key() | self.generation << INDEX_BITS);
-        // This token is reserved for the wake-up of the poller.
+        // The token `WAKE` is reserved for the wake-up of the poller.
         let token = if token == WAKE { Token(entry.key()) } else { token };
         Ok(Arc::clone(entry.insert(Arc::new(Source::new(token)))))
     }
@@ -225,8 +227,8 @@ mod tests {
         mio::net::UdpSocket::bind("127.0.0.1:0".parse().expect("an address")).expect("a free port")
     }
 
-    /// 12.1b, 12.1e: a worker checks the poller for events without blocking, just when the timekeeper begins its wait.
-    /// The timekeeper must wait in the poller nevertheless, because no other thread waits for the sockets.
+    /// 12.1b, 12.1e: a worker checks the poller for events without blocking. At the same moment the timekeeper begins
+    /// its wait. The timekeeper must still wait in the poller, because no other thread waits for the sockets.
     #[test]
     fn a_call_that_asks_does_not_send_the_timekeeper_away() {
         let poller = poller();
@@ -258,8 +260,8 @@ mod tests {
         assert!(!poller.turns.calls.lock().is_woken);
     }
 
-    /// 12.4b: while one thread waits in the poller, no second thread waits there. The stop of the scheduler ends all
-    /// waits.
+    /// 12.4b: while one thread waits in the poller, no second thread waits there. When the scheduler stops, all waits
+    /// end.
     #[test]
     fn one_thread_waits_and_a_stop_ends_each_wait() {
         let poller = poller();
@@ -325,7 +327,7 @@ mod tests {
         let sources: Vec<_> =
             sockets.iter_mut().map(|socket| poller.register(socket).expect("it can be registered")).collect();
         let mut ready = Vec::new();
-        // Takes the events of the registrations.
+        // This call takes the events that the registrations have caused.
         assert!(poller.poll(Wait::For(Some(Duration::ZERO)), &mut ready));
         let wakers: Vec<_> = sources
             .iter()

@@ -1,5 +1,5 @@
-//! The poller of the loom models. It calls no system: a model reports its events with [`ModelPoller::report`]. The
-//! locks around the calls are those of the real poller (`turn.rs`).
+//! The poller of the loom models. It does not call the operating system: a model reports events with
+//! [`ModelPoller::report`]. This poller uses the locks of the real poller (`turn.rs`).
 
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(crate) struct ModelPoller {
     waker: Waker,
 }
 
-/// The part that the operating system has in the real poller.
+/// The state that the operating system stores for the real poller.
 #[derive(Debug, Default)]
 struct ModelSystem {
     state: Mutex<State>,
@@ -46,8 +46,8 @@ impl ModelPoller {
         &self.waker
     }
 
-    /// Like the function of the real poller. In a model, no time passes, so a wait with a time limit above zero has no
-    /// limit.
+    /// Works as `poll` of the real poller. In a model, no time passes. Therefore a wait whose time limit is not zero
+    /// ends only with an event.
     pub(crate) fn poll(&self, wait: Wait, ready: &mut Vec<Waker>) -> bool {
         self.turns.call(wait, |(), limit| {
             let mut state = self.system.state.lock();
@@ -59,13 +59,13 @@ impl ModelPoller {
         })
     }
 
-    /// Reports that the operation of this waker can continue.
+    /// Reports an event: the operation to which this waker belongs can continue.
     pub(crate) fn report(&self, waker: Waker) {
         self.system.state.lock().ready.push(waker);
         self.system.changed.notify_all();
     }
 
-    /// Ends the present wait. After this call, each later wait returns immediately.
+    /// Ends the current wait. After this call, each later wait returns immediately.
     pub(crate) fn stop(&self) {
         self.turns.stop();
         self.waker.wake_by_ref();

@@ -3,8 +3,8 @@
 //! # Protocol
 //!
 //! An operation calls the system first. If the system answers `WouldBlock`, the operation [clears](Source::clear) the
-//! readiness of its direction, [registers its waker](Source::poll_ready), and waits. The poller sets the readiness and
-//! takes the wakers.
+//! readiness of its direction, [registers its waker](Source::poll_ready), and waits. When the system reports an event,
+//! the poller sets the readiness and takes the wakers.
 //!
 //! No event is lost, for two reasons. First, each event increases a counter in the state word. An operation clears the
 //! readiness only if the counter has not changed since the operation read it. So an event that arrives between the
@@ -38,9 +38,9 @@ mod bit {
     pub(super) const WRITE_CLOSED: u32 = 1 << 3;
     /// The runtime has ended.
     pub(super) const ENDED: u32 = 1 << 4;
-    /// Urgent data has arrived. A read may have ended before the urgent byte, although more bytes are there.
+    /// Urgent data has arrived. A read may have ended before the urgent byte, although more bytes are available.
     pub(super) const URGENT: u32 = 1 << 5;
-    /// Value of one event in the counter. The counter consists of this bit and all higher bits.
+    /// Number that each event adds to the counter of events. The counter consists of this bit and all higher bits.
     pub(super) const EVENT: u32 = 1 << 6;
 }
 
@@ -60,12 +60,12 @@ impl Direction {
     }
 }
 
-/// The state word at the time when an operation read it.
+/// Value of the state word that an operation has read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen(u32);
 
-/// Identifies a waiting operation of a source. The key is not `Copy`, because a closure could then take a copy, and the
-/// guard of the operation would not learn the key.
+/// Identifies a waiting operation of a source. The key is not `Copy`. Otherwise a closure could store the key in a
+/// copy, and the guard of the operation would not see the key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WaiterKey(u64);
 
@@ -78,7 +78,7 @@ pub(crate) struct Source {
 
 #[derive(Debug, Default)]
 struct Waiters {
-    /// For each direction, the waker of the last call of a `poll_…` function.
+    /// For each direction, the waker that the last call of a `poll_…` function has passed.
     polled: [Option<Waker>; 2],
     /// The waiting futures, in the order of their arrival. The list is boxed, because most sockets never have a waiting
     /// future.
@@ -89,7 +89,7 @@ struct Waiters {
 
 impl Source {
     /// Creates the state of a socket. The socket counts as ready until the system first answers `WouldBlock`. An
-    /// accepted connection usually has data, so its first read then needs no event.
+    /// accepted connection usually has data, so its first read need not wait for an event.
     pub(super) fn new(token: Token) -> Self {
         let state = AtomicU32::new(bit::READABLE | bit::WRITABLE);
         Self { token, state, waiters: Mutex::default() }
@@ -120,7 +120,7 @@ impl Source {
             bits |= bit::WRITABLE | bit::WRITE_CLOSED;
         }
         if event.is_error() {
-            // An error concerns both directions: the next read or write returns it.
+            // An error concerns both directions: the next read or write returns the error.
             bits |= bit::READABLE | bit::WRITABLE;
         }
         if event.is_priority() {
@@ -145,8 +145,9 @@ impl Source {
         }
     }
 
-    /// Makes the direction not ready, because the system answered `WouldBlock` to an operation that has
-    /// [read](Self::poll_ready) the state word `seen`. Has no effect if an event has arrived since then.
+    /// Marks the direction as not ready. An operation calls this function when the system has answered `WouldBlock`.
+    /// `seen` is the state that the operation has [read](Self::poll_ready) before its system call. If an event has
+    /// arrived since then, the call has no effect.
     ///
     /// If the direction is marked as closed, this call removes the mark, because `WouldBlock` shows that the direction
     /// is open. mio derives "closed" from events that have another meaning for some sockets. For example, a UDP socket
@@ -155,10 +156,11 @@ impl Source {
         self.unset(direction.ready() | direction.closed(), seen);
     }
 
-    /// Like [`clear`](Self::clear), but called because a transfer used only a part of its buffer.
+    /// Like [`clear`](Self::clear), but called when a read or a write has transferred fewer bytes than its buffer
+    /// holds.
     ///
     /// A closed direction stays ready, because the system reports no further event for it. After urgent data, the read
-    /// direction stays ready too. A read ends before the urgent byte although more bytes are there, and no event
+    /// direction stays ready too. A read ends before the urgent byte although more bytes are available, and no event
     /// reports these bytes.
     pub(crate) fn drained(&self, direction: Direction, seen: Seen) {
         let stays = direction.closed() | if direction == Direction::Read { bit::URGENT } else { 0 };
@@ -169,8 +171,8 @@ impl Source {
 
     fn unset(&self, bits: u32, seen: Seen) {
         let mut present = seen.0;
-        // Another operation may have cleared the other direction meanwhile. The counter of events shows whether `seen`
-        // is outdated.
+        // Another operation may have cleared the other direction in the meantime. The counter of events shows whether
+        // an event has arrived after `seen` was read.
         while let Err(now) =
             self.state.compare_exchange_weak(present, present & !bits, Ordering::AcqRel, Ordering::Acquire)
         {
@@ -190,8 +192,8 @@ impl Source {
         if state & direction.ready() != 0 { Poll::Ready(Ok(Seen(state))) } else { Poll::Pending }
     }
 
-    /// Returns the state if the direction is ready. Otherwise registers `waker`, which the poller then wakes. This
-    /// waker replaces the waker of the previous call of this function for the same direction.
+    /// Returns the state if the direction is ready. Otherwise registers `waker`, which is called after the next event
+    /// of this direction. This waker replaces the waker of the previous call of this function for the same direction.
     pub(crate) fn poll_ready(&self, direction: Direction, waker: &Waker) -> Poll<io::Result<Seen>> {
         let checked = self.check(direction);
         if checked.is_ready() {
@@ -203,7 +205,7 @@ impl Source {
         let mut former = None;
         if !is_known(&waiters) {
             drop(waiters);
-            // The clone and the drop of a waker run user code. So this thread does not hold the lock meanwhile.
+            // The clone and the drop of a waker run user code. So this thread must not hold the lock during them.
             let fresh = waker.clone();
             waiters = self.waiters.lock();
             former = waiters.polled[at].replace(fresh);
@@ -305,7 +307,7 @@ mod tests {
         BOTH.map(|direction| source.check(direction).is_ready())
     }
 
-    /// Sets the bits of an event. Returns the number of wakers that it took.
+    /// Sets the bits of an event. Returns the number of wakers that the event has taken from the source.
     fn event(source: &Source, bits: u32) -> usize {
         let mut ready = Vec::new();
         source.set(bits, &mut ready);
@@ -356,7 +358,7 @@ mod tests {
         let (read, write) = (seen(&source, Direction::Read), seen(&source, Direction::Write));
         source.clear(Direction::Read, read);
         assert_eq!(is_ready(&source), [false, true]);
-        // The state word has changed since it was read as `write`, but no event has arrived.
+        // `write` is an outdated value of the state word, but no event has arrived since then.
         source.clear(Direction::Write, write);
         assert_eq!(is_ready(&source), [false, false]);
         event(&source, bit::WRITABLE);
@@ -429,15 +431,16 @@ mod tests {
         assert_eq!(woken, [1, 0, 1, 1, 0, 1]);
         assert_eq!(event(&source, bit::READABLE), 0);
         assert_eq!(event(&source, bit::WRITABLE), 1);
-        // The waker of this key was taken, so `forget` has no effect. A future whose waker was taken can wait again.
+        // The event has taken the waker of this key, so `forget` has no effect. A future whose waker was taken can wait
+        // again.
         source.forget(keys[0].as_ref().expect("it waited"));
         source.clear(Direction::Read, seen(&source, Direction::Read));
         assert!(source.poll_ready_as(Direction::Read, &wakers[2], &mut keys[2]).is_pending());
         assert_eq!(event(&source, bit::READABLE), 1);
     }
 
-    /// 12.1a: one thread reports events. Two threads wait for these events, one by key and one with the poll function.
-    /// No wake-up is lost.
+    /// 12.1a: one thread reports events. Two threads wait for these events, one with `poll_ready_as` and one with
+    /// `poll_ready`. No wake-up is lost.
     #[test]
     fn no_event_is_lost_between_two_threads() {
         const EVENTS: usize = if cfg!(miri) { 100 } else { 20_000 };
@@ -454,7 +457,8 @@ mod tests {
                 }
                 let waker = Waker::from(Arc::new(Unpark(thread::current())));
                 let mut key = None;
-                // The variable `data` stands for the system. Data that was reported before the check is visible here.
+                // The variable `data` represents the data in the system. Data whose event came before the check is
+                // visible here.
                 while data.load(Ordering::SeqCst) < EVENTS {
                     let polled = if by_key {
                         source.poll_ready_as(Direction::Read, &waker, &mut key)
@@ -465,7 +469,7 @@ mod tests {
                         Poll::Pending => thread::park(),
                         Poll::Ready(seen) => {
                             if data.load(Ordering::SeqCst) < EVENTS {
-                                // As after `WouldBlock`, the thread has taken all present data.
+                                // The thread has taken all data, as after the answer `WouldBlock`.
                                 source.clear(Direction::Read, seen.expect("it does not end"));
                             }
                         }

@@ -1,19 +1,19 @@
-//! The locks of the poller: which thread uses the poller, and which thread waits in it. The poller of the system and
-//! the poller of the models share this file, so the models check these locks.
+//! The locks of the poller: which thread uses the poller, and which thread waits in it. The real poller and the poller
+//! of the models share this file, so the models check these locks.
 //!
 //! At most one thread at a time waits in the poller. During its wait, this thread holds the lock `turn` and the lock
-//! `calls`. A thread that asks the poller for events without waiting holds only the lock `calls`, for a short time.
+//! `calls`. A thread that checks the poller for events without waiting holds only the lock `calls`, for a short time.
 //!
 //! # Lost wake-ups
 //!
-//! The poller needs two locks. Suppose that it had one lock. A worker that checks the poller for events without
+//! The poller needs two locks. Suppose that it had only one lock. A worker that checks the poller for events without
 //! blocking could hold this lock when the timekeeper begins its wait. The timekeeper would then park outside the
 //! poller, and no thread would wait for the sockets.
 //!
 //! The system reports each wake-up of the poller to only one call. Each wake-up is meant for the timekeeper. A call
 //! without waiting, or the wait of the helper thread, may take the wake-up. This call then records the wake-up, and the
-//! next wait of the timekeeper ends immediately. Without the record, the wake-up could be lost, because the timekeeper
-//! may have checked for wake-ups before.
+//! next wait of the timekeeper ends immediately. Without the record, the wake-up could be lost: the timekeeper may have
+//! checked for wake-ups just before, and would then wait.
 
 use std::time::Duration;
 
@@ -35,13 +35,13 @@ pub(super) enum Called {
     Failed,
 }
 
-/// The poller of the system, `S`, and the locks around it.
+/// The object of the operating system, of type `S`, and the locks around it.
 #[derive(Debug)]
 pub(super) struct Turns<S> {
-    /// Lock that the thread that waits holds.
+    /// Held by the thread that waits in the poller.
     pub(super) turn: TryMutex<()>,
     pub(super) calls: TryMutex<Calls<S>>,
-    /// Set when the scheduler stops. From then on, no call waits.
+    /// Set when the scheduler stops. While this flag is set, no call waits.
     is_stopped: AtomicBool,
 }
 
@@ -59,10 +59,11 @@ impl<S> Turns<S> {
         Self { turn: TryMutex::new(()), calls, is_stopped: AtomicBool::new(false) }
     }
 
-    /// After this call, each wait that begins returns immediately. The caller must then wake the poller.
+    /// After this call, each later wait returns immediately. The caller must then wake the poller, to end the current
+    /// wait.
     pub(super) fn stop(&self) {
-        // If a thread waits in the poller, it has read the flag before its wait. The wake-up ends the wait of this
-        // thread. No other call can take the wake-up, because the waiting thread holds the lock of the calls.
+        // A thread that already waits in the poller has read the flag before. The wake-up ends the wait of this thread.
+        // No other call can take the wake-up, because the waiting thread holds the lock `calls`.
         self.is_stopped.store(true, Ordering::SeqCst);
     }
 
@@ -86,7 +87,7 @@ impl<S> Turns<S> {
         };
         let Some(mut calls) = guard else { return false };
         let waits = wait != Wait::No;
-        // A wake-up is meant for the timekeeper. So only the wait of the timekeeper takes the record of a wake-up.
+        // Each wake-up is meant for the timekeeper. So only the wait of the timekeeper clears the record of a wake-up.
         let is_timekeeper = matches!(wait, Wait::For(_));
         let is_over =
             is_timekeeper && std::mem::take(&mut calls.is_woken) || waits && self.is_stopped.load(Ordering::SeqCst);

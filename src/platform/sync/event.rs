@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Waker};
 
 use crate::platform::sync::{Arc, Mutex};
 
-/// The waiting listeners in order of arrival, and the listeners that were notified but not polled since then.
+/// The waiting listeners in order of arrival, and the listeners that were notified and not polled since their
+/// notification.
 #[derive(Debug, Default)]
 struct Listeners {
     next: u64,
@@ -33,8 +34,8 @@ impl Event {
         EventListener { event: Arc::clone(&self.0), number }
     }
 
-    /// Notifies listeners, starting with the oldest listener. This function stops when there are `count` listeners that
-    /// were notified and have not taken their notification yet.
+    /// Notifies listeners, starting with the oldest listener. This function stops when `count` listeners have a
+    /// notification that they have not taken yet.
     pub(crate) fn notify(&self, count: usize) {
         let mut wakers = Vec::new();
         let mut listeners = self.0.lock();

@@ -1,6 +1,7 @@
-//! `Lock`: a spin lock for critical sections of a few instructions. The system needs more time to block a thread than
-//! such a section takes. No user code runs while a lock is held. A waiting thread first spins. After some spins, the
-//! thread offers its core to other threads, because the system may have preempted the thread that holds the lock.
+//! `Lock`: a spin lock for critical sections of a few instructions. For such a short section, blocking a waiting thread
+//! in the operating system would take more time than spinning. No user code runs while a lock is held. A waiting thread
+//! first spins. After some spins, the waiting thread offers its core to other threads, because the system may have
+//! preempted the thread that holds the lock.
 //!
 //! This file has unsafe code, because the unlock of this lock is cheaper than the unlock of the standard library's
 //! mutex. The unlock of this lock is a plain store, and the unlock of the standard mutex is a read-modify-write. A
@@ -23,8 +24,8 @@ const HELD: u8 = 1;
 /// The lock is free, and no thread has locked it since a thread [marked](LockGuard::mark) the lock.
 const MARKED: u8 = 2;
 
-/// A lock around plain data. A panic does not poison the lock. The state is directly before the value, so that both are
-/// in one cache line if the value begins in this line.
+/// A lock around plain data. A panic does not poison the lock. The state is directly before the value. So the state and
+/// the beginning of the value are usually in the same cache line.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Lock<T> {

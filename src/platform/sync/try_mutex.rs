@@ -1,7 +1,8 @@
-//! A mutex for threads that call `try_lock` while another thread holds the mutex for a long time, in the models.
+//! A mutex for the models. It is for threads that call `try_lock` while another thread holds the mutex for a long time.
 //!
-//! loom 0.7 blocks a thread whose `try_lock` meets a held mutex until the mutex is released. If the holder waits for
-//! that thread, loom reports a deadlock that cannot happen. Therefore this mutex consists of a flag under a short lock.
+//! If a thread calls `try_lock` of loom 0.7 on a held mutex, the call blocks until the mutex is released. If the thread
+//! that holds the mutex waits for the calling thread, loom reports a deadlock that cannot happen in the real program.
+//! Therefore this mutex stores a flag, and a lock that is held only for a short time protects this flag.
 
 use std::ops::{Deref, DerefMut};
 

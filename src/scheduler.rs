@@ -113,7 +113,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn wake_all(&self, ready: &mut Vec<Waker>);
 }
 
-/// How a task is queued.
+/// The reason why a task is queued. On a worker, it determines the queue and the position of the task. All other
+/// threads put the task into a shared queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// The task was spawned and has not run yet.
@@ -121,9 +122,10 @@ pub(crate) enum Placement {
     /// The task was woken while it waited. The task goes to the *`next` slot* of its worker. This slot holds the task
     /// that the worker runs next.
     Woken,
-    /// The task was woken while it waited, but the task is not urgent. The task goes to the back of the queue.
+    /// The task was woken while it waited, but the task is not urgent. The task goes to the back of its worker's deque.
     Behind,
-    /// The task was woken during its own turn. The task goes to the back of the queue.
+    /// The task was woken during its own turn. The task goes to the back of its worker's deque or, with LIFO order, to
+    /// the back of the global queue.
     Yielded,
     /// The priority of the task is high or low. The task goes to the queue of this priority.
     Ranked(Rank),
@@ -146,8 +148,8 @@ pub(crate) struct Options {
     pub(crate) stack_size: Option<usize>,
     pub(crate) seed: u64,
     pub(crate) order: QueueOrder,
-    /// If true, about half of the new and woken tasks go to the back of the queue instead of the next slot. This option
-    /// is for tests.
+    /// If true, about half of the new and woken tasks go to the back of the deque instead of the `next` slot. This
+    /// option is for tests.
     pub(crate) shuffle: bool,
     pub(crate) around: Option<Around>,
     pub(crate) hooks: Hooks,
@@ -179,8 +181,8 @@ struct Vacancies<T: Task> {
     guests: WaitingGuests,
 }
 
-/// Wakes guests, because a slot is vacant. The caller holds no lock, because a waker is user code. A panic of a waker
-/// does not affect this thread.
+/// Wakes guests, because a slot is vacant. The caller must hold no lock, because a waker is user code. A panic of a
+/// waker does not affect this thread.
 fn wake_guests(guests: Vec<Waker>) {
     guests.into_iter().for_each(|guest| contain(|| guest.wake()));
 }
@@ -615,7 +617,8 @@ impl<T: Task> Scheduler<T> {
         self.priorities.close();
     }
 
-    /// Reads the depths of the queues and the states of the workers, one after another.
+    /// Reads the lengths of the queues and the states of the workers. The values are read one after another, so they
+    /// may belong to different moments.
     pub(crate) fn gauges(&self) -> SchedulerGauges {
         let reached = self.reached.load(Ordering::SeqCst);
         let vacant: Vec<usize> = self.vacancies.lock().slots.iter().map(|(slot, _)| *slot).collect();
@@ -665,7 +668,7 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Returns the values that the scheduler knows for the counter tracks of a trace.
+    /// Returns the scheduler's values for the counter tracks of a trace.
     pub(crate) fn trace_gauges(&self) -> Gauges {
         Gauges {
             queued_global: self.global.len() as u64,

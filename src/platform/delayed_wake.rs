@@ -3,8 +3,8 @@
 //! may take the same lock.
 //!
 //! The crate event-listener calls wakers while it holds the lock of its event. Therefore the code of this crate
-//! notifies an event inside [`delay`]. Code that is about to call a foreign waker first passes the waker to
-//! [`collect`].
+//! notifies an event inside [`delay`], and also drops a listener inside it. Code that is about to call a foreign waker
+//! first passes the waker to [`collect`].
 
 use std::cell::RefCell;
 use std::task::Waker;

@@ -38,8 +38,8 @@ struct VTable {
     /// Function that drops the value in a storage, and frees the box of the value. The field is `None` if the value has
     /// neither a destructor nor a box.
     ///
-    /// The caller passes the storage of an `Erased` with this vtable. The caller calls this function once, and does not
-    /// read the storage afterwards.
+    /// The caller must pass the storage of an `Erased` with this vtable, must call this function only once, and must
+    /// not read the storage afterwards.
     drop: Option<unsafe fn(&mut Storage)>,
 }
 
@@ -48,9 +48,9 @@ impl Erased {
     pub(crate) fn new<T: Send + 'static>(value: T) -> Self {
         let mut storage = Storage::uninit();
         if inline::<T>() {
-            // SAFETY: `write` needs a pointer that is valid and aligned for a `T`. `inline` says that `T` fits the
-            // storage in size and alignment. The storage was uninitialized, so the write overwrites no value that needs
-            // a drop.
+            // SAFETY: `write` needs a pointer that is valid and aligned for a `T`. `inline::<T>()` is true, so a `T`
+            // fits into the storage in size and alignment. The storage was uninitialized, so the write overwrites no
+            // value that needs a drop.
             unsafe { storage.as_mut_ptr().cast::<T>().write(value) };
         } else {
             let kept = Kept::new(value).into_raw();

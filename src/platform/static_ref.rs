@@ -22,13 +22,15 @@ impl<T> AtomicStaticRef<T> {
         Self { at: AtomicPtr::new(null_mut()), _reference: PhantomData }
     }
 
-    /// Stores the reference. All earlier writes of this thread happen before a [`load`](Self::load) that returns it.
+    /// Stores the reference. All earlier writes of this thread happen before a [`load`](Self::load) that returns this
+    /// reference.
     #[inline]
     pub(crate) fn store(&self, to: Option<&'static T>) {
         self.at.store(to.map_or(null_mut(), |to| std::ptr::from_ref(to).cast_mut()), Ordering::Release);
     }
 
-    /// Whether the stored reference is this reference. References to different places with equal values are different.
+    /// Returns whether the stored reference and `other` point to the same place. The values at the two places are not
+    /// compared.
     #[inline]
     pub(crate) fn is(&self, other: Option<&'static T>) -> bool {
         self.at.load(Ordering::Relaxed).cast_const() == other.map_or(null(), std::ptr::from_ref)

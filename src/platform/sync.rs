@@ -69,7 +69,7 @@ mod imp {
 
     use super::checker;
 
-    /// Declares thread-locals like `std::thread_local!`. This macro is needed because loom's macro does not accept
+    /// Declares thread-locals, as `std::thread_local!` does. This macro is needed because loom's macro does not accept
     /// `const`.
     macro_rules! per_model_thread {
         ($($(#[$attr:meta])* static $name:ident: $type:ty = const $init:block;)*) => {

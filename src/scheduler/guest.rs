@@ -219,8 +219,7 @@ impl Wake for OwnWaker {
     }
 }
 
-/// A guest, which occupies a worker slot. The guest leaves the slot when `leave` is called or when the guest is
-/// dropped.
+/// A guest and its worker slot. The guest leaves the slot when `leave` is called or when the guest is dropped.
 struct GuestSlot<T: Task> {
     scheduler: Arc<Scheduler<T>>,
     local: Option<Local<T>>,
@@ -262,11 +261,12 @@ impl WaitingGuests {
         number.and_then(|number| self.guests.remove(&number))
     }
 
-    /// Removes the oldest guests up to the first guest in `block_on`, and returns their wakers. An executor may never
-    /// poll a polled guest again. A thread in `block_on` always tries to occupy a slot, or leaves and wakes the next
-    /// guests. If this function returned the wakers of all guests, each vacant slot would wake every waiting guest.
-    /// Therefore it returns at most [`WAKES_PER_VACANCY`] wakers. If more polled guests than this are older than a
-    /// thread in `block_on`, the thread tries again after [`PARK_WITHOUT_SLOT`].
+    /// Removes the oldest guests, up to and including the first guest in `block_on`, and returns their wakers. An
+    /// executor may never poll a polled guest again. A thread in `block_on` always tries to occupy a slot, or leaves
+    /// and wakes the next guests. If this function returned the wakers of all guests, each vacant slot would wake every
+    /// waiting guest. Therefore it returns at most [`WAKES_PER_VACANCY`] wakers. If at least this number of polled
+    /// guests are older than a thread in `block_on`, the thread gets no wake-up and tries again after
+    /// [`PARK_WITHOUT_SLOT`].
     pub(super) fn next_wakers(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while wakers.len() < WAKES_PER_VACANCY
@@ -351,7 +351,7 @@ impl<T: Task> GuestSlot<T> {
             self.alarm = Some(Mutex::new(self.scheduler.driver.alarm(cx.waker(), time)));
         }
         // A wake-up of the guest's own future does not retract the announcement. Either this check sees the wake-up, or
-        // the wake-up wakes the executor.
+        // the wake-up comes later and wakes the executor.
         if own.is_woken() {
             self.wake_up();
             return false;

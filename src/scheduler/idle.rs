@@ -1,8 +1,8 @@
 //! State of the searching and the sleeping workers, in one atomic *idle word*. This file also parks and wakes workers.
 //!
 //! This file does not know the queues. A thread that pushes tasks calls `wake_many` after its push. A worker that wants
-//! to sleep calls `announce` and then checks every queue. A *polled* slot runs tasks only while an executor polls the
-//! slot. `README.md` in this folder explains why no wake-up is lost.
+//! to sleep calls `announce` and then checks every queue. A *polled* slot belongs to a guest that runs tasks only while
+//! an executor polls the guest. `README.md` in this folder explains why no wake-up is lost.
 
 use std::fmt;
 use std::task::Waker;
@@ -59,7 +59,7 @@ pub(crate) enum Woken {
     Chosen,
 }
 
-/// Slots of sleeping workers that must be woken.
+/// Slots whose sleeping workers must be woken.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Chosen(u64);
@@ -80,8 +80,8 @@ enum Parker {
     #[default]
     Vacant,
     Thread(thread::Thread),
-    /// For a [polled](Idle::announce_polled) slot, the waker of the last poll. While a thread waits in the poller, the
-    /// waker of the poller.
+    /// For a [polled](Idle::announce_polled) slot, the waker that the executor passed to the last poll. While a thread
+    /// waits in the poller of the sockets, the waker of this poller.
     Waker(Waker),
 }
 
@@ -99,7 +99,7 @@ struct ParkSlot {
 struct Words {
     /// The number of searching workers, and a bit for each sleeping slot that has a parked thread.
     word: AtomicU64,
-    /// A bit for each sleeping slot that is polled.
+    /// A bit for each polled slot whose guest sleeps.
     polled: AtomicU64,
 }
 
@@ -166,8 +166,9 @@ impl Idle {
 
     /// Chooses the sleeping workers that must be woken after a push of `count` tasks. The number of needed workers is
     /// `count` minus the number of searching workers. Each chosen thread is counted as searching. If too few threads
-    /// sleep, this function also chooses all polled slots that sleep. A polled slot is not counted as searching,
-    /// because the slot may never be polled again. The caller must [`wake`](Self::wake) all returned slots.
+    /// sleep, this function also chooses all polled slots whose guests sleep. The guest of a polled slot is not counted
+    /// as searching, because its executor may never poll it again. The caller must [`wake`](Self::wake) all returned
+    /// slots.
     pub(crate) fn wake_many(&self, count: usize) -> Chosen {
         // Pairs with the fence in `announce`. Either the worker that announces its sleep sees the pushed tasks, or this
         // thread sees the bit of that worker.
@@ -198,8 +199,8 @@ impl Idle {
         }
     }
 
-    /// Clears the bits of all polled slots that sleep, and returns these bits. Each of these slots checks every queue
-    /// at its next poll.
+    /// Clears the bits of all polled slots whose guests sleep, and returns these bits. Each of these guests checks
+    /// every queue at its next poll.
     fn take_polled(&self) -> u64 {
         // Relaxed is enough: the fence of the caller pairs with the fence in `announce_polled`.
         let polled = self.words.polled.load(Ordering::Relaxed);
@@ -228,8 +229,9 @@ impl Idle {
         }
     }
 
-    /// Announces the sleep of a polled slot, as [`announce`](Self::announce) does for a thread. The executor may never
-    /// poll the guest in this slot again. Therefore a push that wakes a polled slot wakes all sleeping polled slots.
+    /// Announces that the guest of a polled slot will sleep, as [`announce`](Self::announce) does for a thread. The
+    /// executor may never poll this guest again. Therefore a push that wakes one sleeping polled guest wakes all of
+    /// them.
     pub(crate) fn announce_polled(&self, slot: usize, searching: bool) {
         self.words.polled.fetch_or(1 << slot, Ordering::SeqCst);
         if searching {
@@ -239,13 +241,13 @@ impl Idle {
         fence(Ordering::SeqCst);
     }
 
-    /// Retracts the announcement of a polled slot. Called when the slot is awake.
+    /// Retracts the announcement for a polled slot. Called when the guest of the slot is awake.
     pub(crate) fn retract_polled(&self, slot: usize) {
         self.words.polled.fetch_and(!(1 << slot), Ordering::SeqCst);
         self.slots[slot].token.store(false, Ordering::SeqCst);
     }
 
-    /// Retracts the announcement of this slot. Called when the worker of the slot is awake. The result tells whether a
+    /// Retracts the announcement for this slot. Called when the worker of the slot is awake. The result tells whether a
     /// push has chosen the worker. A chosen worker must search.
     pub(crate) fn retract(&self, slot: usize) -> Woken {
         let bit = 1 << slot;
@@ -323,12 +325,13 @@ impl Idle {
         }
     }
 
-    /// Makes this slot the timekeeper, if there is no timekeeper. Returns whether this slot became the timekeeper.
+    /// Makes the worker of this slot the timekeeper, if there is no timekeeper. Returns whether this worker became the
+    /// timekeeper.
     pub(crate) fn keep_time(&self, slot: usize) -> bool {
         self.timekeeper.compare_exchange(0, slot + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// If this slot is the timekeeper, ends the role of timekeeper and returns true. Otherwise returns false.
+    /// If the worker of this slot is the timekeeper, ends this role and returns true. Otherwise returns false.
     pub(crate) fn stop_keeping_time(&self, slot: usize) -> bool {
         self.timekeeper.compare_exchange(slot + 1, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
@@ -407,8 +410,8 @@ mod tests {
         assert!(idle.stop_searching());
         assert_eq!(idle.wake_many(1).collect::<Vec<_>>(), [0, 5]);
         assert_eq!((idle.load().searchers(), idle.is_sleeping(0)), (0, false));
-        // In this test, the slots 0 and 5 are not polled again after their wake-up. The next push does not rely on
-        // these two slots.
+        // In this test, the guests of the slots 0 and 5 are not polled again after their wake-up. The next push must
+        // not rely on these two guests.
         idle.announce_polled(6, false);
         assert_eq!(idle.wake_many(1).collect::<Vec<_>>(), [6]);
         idle.announce(3, false);

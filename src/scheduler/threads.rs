@@ -24,7 +24,7 @@ use crate::scheduler::{Local, SLOTS, Scheduler, Task, hooks};
 const SPARE_FOR: Duration = Duration::from_millis(500);
 
 /// If the function `start` fails, it waits at most this time for the exit of the threads that it has already started.
-/// These threads run only their hooks.
+/// These threads run no tasks, only their hooks.
 const STARTED_FOR: Duration = Duration::from_secs(1);
 
 /// Instructions to all workers, as bits. `STOP` tells every worker to leave its slot. `TOO_MANY` tells every worker to
@@ -47,7 +47,7 @@ pub(super) struct WorkerThreads<T: Task> {
     spare: usize,
     /// Slots that were assigned to waiting threads, but that no waiting thread has taken yet.
     calls: VecDeque<Local<T>>,
-    /// Number of worker threads ever started, for their names.
+    /// Number of worker threads that were started so far. This number is part of the name of the next thread.
     started: usize,
     pub(super) monitored: bool,
     /// Whether the helper thread that waits in the poller was started.

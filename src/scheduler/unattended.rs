@@ -1,6 +1,6 @@
 //! *Unattended* slots: slots whose tasks wait although the worker of the slot does not sleep. A slot is unattended in
-//! two cases. Either the step of its worker was handed over, or its guest is polled, and the executor does not poll it
-//! at present.
+//! two cases. Either the step of its worker was handed over, or its guest has returned to the executor and has left
+//! tasks in its queues.
 //!
 //! A worker without tasks steals from every slot. A worker that always has tasks never searches. Therefore each worker
 //! also checks the unattended slots every 61st time that it looks for a task. Otherwise the tasks in these slots would

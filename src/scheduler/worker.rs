@@ -41,8 +41,8 @@ const ROUNDS: u32 = if cfg!(any(procession_loom, procession_shuttle)) { 1 } else
 /// short sleep would have cost less.
 const SHORT_SLEEP: Duration = Duration::from_micros(50);
 
-/// A worker. A thread acts as this worker after a call of [`sit`](Self::sit). While the thread acts as this worker, the
-/// tasks that the thread wakes go to the local queues of this worker.
+/// State of one worker. A thread acts as this worker after a call of [`sit`](Self::sit). While the thread acts as this
+/// worker, the tasks that the thread wakes go to the local queues of this worker.
 pub(crate) struct Local<T: Task> {
     scheduler: Arc<Scheduler<T>>,
     /// Address of the scheduler. A wake-up compares this address with the address of the woken task's scheduler.
@@ -347,15 +347,15 @@ impl<T: Task> Local<T> {
         // This call fires the due timers. The tasks that the timers wake go to the queues of this worker.
         self.turn_driver();
         if self.polled.get() {
-            // A polled slot never waits in the poller. Therefore its worker checks the poller each time that it finds
-            // no local task.
+            // A polled guest never waits in the poller. Therefore it checks the poller each time that it finds no local
+            // task.
             self.poll_sockets();
         }
         self.queues.next().or_else(|| self.take_ranked())
     }
 
-    /// Asks the poller for ready sockets without blocking, and queues their tasks on this worker. Does nothing if
-    /// another thread uses the poller.
+    /// Asks the poller for ready sockets without blocking, and queues the tasks that wait for these sockets on this
+    /// worker. Does nothing if another thread uses the poller.
     fn poll_sockets(&self) {
         if let Some(poller) = self.scheduler.poller() {
             let mut ready = self.ready.take();
@@ -479,7 +479,7 @@ impl<T: Task> Local<T> {
         self.scheduler.trace_worker(self.slot, state);
     }
 
-    /// Ends the hand-over of this worker's step, which has returned. Returns false if this worker must leave its slot.
+    /// Ends the hand-over after the step of this worker has returned. Returns false if this worker must leave its slot.
     #[cold]
     pub(super) fn return_from_hand_over(&self) -> bool {
         self.state.set(WorkerState::Blocked);
@@ -607,8 +607,8 @@ impl<T: Task> Local<T> {
     }
 
     /// Returns the time until the nearest deadline. Returns `None` if there is no deadline, or if there is a
-    /// timekeeper. A polled slot calls this function after its announcement. If the timekeeper ends its role after this
-    /// call, the former timekeeper sees that this slot sleeps, and wakes the slot.
+    /// timekeeper. A polled guest calls this function after its announcement. If the timekeeper ends its role after
+    /// this call, the former timekeeper sees that this guest sleeps, and wakes it.
     pub(super) fn time_if_unkept(&self) -> Option<Duration> {
         if self.scheduler.idle.timekeeper().is_some() { None } else { self.scheduler.driver.wait() }
     }

@@ -1,4 +1,4 @@
-//! The poller of a runtime with sockets, on mio.
+//! The poller of a runtime with sockets. It is built on the crate mio.
 //!
 //! The file `turn.rs` has the locks around the calls of the system. A thread registers a socket through the registry of
 //! mio, which needs none of these locks. mio requests edge-triggered events if the system has them. Then no system call
@@ -6,9 +6,9 @@
 //!
 //! The crate `polling` was measured as an alternative: one thread echoed 64 bytes in a loop around each poller. With
 //! edge-triggered events, `polling` needed 1.20 times the CPU time of mio for one connection, and as much CPU time as
-//! mio for 50 connections. One-shot events are the default of `polling`. With them, it needed 1.24 times the CPU time
-//! of mio for one connection, and 1.10 times for 50 connections. (Medians of seven interleaved rounds on Linux, with
-//! the client of `benches/sockets`.)
+//! mio for 50 connections. One-shot events are the default of `polling`. With one-shot events, `polling` needed 1.24
+//! times the CPU time of mio for one connection, and 1.10 times for 50 connections. (Medians of seven interleaved
+//! rounds on Linux, with the client of `benches/sockets`.)
 //!
 //! # Stale events
 //!
@@ -140,7 +140,7 @@ impl Poller {
         // The source enters the table before the system knows the socket. So the first event of the socket finds the
         // source.
         let interest = Interest::READABLE | Interest::WRITABLE;
-        // Events of urgent data, see `Source::drained`.
+        // `PRIORITY` requests events for urgent data: see `Source::drained`.
         #[cfg(any(target_os = "linux", target_os = "android"))]
         let interest = interest | Interest::PRIORITY;
         if let Err(error) = self.registry.register(system, source.token(), interest) {
@@ -253,7 +253,8 @@ mod tests {
         assert!(poller.poll(Wait::For(None), &mut Vec::new()));
         assert!(!poller.turns.calls.lock().is_woken);
         poller.waker().wake_by_ref();
-        // The helper thread takes the event too, and leaves the wake-up to the timekeeper.
+        // The wait of the helper thread (`Wait::Alone`) takes the event of a wake-up too, and leaves a record for the
+        // timekeeper.
         assert!(poller.poll(Wait::Alone, &mut Vec::new()));
         assert!(poller.turns.calls.lock().is_woken);
         assert!(poller.poll(Wait::For(None), &mut Vec::new()));
@@ -271,7 +272,7 @@ mod tests {
         let helper = Arc::clone(&poller);
         let helper = thread::spawn(move || helper.poll(Wait::Alone, &mut Vec::new()));
         poller.stop();
-        // This thread takes the wake-up of `stop`. A timekeeper that waits may take it too.
+        // This thread takes the wake-up of `stop`. In a runtime, a waiting timekeeper may take it in the same way.
         assert!(poller.poll(Wait::No, &mut Vec::new()));
         poller.turns.calls.lock().is_woken = false;
         drop(turn);

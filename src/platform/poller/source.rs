@@ -457,8 +457,8 @@ mod tests {
                 }
                 let waker = Waker::from(Arc::new(Unpark(thread::current())));
                 let mut key = None;
-                // The variable `data` represents the data in the system. Data whose event came before the check is
-                // visible here.
+                // The variable `data` represents the data in the system. If the event for some data came before the
+                // check, this load sees the data.
                 while data.load(Ordering::SeqCst) < EVENTS {
                     let polled = if by_key {
                         source.poll_ready_as(Direction::Read, &waker, &mut key)

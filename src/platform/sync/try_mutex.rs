@@ -1,8 +1,8 @@
 //! A mutex for the models. It is for threads that call `try_lock` while another thread holds the mutex for a long time.
 //!
-//! If a thread calls `try_lock` of loom 0.7 on a held mutex, the call blocks until the mutex is released. If the thread
-//! that holds the mutex waits for the calling thread, loom reports a deadlock that cannot happen in the real program.
-//! Therefore this mutex stores a flag, and a lock that is held only for a short time protects this flag.
+//! In loom 0.7, a call of `try_lock` on a held mutex blocks until the mutex is released. If the thread that holds the
+//! mutex waits for the calling thread, loom reports a deadlock that cannot happen in the real program. Therefore this
+//! mutex stores a flag, and a lock that is held only for a short time protects this flag.
 
 use std::ops::{Deref, DerefMut};
 

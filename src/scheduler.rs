@@ -501,8 +501,8 @@ impl<T: Task> Scheduler<T> {
     /// The former timekeeper checks the timers and the poller between its tasks, so only a long step delays these
     /// checks. If the monitor is on, the monitor notices the long step within the time [`bound`](Monitor::bound), and
     /// wakes another worker. This other worker then becomes the timekeeper. Therefore the former timekeeper must wake
-    /// another worker only in three cases: a deadline lies within the bound, there is a poller and the bound is long,
-    /// or the monitor is off.
+    /// another worker only in three cases. First, a deadline lies within the bound. Second, there is a poller and the
+    /// bound is long. Third, the monitor is off and there is a deadline or a poller.
     fn needs_timekeeper(&self) -> bool {
         let Some(bound) = self.monitor.bound() else { return self.is_untimed() };
         let is_needed = self.driver.wait().is_some_and(|wait| wait <= bound)

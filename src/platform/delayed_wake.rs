@@ -1,6 +1,6 @@
 //! Delayed wake-ups of foreign wakers. A foreign waker is a waker that this crate did not create, so it is user code. A
-//! thread that holds a lock must not call a foreign waker, because the waker may poll its task directly, and the task
-//! may take the same lock.
+//! thread that holds a lock must not call a foreign waker: the waker may poll its task directly, and the task may take
+//! the same lock.
 //!
 //! The crate event-listener calls wakers while it holds the lock of its event. Therefore the code of this crate
 //! notifies an event inside [`delay`], and also drops a listener inside it. Code that is about to call a foreign waker

@@ -27,8 +27,8 @@ impl Asked {
         Arc::new(Self(CachePadded(AtomicU64::new(NOBODY))))
     }
 
-    /// Requests that this process yields. Relaxed is sufficient for this store and for the reads, because a thread that
-    /// reads the word does not then read other data that the requesting thread has written.
+    /// Requests that this process yields. Relaxed is sufficient for this store and for the reads. A thread that has
+    /// read the word does not rely on other data that the requesting thread has written.
     pub(crate) fn ask(&self, whom: u64) {
         self.0.store(whom, Ordering::Relaxed);
     }

@@ -14,8 +14,8 @@ const ROW: f64 = 3.0 * BAR + 12.0;
 const TOP: f64 = 58.0;
 const WIDTH: f64 = 830.0;
 
-/// Maximum length of a bar, in units of tokio's bar. A longer bar is cut off, but the label of the bar still shows the
-/// number.
+/// Maximum length of a bar in the chart, as a multiple of the length of tokio's bar. A longer bar is cut off, but the
+/// label of the bar still shows the number.
 const MAX_PART: f64 = 1.5;
 
 const STYLE: &str = "\

@@ -1,6 +1,6 @@
-//! Common interface of the task runtimes. The trait [`Tasks`] has a spawn, an unbounded channel, a oneshot channel, and
-//! a function that yields to other tasks. Each workload is written once for all task runtimes, with this trait. Each
-//! method of `Tasks` only calls the corresponding function of the runtime.
+//! Common interface of the task runtimes. The trait [`Tasks`] has functions that spawn a task, that create and use an
+//! unbounded channel and a oneshot channel, and that yield to other tasks. Each workload is written once for all task
+//! runtimes, with this trait. Each method of `Tasks` only calls the corresponding function of the runtime.
 
 use std::sync::Arc;
 

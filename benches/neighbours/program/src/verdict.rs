@@ -84,7 +84,7 @@ pub(crate) struct Judged {
     pub(crate) bars: &'static [Bar],
 }
 
-/// Evaluates the CPU time. Most rows use this quantity.
+/// Returns a line that shows the CPU time. Most rows have only this line.
 pub(crate) const fn cpu(bars: &'static [Bar]) -> Judged {
     Judged { quantity: Quantity::Cpu, bars }
 }
@@ -219,8 +219,9 @@ impl Row {
             .reduce(f64::max)
     }
 
-    /// Returns whether the row is starved. Only a row with parallel work can be starved. Such a row is starved if
-    /// procession and tokio both used a second worker in too few rounds.
+    /// Returns whether the row is *starved*: too few rounds used a second worker, so the ratios of the row are
+    /// unreliable. Only a row with parallel work can be starved. The function counts the rounds in which procession and
+    /// tokio both used a second worker.
     pub(crate) fn is_starved(&self) -> bool {
         let starved = |cost: &Cost| cost.runner.is_parallel() && cost.together < min_parallel_rounds(self.rounds);
         self.shape == Shape::Parallel && self.cost(Runner::Tokio).is_some_and(starved)

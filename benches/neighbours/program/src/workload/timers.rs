@@ -169,8 +169,8 @@ fn fire<T: Timers>(on: &T, n: u64) {
     drop(receive.recv());
 }
 
-// ---- Timers of some seconds are set and cancelled, while 1,000 other timers wait. A program does the same when an
-// operation completes before its timeout.
+// ---- Timers with a delay of some seconds are set and cancelled, while 1,000 other timers wait. A program does the
+// same when an operation completes before its timeout.
 
 const LIVE: u64 = 1_000;
 
@@ -199,7 +199,7 @@ async fn start<F: Future>(sleeps: impl Iterator<Item = F>) -> Vec<Pin<Box<F>>> {
     live
 }
 
-/// A delay of more than an hour.
+/// Returns a delay of more than an hour.
 fn long(i: u64) -> Duration {
     Duration::from_secs(3_600 + i)
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use procession::observe::FlightRecorder;
 use procession::{Address, Context, Exit, Reply, Runtime};
 
-/// Squares a number, but fails for one number.
+/// Request for the square of a number. The server panics for one number.
 struct Square(u64, Reply<u64>);
 
 async fn server(mut ctx: Context<Square>) -> Result<(), Exit> {

@@ -1,5 +1,5 @@
-//! A supervision tree whose processes crash on purpose. The supervisors restart the processes. When restarts do not
-//! help, the tree stops its processes in order and fails.
+//! A supervision tree whose processes crash on purpose. The supervisors restart the processes. If a child crashes too
+//! often, its supervisor stops the other children and fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

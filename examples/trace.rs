@@ -13,7 +13,7 @@ use procession::{Address, Command, Context, Exit, Reply, Runtime};
 /// Number of counting processes.
 const COUNTERS: usize = 8;
 
-/// The blocking pool reads the file.
+/// Command that asks for the text of a file. A handler on the blocking pool reads the file.
 struct Read(PathBuf);
 impl Command for Read {
     type Reply = String;
@@ -73,7 +73,7 @@ async fn count(ctx: Context, files: Vec<PathBuf>) -> Result<(usize, u64), Exit> 
     Ok((different, all))
 }
 
-/// Returns the readable text files below a folder.
+/// Appends the Rust and Markdown files below a folder to `found`.
 fn files(folder: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();

@@ -32,7 +32,7 @@ impl App {
         }
     }
 
-    /// Asks for the priority after the present one.
+    /// Asks whether to give the process the next priority.
     pub(crate) fn ask_about_priority(&mut self) -> Effect {
         let next = match self.selected_row().map(|row| row.priority.as_str()) {
             Some("Low") => "Normal",
@@ -42,7 +42,7 @@ impl App {
         self.ask_about_process("set_priority", &[("priority", next)])
     }
 
-    /// Asks whether to resume a suspended process, or to suspend another process.
+    /// If the process is suspended, asks whether to resume it. Otherwise asks whether to suspend it.
     pub(crate) fn ask_about_suspension(&mut self) -> Effect {
         let is_suspended = self.selected_row().is_some_and(|row| row.state.as_deref() == Some("Suspended"));
         self.ask_about_process(if is_suspended { "resume" } else { "suspend" }, &[])
@@ -63,7 +63,7 @@ impl App {
         }
     }
 
-    /// Takes the result of an action.
+    /// Shows the result of an action as a message.
     pub fn handle_action(&mut self, action: &str, result: Result<Value, Error>) {
         self.message = Some(match result {
             Err(error) => error.to_string(),

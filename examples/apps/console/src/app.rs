@@ -1,5 +1,5 @@
-//! The state of the console. The state reacts to keys and to replies, and says which requests come next. It does no
-//! input and no output, so tests can drive it.
+//! The state of the console. The state handles keys and replies, and returns the next requests. The state does no input
+//! or output, so tests can drive it.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ const BUSIEST: u64 = 10;
 /// Number of rates that the sparkline shows.
 pub const HISTORY: usize = 120;
 
-/// Number of readings that the times of the overview cover.
+/// Number of readings whose durations the overview shows.
 const SNAPSHOTS: usize = 30;
 
 /// A page of the console.
@@ -90,7 +90,8 @@ impl View {
     }
 }
 
-/// Columns by which the table can be sorted: the name in the protocol, and whether the first order is descending.
+/// Columns by which the table can be sorted. Each entry has the name in the protocol, and whether the order is
+/// descending until the user reverses it.
 pub const COLUMNS: [(&str, bool); 13] = [
     ("mailbox_len", true),
     ("mailbox_peak", true),
@@ -110,7 +111,7 @@ pub const COLUMNS: [(&str, bool); 13] = [
 /// A request: its name and its fields.
 pub type Request = (&'static str, Vec<(&'static str, Value)>);
 
-/// Input that takes all keys.
+/// Input that receives all keys until it closes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Prompt {
     /// The text of the filter.
@@ -124,7 +125,7 @@ pub enum Prompt {
     },
 }
 
-/// What the loop must do after a key.
+/// Action of the loop after a key.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Draw the screen.
@@ -148,11 +149,12 @@ pub struct App {
     pub prompt: Option<Prompt>,
     /// Result of the last action or key.
     pub message: Option<String>,
-    /// Error of the last reading. The next reading without an error clears it.
+    /// Error of the last reading. The next reading without an error clears this field.
     pub error: Option<String>,
     pub overview: Overview,
     pub interval: Interval,
-    /// The last snapshots, oldest first. The times of the overview cover all of them, because times are sampled.
+    /// The last snapshots, oldest first. The overview shows the durations of all these snapshots, because only a sample
+    /// of the durations is measured.
     pub snapshots: VecDeque<Metrics>,
     /// Steps per second, oldest first.
     pub history: VecDeque<u64>,
@@ -163,7 +165,7 @@ pub struct App {
     pub filter: String,
     /// Index of the selected row.
     pub selected: usize,
-    /// Pid of the view of one process.
+    /// Pid of the process that the view `Process` shows.
     pub pid: Option<String>,
     /// `None` if the process has exited.
     pub details: Option<Details>,
@@ -176,7 +178,8 @@ pub struct App {
     pub tree: Tree,
     pub registry: Registry,
     pub trace: Trace,
-    /// For each worker: the task and its polls, and the time at which the console saw it first.
+    /// For each worker that runs a task: the number of the worker, the pid of the process, the number of polls, and the
+    /// time since which the worker has been in this poll.
     pub since: Vec<(u64, Option<String>, u64, u64)>,
 }
 
@@ -216,7 +219,8 @@ impl App {
         all
     }
 
-    /// Whether the server knows run times, and the time since when a process waits.
+    /// Whether the server knows the request `run_times`. Such a server also knows the time at which a process began to
+    /// wait.
     fn knows_run_times(&self) -> bool {
         self.hello.requests.iter().any(|request| request == "run_times")
     }
@@ -230,7 +234,7 @@ impl App {
         fields
     }
 
-    /// Takes the reply to a request.
+    /// Handles the reply to a request.
     pub fn handle_reply(&mut self, request: &str, reply: Result<Value, Error>) {
         match reply {
             Ok(value) => {
@@ -249,7 +253,7 @@ impl App {
             "hello" => {
                 let next: Hello = parse(value)?;
                 if (next.program_pid, next.node) != (self.hello.program_pid, self.hello.node) {
-                    // Another program has opened the socket. Its counts begin at 0.
+                    // Another program has opened the socket. The counters of this program begin at 0.
                     self.snapshots.clear();
                     self.history.clear();
                     self.since.clear();
@@ -301,7 +305,8 @@ impl App {
         Ok(())
     }
 
-    /// Notes since when each worker runs its task. If the number of polls is unchanged, the worker is in the same step.
+    /// Records for each worker the time since which it has run its task. If the number of polls is unchanged, the
+    /// worker is in the same step.
     fn note_tasks(&mut self) {
         let now = self.workers.now_ns;
         let note = |worker: &crate::model::Worker| {
@@ -316,7 +321,7 @@ impl App {
         self.since = self.workers.workers.iter().filter_map(note).collect();
     }
 
-    /// Time in ns for which a worker has run its task at least. `None` if the worker runs no task.
+    /// Minimum time in ns for which a worker has run its present task. `None` if the worker runs no task.
     pub fn busy_ns(&self, worker: u64) -> Option<u64> {
         let (.., since) = self.since.iter().find(|(number, ..)| *number == worker)?;
         Some(self.workers.now_ns.saturating_sub(*since))
@@ -338,7 +343,7 @@ impl App {
         self.selected = self.selected.min(self.rows().saturating_sub(1));
     }
 
-    /// Pid that the actions and the key Enter refer to.
+    /// Pid of the process to which the actions and the key Enter apply.
     pub fn selected_pid(&self) -> Option<&str> {
         match self.view {
             View::Processes => self.processes.rows.get(self.selected).map(|row| row.pid.as_str()),

@@ -24,7 +24,7 @@ pub fn parse(text: &str) -> Result<Vec<(&'static str, Value)>, String> {
     Ok(fields)
 }
 
-/// The server spells the states with a capital letter.
+/// Changes the first letter to a capital letter, because the names of the states begin with capital letters.
 fn capitalized(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()

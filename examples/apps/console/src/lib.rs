@@ -1,5 +1,6 @@
-//! A console for programs on the crate `procession`. The console attaches to the socket of a running program, and shows
-//! its processes, its wait-for graph and its workers. It also opens recordings, and steps through their events.
+//! A console for programs that are built with the crate `procession`. The console attaches to the socket of a running
+//! program, and shows its processes, its wait-for graph and its workers. The console also opens recordings, and steps
+//! through their events.
 //!
 //! | file | contents |
 //! |---|---|

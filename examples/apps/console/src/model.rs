@@ -69,7 +69,7 @@ pub struct CommandTime {
     pub time: Histogram,
 }
 
-/// A distribution. Each bucket is a pair of its longest duration in ns and the number of its durations.
+/// A distribution. Each bucket is a pair: the upper bound of its durations in ns, and the number of its durations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the protocol documents the fields")]
@@ -465,9 +465,9 @@ pub struct TraceEvents {
 pub struct Interval {
     /// Time between the two replies.
     pub seconds: f64,
-    /// Counts per second.
+    /// Increase of each counter per second.
     pub rates: BTreeMap<String, f64>,
-    /// The durations between the two replies.
+    /// The scheduling delays between the two replies.
     pub delay: Histogram,
     /// The durations of turns between the two replies.
     pub step: Histogram,
@@ -478,7 +478,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Without an earlier reply, the interval begins with the start of the runtime.
+    /// Returns the interval between two snapshots. If `earlier` is `None`, the interval begins with the start of the
+    /// runtime.
     pub fn between(earlier: Option<&Metrics>, later: &Metrics) -> Self {
         let none = Metrics::default();
         let earlier = earlier.unwrap_or(&none);

@@ -9,7 +9,7 @@ use crate::recording::{Event, Kind, NONE, Recording, Track, TrackKind};
 /// Number of events of a large step.
 const LARGE_STEP: usize = 100;
 
-/// What the loop must do after a key.
+/// Action of the loop after a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
     /// Draw the screen.
@@ -39,7 +39,7 @@ pub struct Player {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Open<'a> {
     pub(crate) name: &'a str,
-    /// The pid of the slice of a turn.
+    /// Pid of the process if the slice is a turn.
     pub(crate) note: &'a str,
     /// Time since the begin of the slice, in ns.
     pub(crate) age_ns: u64,
@@ -59,7 +59,7 @@ impl Player {
         player
     }
 
-    /// Number of events before the present moment. The last of them is the present event.
+    /// Number of events before the present moment. The last of these events is the present event.
     pub fn position(&self) -> usize {
         self.position
     }
@@ -253,7 +253,7 @@ mod tests {
             without_state += alive.iter().filter(|track| player.open(**track).next().is_none()).count();
             tracks.iter().zip(&mut lives).for_each(|(track, life)| life.push(alive.contains(track)));
         }
-        // The list contains a process once: it appears once, and disappears once.
+        // Each process appears in the list once, and disappears once.
         for life in &lives {
             assert_eq!(life.windows(2).filter(|pair| pair[0] != pair[1]).count(), 2, "{life:?}");
         }

@@ -1,9 +1,9 @@
 //! A recording: an execution trace, a flight record, or the record of a simulation. This file reads the file into
 //! memory. [`Player`](crate::player::Player) steps through its events.
 //!
-//! The format is the protobuf format of Perfetto. The file `src/observe/trace/packets.rs` of the crate writes it.
-//! Memory is bounded: a recording keeps at most [`Limits::events`] events of 40 bytes, [`Limits::tracks`] tracks and
-//! [`Limits::text_bytes`] bytes of text. Of a longer recording, the last events are kept.
+//! The format is the protobuf format of Perfetto. The file `src/observe/trace/packets.rs` of the crate writes this
+//! format. Memory is bounded: a recording keeps at most [`Limits::events`] events of 40 bytes, [`Limits::tracks`]
+//! tracks and [`Limits::text_bytes`] bytes of text. If a recording has more events, only the last events are kept.
 
 mod proto;
 
@@ -17,13 +17,13 @@ use serde_json::{Value as Json, json};
 
 use crate::recording::proto::{Fields, Invalid, Value};
 
-/// Longest packet. A packet contains one event, and at most all names.
+/// Maximum length of a packet in bytes. A packet contains at most one event, and possibly the table of all names.
 const LONGEST_PACKET: u64 = 16 << 20;
 
-/// Index of the text of names that are unknown, or exceed the limit.
+/// Index of the text that replaces a name if the name is unknown, or if the names exceed the limit.
 const UNKNOWN: u32 = 0;
 
-/// No event.
+/// Index that means "no event".
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Limits of the memory of a recording.
@@ -67,8 +67,9 @@ pub(crate) struct Event {
     pub(crate) value: u64,
     /// Index of the track of the process that this event belongs to, or [`NONE`].
     pub(crate) process: u32,
-    /// Index of another event of the same track, or [`NONE`]. For the begin of a slice, the slice around it. For the
-    /// end of a slice, its begin. For a counter, its previous value.
+    /// Index of another event of the same track, or [`NONE`]. At the begin of a slice, this index is the begin of the
+    /// slice around it. At the end of a slice, this index is the begin of the same slice. At a counter, this index is
+    /// the event with the previous value.
     pub(crate) link: u32,
 }
 
@@ -240,7 +241,7 @@ impl Recording {
         self.events.first().map_or(0, |event| event.at)
     }
 
-    /// Counts of events by their names: the instants, and the slices of threads by their categories.
+    /// Returns the numbers of events. Instants are counted by name, and the slices of threads are counted by category.
     fn counts(&self) -> std::collections::BTreeMap<&str, u64> {
         let mut counts = std::collections::BTreeMap::new();
         for event in &self.events {
@@ -304,7 +305,7 @@ enum Header {
         header: u64,
     },
     Other,
-    /// End of the file after this number of bytes of a header.
+    /// The file has ended after this number of bytes of an incomplete header.
     End {
         bytes: u64,
     },
@@ -368,7 +369,7 @@ impl Loader {
             match field? {
                 (8, value) => at = value.number(),
                 (11, value) => event = Some(value),
-                // The value 1 clears the names.
+                // If the lowest bit of the value is set, the earlier names are no longer valid.
                 (13, value) if value.number() & 1 != 0 => self.names.clear(),
                 (12, value) => self.intern(value)?,
                 (60, value) => self.describe(value)?,
@@ -537,7 +538,7 @@ pub(crate) mod tests {
 
     use procession::{Address, Context, Simulation};
 
-    /// Writer whose bytes can be read.
+    /// Writer whose written bytes a test can read.
     #[derive(Clone, Default)]
     struct Shared(Arc<Mutex<Vec<u8>>>);
 

@@ -20,7 +20,7 @@ pub enum Table {
 }
 
 impl Table {
-    /// Returns whether a prefix selects the rows of this table.
+    /// Returns whether this table can show only the rows that begin with a given prefix.
     pub fn has_prefix(self) -> bool {
         matches!(self, Self::Names | Self::Groups)
     }
@@ -50,7 +50,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The request for the table.
+    /// Returns the request for the present table.
     pub fn request(&self) -> Request {
         let prefix = vec![("prefix", self.prefix.as_str().into()), ("limit", ROWS.into())];
         match self.table {
@@ -61,7 +61,7 @@ impl Registry {
         }
     }
 
-    /// Takes the reply to a request. Ignores the replies to other requests.
+    /// Stores the reply to a request for one of the tables. Ignores the replies to all other requests.
     ///
     /// # Errors
     /// Returns an error if a field has a wrong type.

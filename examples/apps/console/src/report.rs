@@ -69,7 +69,7 @@ pub struct Reading {
     pub exits: LastExits,
     /// The lines of the trace. Empty without a trace.
     pub trace: Vec<String>,
-    /// The replies, by the names of the requests.
+    /// The replies. The keys are the names of the requests.
     pub json: Value,
 }
 
@@ -101,7 +101,7 @@ impl Reading {
         Self::parse(json).map_err(|error| Error::Protocol(error.to_string()))
     }
 
-    /// Parses the replies, by the names of the requests.
+    /// Parses the replies. The keys of `json` are the names of the requests.
     ///
     /// # Errors
     /// Returns an error if a field has a wrong type.
@@ -176,7 +176,7 @@ pub fn plain(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
 
-/// Replaces the reply by null if the server is older than the request.
+/// Returns null if an older server does not know the request. Otherwise returns the reply.
 fn known(reply: Result<Value, Error>) -> Result<Value, Error> {
     match reply {
         Err(Error::Refused { kind, .. }) if kind == "unknown_request" => Ok(Value::Null),

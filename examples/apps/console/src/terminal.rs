@@ -28,7 +28,7 @@ impl Connection {
         Ok(Self { target, client: Some(client) })
     }
 
-    /// Sends a request. Connects first, if the last request has ended the connection.
+    /// Sends a request. If the last request has ended the connection, connects again before the request.
     ///
     /// # Errors
     /// Returns the error of the connection or of the request.
@@ -114,7 +114,7 @@ fn step_through(terminal: &mut DefaultTerminal, player: &mut Player) -> io::Resu
     }
 }
 
-/// Asks for the figures of the present view. After a lost connection, asks for nothing more.
+/// Asks for the figures of the present view. If the connection is lost, the function sends no further requests.
 fn refresh(connection: &mut Connection, app: &mut App) {
     for request in app.requests() {
         let name = request.0;

@@ -16,11 +16,11 @@ const KEPT: usize = 1_000;
 /// Number of events that one request asks for.
 const PART: u64 = 1_000;
 
-/// Limits of a trace on the screen: a number of events, events per second, and ms. The server permits no more events
-/// and no longer time.
+/// Limits of a trace on the screen: the number of events, the number of events per second, and the duration in ms. The
+/// server permits no larger number of events, and no longer duration.
 const LIMITS: (u64, u64, u64) = (100_000, 1_000, 600_000);
 
-/// Limits of a trace for scripts: a number of events, and events per second.
+/// Limits of a trace for scripts: the number of events, and the number of events per second.
 const REPORT_LIMITS: (u64, u64) = (10_000, 10_000);
 
 /// Time between two requests of a trace for scripts.
@@ -59,7 +59,7 @@ impl Trace {
         Self { phase: Phase::Wanted, pid: pid.to_owned(), ..Self::default() }
     }
 
-    /// The requests while the trace is on the screen.
+    /// Returns the requests that the console sends while the screen shows the trace.
     pub fn requests(&self) -> Vec<Request> {
         let events = ("trace_events", vec![("limit", PART.into())]);
         match self.phase {
@@ -69,12 +69,12 @@ impl Trace {
         }
     }
 
-    /// The request after the trace has left the screen.
+    /// Returns the request that ends a running trace. The console sends this request when it shows another view.
     pub fn stop(&self) -> Option<Request> {
         (self.phase == Phase::Running).then(|| ("stop_trace", Vec::new()))
     }
 
-    /// Takes the reply to a request.
+    /// Stores the reply to a request.
     ///
     /// # Errors
     /// Returns an error if a field has a wrong type.
@@ -98,7 +98,8 @@ impl Trace {
         Ok(())
     }
 
-    /// Takes the refusal of a request. After a lost connection, the server has no trace.
+    /// Handles the refusal of a request. For example, the server refuses `trace_events` after a lost connection,
+    /// because the trace has ended with the connection.
     pub fn refuse(&mut self, request: &str, message: String) {
         self.phase = if request == "stop_trace" { Phase::Off } else { Phase::Ended(message) };
     }
@@ -124,7 +125,7 @@ fn reason_text(reason: &str) -> &str {
     }
 }
 
-/// The line of an event. `start_ns` is the time at which the trace began.
+/// Returns the line that shows an event. `start_ns` is the time at which the trace began.
 pub fn line(event: &TraceEvent, start_ns: u64) -> String {
     let TraceEvent { at_ns, worker, event, from, tag, count } = event;
     let seconds = at_ns.saturating_sub(start_ns) as f64 / 1e9;
@@ -139,7 +140,7 @@ pub fn line(event: &TraceEvent, start_ns: u64) -> String {
     format!("{seconds:>12.6}  {worker:>6}  {event:<14} {about}").trim_end().to_owned()
 }
 
-/// Traces a process for this time. Returns the events with the last reply.
+/// Traces a process for this time. Returns all events, with the counts of the last reply.
 ///
 /// # Errors
 /// Returns the error of a request.
@@ -168,7 +169,7 @@ pub fn record(connection: &mut Connection, pid: &str, time: Duration) -> Result<
     }
 }
 
-/// The lines of the result of [`record`].
+/// Returns the lines that show the result of [`record`].
 ///
 /// # Errors
 /// Returns an error if a field has a wrong type.
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(trace.phase, Phase::Running);
         trace.store("trace_events", json!({ "events": [], "unread": 0, "ended": "exit" })).unwrap();
         assert_eq!((trace.phase.clone(), names(&trace)), (Phase::Ended("the process has exited".into()), vec![]));
-        // The server forgets the trace with the connection.
+        // When the connection ends, the server forgets the trace.
         trace = Trace { phase: Phase::Running, ..trace };
         trace.refuse("trace_events", "no trace".into());
         assert_eq!(trace.phase, Phase::Ended("no trace".into()));

@@ -92,12 +92,12 @@ fn message_line(app: &App) -> Paragraph<'_> {
     }
 }
 
-/// Number of rows before the first visible row, so that the selected row is visible.
+/// Returns the number of rows above the first visible row. With this number, the selected row is visible.
 fn offset(selected: usize, visible: usize) -> usize {
     (selected + 1).saturating_sub(visible)
 }
 
-/// Draws lines, and as many of them as fit.
+/// Draws lines. Lines that do not fit into the area are left out.
 fn draw_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>) {
     frame.render_widget(Paragraph::new(lines), area);
 }
@@ -129,7 +129,7 @@ pub fn duration(time: Duration) -> String {
     if value < 10.0 && unit != "ns" { format!("{value:.1} {unit}") } else { format!("{value:.0} {unit}") }
 }
 
-/// The end of a text, of at most `width` characters. The end of a type name is its most specific part.
+/// Returns the end of a text, with at most `width` characters. The end of a type name is its most specific part.
 pub fn tail(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {
@@ -138,7 +138,8 @@ pub fn tail(text: &str, width: usize) -> String {
     std::iter::once('…').chain(text.chars().skip(count + 1 - width)).take(width).collect()
 }
 
-/// Shortens a text to `width` characters. A source line at the end of the text keeps its last part.
+/// Shortens a text to `width` characters. If the text ends with a source line, the last part of this source line is
+/// kept.
 pub fn fit(text: &str, width: usize) -> String {
     let length = |text: &str| text.chars().count();
     if length(text) <= width {

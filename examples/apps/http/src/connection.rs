@@ -20,8 +20,8 @@ use crate::timer::ProcessTimer;
 /// Serves one connection. If this process is cancelled, it answers the request in flight and then closes the
 /// connection.
 ///
-/// An error of the connection concerns only the peer, so this function does not report it. Examples are a reset and a
-/// malformed request.
+/// Errors of the connection, such as a reset or a malformed request, are the fault of the peer. Therefore this function
+/// does not report them.
 pub(crate) async fn connection(ctx: Context, stream: TcpStream, config: Config) {
     // An error means that the peer has already closed the connection.
     let _ = stream.set_nodelay(true);

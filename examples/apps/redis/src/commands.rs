@@ -141,8 +141,8 @@ pub(crate) fn integer(text: &[u8]) -> Result<i64, Failure> {
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) store: &'a mut Store,
-    /// The arguments from the key on, without the name of the command. If the command has no key, there are no
-    /// arguments.
+    /// The arguments that start at the key. The name of the command is not included. If the command has no key, there
+    /// are no arguments.
     pub(crate) args: Args<'a>,
     /// Hash of the key.
     pub(crate) hash: u64,

@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release -p app-redis -- --port 7379
 //!
-//! After Ctrl-C or SIGTERM, the server shuts down in order.
+//! After Ctrl-C or SIGTERM, the server answers the commands that it has read, and then exits.
 
 use std::ffi::OsString;
 use std::io;

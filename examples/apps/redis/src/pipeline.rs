@@ -52,7 +52,8 @@ struct Merged {
 pub(crate) enum Collected {
     /// All replies were collected.
     All,
-    /// A shard has returned its box before its last command. The connection must send the box to this shard again.
+    /// A shard has returned its box before it has run its last command. The connection must send the box to this shard
+    /// again.
     Part,
     /// The next reply is the reply to `INFO`, with these numbers of keys. The caller must write this reply and then
     /// call `collect` again.
@@ -70,7 +71,8 @@ pub(crate) struct Pipeline {
     used: Vec<(u16, bool)>,
     pieces: Vec<Piece>,
     routes: Vec<u16>,
-    /// Replies of commands that ran in the connection. Each of these commands follows a command that runs in a shard.
+    /// Replies of commands that ran in the process of the connection. Each of these commands follows a command that
+    /// runs in a shard.
     local: Vec<u8>,
     cursor: Cursor,
 }

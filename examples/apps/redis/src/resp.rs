@@ -52,7 +52,8 @@ impl Default for Limits {
     }
 }
 
-/// Error in the bytes of a client. The connection sends the text of the error to the client, and then closes.
+/// Error in the bytes of a client. The process of the connection sends the text of the error to the client, and then
+/// closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProtocolError {
     LongInline,
@@ -62,12 +63,14 @@ pub(crate) enum ProtocolError {
     Length,
     NoLength(u8),
     Quotes,
-    /// For this error, Redis closes the connection without a text.
+    /// The client has sent too many bytes without a complete command. In this case, Redis closes the connection and
+    /// sends no error text.
     LongQuery,
 }
 
 impl ProtocolError {
-    /// Returns the text for the client, or `None` if the connection is closed without a text.
+    /// Returns the text for the client. Returns `None` if the server sends no error text before it closes the
+    /// connection.
     pub(crate) fn text(self) -> Option<String> {
         let text = match self {
             Self::LongInline => "too big inline request",
@@ -147,7 +150,8 @@ impl Batch {
         self.args.get(self.first).map_or(self.parsed, |arg| arg.start as usize)
     }
 
-    /// Moves the arguments of the incomplete command and the unparsed bytes to the front of the buffer.
+    /// Moves the arguments of the incomplete command, and the bytes that are not parsed yet, to the front of the
+    /// buffer.
     fn compact(&mut self) {
         let start = self.start();
         if start == 0 {
@@ -348,7 +352,7 @@ impl<'a> Args<'a> {
         &self.data[arg.start as usize..arg.end as usize]
     }
 
-    /// Returns the arguments from the index `index` on.
+    /// Returns the argument at `index` and all later arguments.
     pub(crate) fn from(self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + DoubleEndedIterator {
         self.args[index..].iter().map(move |arg| &self.data[arg.start as usize..arg.end as usize])
     }

@@ -72,9 +72,9 @@ impl Work {
         self.ops.push(op);
     }
 
-    /// Returns true if the shard must run further commands now. If the shard has returned before its last command, the
-    /// connection must first take all replies. Without this step, these replies and the next replies together could
-    /// need too much memory.
+    /// Returns true if the shard must run further commands now. If the shard has returned the box before it has run its
+    /// last command, the connection must first take all replies. Otherwise these replies and the next replies together
+    /// could need too much memory.
     pub(crate) fn is_due(&self) -> bool {
         self.is_pending() && self.taken == self.ends.len()
     }

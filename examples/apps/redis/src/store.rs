@@ -85,7 +85,7 @@ impl Kind for HashSet<Bytes, FixedState> {
     }
 }
 
-/// Error of a command that needs a value of another type.
+/// Error: the command expects a value of a different type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WrongType;
 

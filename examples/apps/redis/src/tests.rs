@@ -94,7 +94,7 @@ impl World {
     }
 }
 
-/// Runs a scenario with a server, under several seeds. After the scenario, the server must stop in order.
+/// Runs a scenario with a server, under several seeds. After the scenario, the server must stop without an error.
 fn simulate(config: &Config, scenario: impl AsyncFn(&World)) {
     for seed in 0..8 {
         let mut simulation = Simulation::new(seed);

@@ -1,5 +1,5 @@
-//! A program to look at with the console: two clerks with a supervisor and a group, a slow process with a long mailbox,
-//! a worker that is blocked, and two processes that call each other.
+//! A demonstration program, to which the console can attach. The program has two clerks with a supervisor and a group,
+//! a slow process with a long mailbox, a worker that is blocked, and two processes that call each other.
 //!
 //!     cargo run -p procession-console --bin console-demo -- /tmp/demo.console
 //!

@@ -1,8 +1,8 @@
-//! Reader of protobuf messages. It knows the wire types, and no message.
+//! Reader of protobuf messages. The reader knows the wire types, but no types of messages.
 //!
-//! A recording uses about 25 fields of the format of Perfetto. The crates for this format link the C library of
-//! Perfetto or write only. The code that a general protobuf crate needs for these messages would be longer than this
-//! file.
+//! A recording uses about 25 fields of the format of Perfetto. Some crates for this format link the C library of
+//! Perfetto, and the others can only write. The code that a general protobuf crate needs for these messages would be
+//! longer than this file.
 
 /// Value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,8 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Iterator over the fields of a message: the number and the value. Ends after an error.
+/// Iterator over the fields of a message. An item is the number and the value of a field. The iterator ends after an
+/// error.
 #[derive(Debug, Clone)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 

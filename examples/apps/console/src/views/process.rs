@@ -51,7 +51,7 @@ fn lines(details: &Details) -> Vec<Line<'static>> {
     lines
 }
 
-/// For how long the process has waited.
+/// Returns the time for which the process has waited, as a text.
 fn waiting_time(details: &Details) -> String {
     details.info.waiting_since_ns.map_or_else(String::new, |since| format!(" for {}", time_since(details, since)))
 }
@@ -85,7 +85,7 @@ fn list(values: &[String]) -> String {
     or_none(values.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ") + more)
 }
 
-/// The times until these moments.
+/// Returns the times from now until the moments `at`, as a text.
 fn times(details: &Details, at: &[u64]) -> String {
     let left = |at: &u64| format!("in {}", duration(Duration::from_nanos(at.saturating_sub(details.now_ns))));
     list(&at.iter().map(left).collect::<Vec<_>>())

@@ -101,7 +101,7 @@ fn processes(player: &Player, width: usize, height: usize) -> Vec<Line<'static>>
     let row = |track: usize, state: &str, age: &str| {
         let process = player.track(track);
         let room = width.saturating_sub(42);
-        // The name of a process is in front of its type.
+        // The label begins with the name of the process, and the type follows in parentheses.
         let label =
             if process.label().contains(" (") { fit(process.label(), room) } else { tail(process.label(), room) };
         format!("{:<22} {state:<9} {age:<8} {label}", tail(process.pid(), 22))

@@ -16,7 +16,7 @@ struct Lines {
     title: String,
     columns: String,
     rows: Vec<String>,
-    /// Number of entries without a row.
+    /// Number of entries that the reply of the server leaves out.
     left_out: u64,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     draw_lines(frame, area, lines);
 }
 
-/// The condition of the prefix, for a title.
+/// Returns the part of a title that names the prefix.
 fn beginning(prefix: &str) -> String {
     if prefix.is_empty() { String::new() } else { format!(" that begin with {prefix}") }
 }

@@ -45,7 +45,7 @@ fn waiting(edges: &[Edge], edge_count: u64) -> String {
     if edge_count > edges.len() as u64 { format!("more than {}", pids.len()) } else { pids.len().to_string() }
 }
 
-/// Two lines for each process of the cycle, because a line with all parts is too long.
+/// Returns two lines for each process of the cycle, because one line with all parts would be too long.
 fn describe(deadlock: &Deadlock, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     for edge in &deadlock.cycle {
@@ -61,7 +61,7 @@ fn describe(deadlock: &Deadlock, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// A row of the table of edges. The view of the process has the source line.
+/// Returns a row of the table of edges, without the source line. The view of the process shows the source line.
 fn row(pid: &str, label: &str, kind: &str, target: &str) -> String {
     format!("{:<22} {:<28} {kind:<6} {}", tail(pid, 22), tail(label, 28), tail(target, 22))
 }

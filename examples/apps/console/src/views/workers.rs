@@ -23,7 +23,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     draw_lines(frame, area, lines);
 }
 
-/// With fewer measured turns, the numbers of a process are marked as rough.
+/// If fewer turns of a process were measured, its numbers are marked as rough.
 const ROUGH: u64 = 10;
 
 /// The processes with the longest run times since the last reading. The percentage is relative to the time since the
@@ -44,7 +44,7 @@ fn busiest(times: &RunTimes) -> Vec<Line<'static>> {
     [Line::raw(""), Line::styled(header, BOLD)].into_iter().chain(times.processes.iter().map(row)).collect()
 }
 
-/// `busy_ns` is the time for which the worker has been in the same step at least.
+/// Returns the row of a worker. `busy_ns` is the minimum time for which the worker has been in its present step.
 pub(crate) fn text(worker: &Worker, busy_ns: Option<u64>) -> String {
     let runs = match (&worker.process, worker.polls) {
         (Some(pid), _) => pid,

@@ -216,8 +216,8 @@ static PACKED: [u128; TABLE.len()] = {
     packed
 };
 
-/// Packs a name of at most 15 bytes into a number, in lower case. A leading 1 marks the length of the name. Returns
-/// zero for a longer name.
+/// Packs a name of at most 15 bytes into a number, in lower case. A bit that is set above the first byte marks the
+/// length of the name. Returns zero for a longer name.
 const fn pack(name: &[u8]) -> u128 {
     if name.len() > 15 {
         return 0;

@@ -1,5 +1,5 @@
-//! Checks the parser with any bytes. The property tests and the fuzz target call [`check`] with random bytes. Each
-//! violated property is a panic.
+//! Checks the parser with any bytes. The property tests and the fuzz target call [`check`] with random bytes. If the
+//! parser violates a property, `check` panics.
 
 use super::{Batch, Limits, ProtocolError, SMALLEST};
 

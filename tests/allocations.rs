@@ -63,8 +63,8 @@ async fn idle(mut ctx: Context<u64>) {
     while ctx.receive().await.is_ok() {}
 }
 
-/// Issue 4: many waiting processes share one allocation. Each process uses at most 300 bytes, including its entry in
-/// the pid table and its entries in queues.
+/// Many waiting processes share one allocation. Each process uses at most 300 bytes, including its entry in the pid
+/// table and its entries in queues.
 #[test]
 fn many_processes_share_one_allocation() {
     let _alone = SERIAL.lock();

@@ -3,7 +3,8 @@
 
 #![cfg(all(unix, not(any(procession_loom, procession_shuttle))))]
 #![allow(unsafe_code)]
-// These lints protect the source of the crate. A program that uses the crate may use these types and methods.
+// The file `clippy.toml` forbids some types and methods in the source of the crate. This test may use these types and
+// methods.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 #[path = "it/subprocess.rs"]

@@ -34,8 +34,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[("handler::blocking", "task::body")];
 /// Maximum number of files of one folder in a cycle of imports.
 const LARGEST_CYCLE: usize = 6;
 
-/// Groups of `std` paths. Only one file may use the paths of a group. Each entry contains a group and the module of its
-/// file.
+/// Groups of `std` paths. Each entry contains the paths of one group, and the only module that may use these paths.
 const GATES: &[(&[&str], &str)] = &[
     (&["std::sync", "std::thread", "core::sync"], "platform::sync"),
     (&["std::time::Instant", "std::time::SystemTime"], "platform::clock"),
@@ -273,8 +272,8 @@ fn the_prose_uses_few_riddle_words() {
     assert!(share <= MOST_RIDDLES, "{share:.2} riddle words in 1,000, more than {MOST_RIDDLES}:\n{list}");
 }
 
-/// `.ci/run docs` builds the documentation and compares the whole list with it. This test does not build the
-/// documentation, so it checks only the names at the root.
+/// `.ci/run docs` builds the documentation, and compares the whole list with the documentation. This test does not
+/// build the documentation, so it checks only the names at the root.
 #[test]
 fn the_list_of_public_items_names_the_items_of_the_root() {
     let code = &sources()["lib"];

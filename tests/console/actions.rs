@@ -1,4 +1,4 @@
-//! Section 9.6 of the specification: the actions whose replies come later.
+//! Tests of section 9.6 of `tests/promises.md`: the actions whose replies come later.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{Client, Folder, within};
 
-/// A runtime with one worker, and with actions.
+/// Returns a runtime with one worker, whose console allows actions, and a client of this console.
 fn active(folder: &Folder) -> (Runtime, Client) {
     let rt = Runtime::builder().workers(1).console(folder.socket()).console_actions(true).build().unwrap();
     let client = Client::attach(&folder.socket());
@@ -33,7 +33,7 @@ fn a_child_is_restarted_by_its_pid_or_by_its_name() {
                 ctx.receive().await
             }
         });
-        // A restart by a console is not limited.
+        // The intensity of the supervisor does not limit the restarts that a console requests.
         let top = rt.spawn_process(Supervisor::one_for_one().intensity(0, Duration::from_secs(60)).add(child));
         let first = told.recv().unwrap();
         rt.block_on(top.started()).unwrap();
@@ -103,7 +103,7 @@ fn a_restart_that_fails_has_a_reason() {
     });
 }
 
-/// A runtime with a flight recorder that writes to the folder.
+/// Returns a runtime with a flight recorder that writes to the folder, and a client.
 fn recording(socket: &Path, folder: &Path) -> (Runtime, Client) {
     let recorder = FlightRecorder::new().buffer_size(0).folder(folder).max_files(2);
     let builder = Runtime::builder().workers(1).console(socket).console_actions(true).flight_recorder(recorder);
@@ -121,7 +121,7 @@ fn a_flight_record_is_written_to_the_folder_of_the_program() {
         let (rt, mut client) = recording(&folder.socket(), &records.0);
         let chosen = folder.0.join("mine.pftrace");
         for number in 1..=2 {
-            // The field `path` does not exist.
+            // This request has no field `path`, so the server ignores the field.
             let reply = client.ask(json!({ "request": "write_flight_record", "path": chosen }));
             let name = format!("flight-{}-{}-{number}-console.pftrace", std::process::id(), rt.node());
             assert_eq!(reply["path"].as_str(), records.0.join(&name).to_str());

@@ -1,4 +1,4 @@
-//! Section 9.6 of the specification: the server to which consoles attach, over real sockets.
+//! Tests of section 9.6 of `tests/promises.md`: the server to which consoles attach, over real sockets.
 
 #![cfg(unix)]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -140,7 +140,7 @@ impl Client {
     }
 }
 
-/// A runtime without workers and with a console, and one client.
+/// Returns a runtime without workers and with a console, and a client of this console.
 fn lone(folder: &Folder) -> (Runtime, Client) {
     let rt = Runtime::builder().workers(0).console(folder.socket()).build().unwrap();
     let client = Client::attach(&folder.socket());
@@ -209,7 +209,7 @@ fn the_greeting_has_a_version_and_each_reply_has_the_id_of_its_request() {
         let hello = client.ask(json!({ "request": "hello" }));
         assert_eq!((&hello["node"], &hello["program_pid"]), (&json!(7), &json!(std::process::id())));
         assert_eq!(hello["crate_version"], env!("CARGO_PKG_VERSION"));
-        // Several requests in one write are answered in order.
+        // The client sends several requests in one write. The server answers the requests in order.
         client.send(
             b"{\"id\": 1, \"request\": \"hello\"}\n{\"id\": \"b\", \"request\": \"none\"}\n{\"request\": \"hello\"}\n",
         );
@@ -417,7 +417,7 @@ fn the_timer_wheels_are_listed_with_their_nearest_deadlines() {
 }
 
 /// 9.6b: a client collects run times. The first request begins the collection, and each further request returns the run
-/// times since the request before.
+/// times since the previous request.
 #[test]
 fn the_run_times_of_processes_are_collected_between_two_requests() {
     within(60, || {
@@ -585,7 +585,7 @@ fn the_children_beyond_the_limit_are_only_counted() {
     });
 }
 
-/// 9.6c: if the text of a child's exit panics, only this request fails. The server continues.
+/// 9.6c: if the formatting of a child's exit as text panics, only this request fails. The server continues.
 #[test]
 fn an_exit_whose_text_panics_does_not_end_the_server() {
     #[derive(Debug)]

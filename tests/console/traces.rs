@@ -1,4 +1,4 @@
-//! Section 9.6 of the specification: the live trace of one process.
+//! Tests of section 9.6 of `tests/promises.md`: the live trace of one process.
 
 use std::future::pending;
 use std::sync::mpsc;
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use crate::{Client, Folder, within};
 
-/// A runtime with one worker.
+/// Returns a runtime with one worker and with a console, and a client of this console.
 fn open(folder: &Folder) -> (Runtime, Client) {
     let rt = Runtime::builder().workers(1).console(folder.socket()).build().unwrap();
     let client = Client::attach(&folder.socket());
     (rt, client)
 }
 
-/// Reads the events until the end of the trace. Returns them with the last reply.
+/// Reads the events until the end of the trace. Returns the events and the last reply.
 fn events(client: &mut Client) -> (Vec<Value>, Value) {
     let mut all = Vec::new();
     loop {
@@ -46,8 +46,8 @@ async fn count(mut ctx: Context<u64>, last: u64) {
     }
 }
 
-/// 9.6f: the sends to a process and its receives appear in their order, with the senders. The trace ends with the
-/// process.
+/// 9.6f: the trace contains the sends to a process and the receives of this process, in order and with the senders. The
+/// trace ends when the process exits.
 #[test]
 fn a_trace_contains_the_messages_and_states_of_one_process_in_order() {
     within(60, || {
@@ -65,7 +65,8 @@ fn a_trace_contains_the_messages_and_states_of_one_process_in_order() {
         assert!(reply["label"].as_str().unwrap().starts_with("counter ("), "{reply}");
         assert_eq!(client.ask(json!({ "request": "hello" }))["traces"], 1);
         let to = counter.address().clone();
-        // A call of `block_on` would also run processes. Only the worker runs them, so their events have one order.
+        // A call of `block_on` would also run processes on this thread. Without such a call, only the worker runs
+        // processes, so the order of the events is fixed.
         let other = rt.spawn(async move |_: Context| to.send(0).unwrap());
         let sender = other.pid().to_string();
         let (events, last) = events(&mut client);
@@ -96,7 +97,8 @@ fn a_trace_contains_the_messages_and_states_of_one_process_in_order() {
     });
 }
 
-/// 9.6f: a trace ends at its number of events and at its time, and skips turns above its rate.
+/// 9.6f: a trace ends after its maximum number of events, or after its maximum duration. Above its maximum rate, a
+/// trace skips whole turns.
 #[test]
 fn the_limits_of_a_trace_end_the_trace() {
     within(60, || {
@@ -113,7 +115,8 @@ fn the_limits_of_a_trace_end_the_trace() {
         client.ask(json!({ "request": "trace", "pid": pid, "max_rate": 1, "max_ms": 200, "max_events": 100_000 }));
         let (few, last) = events(&mut client);
         assert_eq!(last["ended"], "max_ms");
-        // The limit of the rate skips whole turns. A turn has about 100 events. In 200 ms, the process has thousands.
+        // Above the maximum rate, the trace skips whole turns. A turn has about 100 events, and the process has
+        // thousands of events in 200 ms.
         assert!(few.len() < 1_000 && last["lost"].as_u64().unwrap() > 100, "{} {last}", few.len());
         wait_for_traces(&mut client, 0);
         rt.kill(counter.pid()).unwrap();
@@ -130,7 +133,8 @@ fn the_events_that_a_client_does_not_take_are_bounded() {
         let pid = counter.pid().to_string();
         counter.send(0).unwrap();
         client.ask(json!({ "request": "trace", "pid": pid, "max_rate": 10_000, "max_events": 10_000 }));
-        // The end of the trace closes its session. The client takes no event before.
+        // When the trace ends, the server closes the session of the trace. Before this moment, the client takes no
+        // event.
         wait_for_traces(&mut client, 0);
         let mut reply = client.ask(json!({ "request": "trace_events", "limit": 1_000 }));
         assert_eq!((&reply["ended"], &reply["event_count"]), (&json!("max_events"), &json!(10_000)));
@@ -146,7 +150,8 @@ fn the_events_that_a_client_does_not_take_are_bounded() {
     });
 }
 
-/// 9.6f: each console has its own trace, which ends with its connection or on request.
+/// 9.6f: each console has its own trace. The trace ends when the connection of the console closes, or when the console
+/// requests the end.
 #[test]
 fn a_trace_ends_with_its_connection() {
     within(60, || {

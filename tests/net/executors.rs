@@ -214,7 +214,7 @@ fn threads_of_other_executors_use_sockets() {
 }
 
 /// 12.4a: several guest threads of a runtime without workers use sockets at the same time. One guest thread waits in
-/// the poller. When this guest thread leaves, another thread waits in the poller.
+/// the poller. When this guest thread leaves, another thread takes its place in the poller.
 #[test]
 fn several_guest_threads_use_sockets() {
     within(120, || {

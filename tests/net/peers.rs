@@ -1,4 +1,4 @@
-//! Peers that reset, half-close, are slow, or stop reading.
+//! Peers that reset or half-close their connection, that are slow, or that stop reading.
 
 use std::io::ErrorKind;
 use std::net::Shutdown;

@@ -61,7 +61,8 @@ mod streams;
 mod supervisors;
 mod upgrades;
 
-/// Maximum bug depth of the PCT scheduler: the number of ordered events that a bug needs.
+/// Maximum bug depth of the PCT scheduler. The depth of a bug is the number of events that must happen in a certain
+/// order to cause the bug.
 const DEPTH: usize = 3;
 /// Maximum number of steps of a schedule. No scenario needs this number of steps. A longer schedule would never end, so
 /// the test fails.

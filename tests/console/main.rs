@@ -147,7 +147,8 @@ fn lone(folder: &Folder) -> (Runtime, Client) {
     (rt, client)
 }
 
-/// 9.6a: the file has the permissions 0600, and is removed with the runtime. Without an option, there is no socket.
+/// 9.6a: the file has the permissions 0600, and is removed with the runtime. If the program does not ask for a console,
+/// there is no socket.
 #[test]
 fn the_socket_file_is_private_and_is_removed() {
     within(60, || {
@@ -171,7 +172,7 @@ fn a_file_is_replaced_only_if_it_is_a_socket_without_a_server() {
     within(60, || {
         let folder = Folder::new();
         let build = || Runtime::builder().workers(0).console(folder.socket()).build();
-        // A listener does not remove its file.
+        // The drop of a listener does not remove its file, so the file is then a socket without a server.
         drop(UnixListener::bind(folder.socket()).unwrap());
         let rt = build().unwrap();
         Client::attach(&folder.socket());
@@ -879,7 +880,7 @@ fn two_runtimes_have_two_consoles() {
     });
 }
 
-/// The server has only weak references. A host that outlives the runtime does not keep the server alive.
+/// The server has only weak references to the runtime. A host that outlives the runtime does not keep the server alive.
 #[test]
 fn the_server_ends_with_the_runtime_while_clients_are_attached() {
     within(60, || {

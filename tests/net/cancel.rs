@@ -11,7 +11,8 @@ use procession::*;
 use crate::{on_two, pair, poll_once, read_when_readable};
 
 /// Writes bytes with the values 0, 1, 2 and so on, modulo 256. Each write has at most seven bytes. Before each write,
-/// the function takes one item from `dropped`. After each write, the function calls `yield_now` up to two times.
+/// the function waits for one item of the channel `dropped`. After each write, the function calls `yield_now` up to two
+/// times.
 async fn write_numbers(
     ctx: &Context,
     mut to: impl futures::AsyncWrite + Unpin,
@@ -64,7 +65,7 @@ fn a_dropped_read_loses_no_bytes() {
                     }
                     None => {
                         dropped += 1;
-                        // The writer has exited if it has written the last part.
+                        // The send fails if the writer has already written the last part and exited.
                         let _ = drops.unbounded_send(());
                         ctx.yield_now().await;
                     }

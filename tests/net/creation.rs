@@ -182,8 +182,8 @@ fn the_creation_of_a_unix_socket_works_on_any_thread_with_a_host() {
     });
 }
 
-/// 12.3a: in a simulation, each function that creates a socket fails, inside a process and with the host of the
-/// simulation.
+/// 12.3a: in a simulation, each function that creates a socket fails. The test calls these functions inside a process,
+/// and with the host of the simulation.
 #[test]
 fn the_creation_of_a_socket_fails_in_a_simulation() {
     check(0..3, async |host: Host| {
@@ -203,8 +203,8 @@ fn the_creation_of_a_socket_fails_in_a_simulation() {
     });
 }
 
-/// 12.4c: after a runtime has ended, the creation of a socket with its host fails, whether or not the runtime had
-/// sockets. Operations on the sockets of this runtime fail too.
+/// 12.4c: after a runtime has ended, no socket can be created with the host of this runtime. It makes no difference
+/// whether the runtime had sockets. Operations on the sockets of this runtime fail too.
 #[test]
 fn the_creation_of_a_socket_fails_after_the_end_of_the_runtime() {
     within(60, || {

@@ -32,9 +32,9 @@ fn limit_descriptors(most: usize) {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
 }
 
-/// 12.6a: if no descriptor is free, `accept` returns an error to its process and does not spin. When a descriptor is
-/// free again, `accept` succeeds, and the server serves the connection that waited in the queue of the system. If no
-/// descriptor is free, `connect` returns the same error.
+/// 12.6a: if no descriptor is free, `accept` returns an error to the process that calls it, and does not spin. When a
+/// descriptor is free again, `accept` succeeds, and the server serves the connection that waited in the queue of the
+/// system. If no descriptor is free, `connect` returns the same error.
 #[test]
 fn a_listener_reports_that_no_descriptor_is_free_and_recovers() {
     if role().is_none() {
@@ -187,8 +187,9 @@ fn killed_processes_leak_no_descriptor() {
     })
     .unwrap();
     drop(rt);
-    // A worker thread that exits drops its reference to the poller just after the drop of the runtime has counted the
-    // exit. If the poller stays open, the time limit of this child process ends the loop.
+    // The drop of the runtime waits until the worker threads have reported their exits. A worker thread drops its
+    // reference to the poller shortly after this report. If the poller stays open, the time limit of this child process
+    // ends the loop.
     while descriptors().len() != begin.len() {
         std::thread::yield_now();
     }
@@ -262,7 +263,7 @@ fn an_interrupted_system_call_is_never_visible() {
     }
     // SAFETY: a `sigaction` consists of integers and an optional function, for which zero is valid.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // Without the flag `SA_RESTART`, an interrupted system call returns `EINTR`.
+    // The action has no flag `SA_RESTART`, so an interrupted system call returns `EINTR`.
     action.sa_sigaction = ignore as *const () as usize;
     // SAFETY: `action` is valid during the call. The handler does nothing, so it may run in each context.
     assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) }, 0);
@@ -468,7 +469,8 @@ fn one_idle_worker_waits_in_the_poller_and_the_others_park() {
     wait_for(0);
     let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
     wait_for(1);
-    // With a timer, still only one worker waits in the poller: this worker waits for the timer and for the sockets.
+    // If a timer is set, still only one worker waits in the poller: this worker waits for the timer and for the
+    // sockets.
     rt.spawn(async |ctx: Context| -> Result<(), Exit> {
         ctx.sleep(Duration::from_secs(3_600)).await;
         Ok(())
@@ -487,7 +489,8 @@ fn one_idle_worker_waits_in_the_poller_and_the_others_park() {
 fn a_ready_socket_needs_no_wake_up_and_is_not_armed_again() {
     const TRIPS: usize = 1_000;
     if role().is_some() {
-        // Without the monitor, the number of system calls does not depend on the time.
+        // With this threshold, the monitor never wakes up. Otherwise the number of system calls would depend on the
+        // duration of the test.
         let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
         let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();

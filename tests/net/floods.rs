@@ -14,9 +14,9 @@ use crate::{echo, within};
 /// The budget of a turn: the maximum number of socket operations of a process in one turn.
 const TURN: u64 = 128;
 
-/// Maximum number of turns of the flooded process before another process runs, after the timer or the socket of the
-/// other process is ready. A worker asks the poller and checks the timers in every 61st search for a task. At most two
-/// more turns pass before the worker runs the waiting process.
+/// After the timer or the socket of another process becomes ready, the flooded process has at most this number of turns
+/// before the other process runs. A worker asks the poller for events and checks the timers in every 61st search for a
+/// task. At most two more turns pass before the worker runs the waiting process.
 const NOTICED: u64 = 61 + 2;
 
 /// Operation that the flooded process repeats.

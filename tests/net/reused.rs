@@ -9,9 +9,9 @@ use procession::*;
 
 use crate::{poll_once, with, within};
 
-/// 12.3d: processes continuously open and close sockets. Some sockets are closed while an event for them is still on
-/// its way. A new socket with the same descriptor number gets only its own events: no event is lost, and each read
-/// returns the bytes of its own connection.
+/// 12.3d: processes continuously open and close sockets. Some sockets are closed after the system has reported an event
+/// for them, and before a worker has handled the event. A new socket with the same descriptor number gets only its own
+/// events: no event is lost, and each read returns the bytes of its own connection.
 #[test]
 fn a_new_socket_gets_no_event_of_an_earlier_socket_with_its_number() {
     const ROUNDS: u32 = 150;
@@ -29,7 +29,7 @@ fn a_new_socket_gets_no_event_of_an_earlier_socket_with_its_number() {
                         let count = Arc::clone(&count);
                         ctx.spawn(async move |_: Context| -> Result<(), Exit> {
                             let mut request = [0; 8];
-                            // A client that closes early is not an error of this process.
+                            // If a client closes its connection early, the process does not fail.
                             while stream.read_exact(&mut request).await.is_ok() {
                                 stream.write_all(&request).await?;
                                 count.fetch_add(1, SeqCst);
@@ -50,7 +50,7 @@ fn a_new_socket_gets_no_event_of_an_earlier_socket_with_its_number() {
                                 stream.write_all(&request).await?;
                                 let mut answer = [0; 8];
                                 if round % 3 == 0 {
-                                    // The client drops this socket while the answer may still be on its way.
+                                    // The client drops this socket, possibly before the answer has arrived.
                                     if poll_once(stream.read(&mut answer)).is_none() {
                                         early += 1;
                                     }

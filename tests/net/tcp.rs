@@ -41,7 +41,8 @@ fn a_stream_can_be_read_and_peeked_until_its_end() {
     });
 }
 
-/// 12.2e: one system call takes only some of many buffers. The next write and the next read do not wait for an event.
+/// 12.2e: if an operation has many buffers, one system call transfers only some of them. The next write and the next
+/// read do not wait for an event.
 #[test]
 fn a_vectored_transfer_of_many_buffers_continues_without_waiting() {
     on_two(async |_| {
@@ -115,8 +116,8 @@ fn a_dropped_write_half_ends_one_direction() {
     });
 }
 
-/// 12.2a: a forgotten write half sends no end of the stream. When the read half is dropped too, the stream is closed.
-/// The halves also have the vectored operations, and `peek`.
+/// 12.2a: if the write half is forgotten, the peer does not read the end of the stream. When the read half is dropped
+/// too, the stream is closed. The halves also have the vectored operations, and `peek`.
 #[test]
 fn a_forgotten_write_half_does_not_end_its_direction() {
     on_two(async |_| {
@@ -395,7 +396,7 @@ fn urgent_data_does_not_hide_the_bytes_behind_it() {
         peer.set_nodelay(true)?;
         let (mut stream, _) = listener.accept().await?;
         let mut buf = [0; 64];
-        // After this read, the socket has consumed its first events.
+        // After this read, no event of the registration is left.
         peer.write_all(b"0")?;
         assert_eq!(stream.read(&mut buf).await?, 1);
         for _ in 0..20 {
@@ -408,7 +409,7 @@ fn urgent_data_does_not_hide_the_bytes_behind_it() {
                 let count = stream.read(&mut buf).await?;
                 assert_ne!(count, 0);
                 all.extend_from_slice(&buf[..count]);
-                // The worker takes all present events before the next read.
+                // Before the next read, the worker takes all present events from the poller.
                 for _ in 0..200 {
                     crate::yield_now().await;
                 }

@@ -47,8 +47,8 @@ fn outside(stream: &TcpStream, trips: u8) {
     });
 }
 
-/// 12.4c: sockets still work after each change of the number of workers. When the number is zero, a guest thread drives
-/// the runtime.
+/// 12.4c: sockets still work after each change of the number of workers. When there are no workers, a guest thread
+/// drives the runtime.
 #[test]
 fn sockets_survive_changes_of_the_number_of_workers() {
     within(120, || {
@@ -300,8 +300,8 @@ fn processes_of_ready_sockets_run_in_the_order_of_their_packets() {
     });
 }
 
-/// 12.1b: no wake-up is lost while several workers ask the poller and park. Between their round trips, the processes
-/// also sleep and spawn other processes.
+/// 12.1b: no wake-up is lost while several workers ask the poller for events and park. Between their round trips, the
+/// processes also sleep and spawn other processes.
 #[test]
 fn no_wake_up_is_lost_between_workers_and_the_poller() {
     within(300, || {

@@ -119,8 +119,8 @@ scenarios! {
                     let at = self.wanted.iter().position(|wanted| *wanted == n);
                     self.wanted.remove(at.expect("it is wanted, and answered once"));
                     if self.tags.len() == 4 {
-                        // The process cancels this command. At this time, the answer may have arrived, may be on its
-                        // way, or may not exist yet.
+                        // The process cancels this command. At this time, the answer may have arrived, the handler may
+                        // be sending the answer, or the answer may not exist yet.
                         out.cancel_yield(self.tags[3]);
                         self.wanted.retain(|wanted| *wanted != 3);
                         self.tags.push(out.perform(Ask(4)));

@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// Number of bytes of the buffer of an echo, as in src/server.rs.
+// Size of the buffer of the service echo, in bytes, as in src/server.rs.
 const echoBuffer = 1 << 10
 
-// Number of bytes of the buffer of a sink, as in src/server.rs.
+// Size of the buffer of the service sink, in bytes, as in src/server.rs.
 const sinkBuffer = 64 << 10
 
 func echo(conn net.Conn) {

@@ -7,7 +7,7 @@ use crate::verdict::{Against, Cost, Row, Shape};
 const NAME: usize = 15;
 const WIDTH: usize = 8;
 
-/// Columns of the ratios of procession to another runtime.
+/// Columns that show the ratio of procession to another runtime.
 const RATIOS: [(&str, Against); 3] =
     [("tokio", Against::One(Runner::Tokio)), ("actix", Against::One(Runner::Actix)), ("best", Against::Best)];
 

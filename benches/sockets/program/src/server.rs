@@ -17,10 +17,10 @@ use crate::runner::Runner;
 /// Argument with which this program runs as a server.
 pub(crate) const FLAG: &str = "--serve";
 
-/// Number of bytes of the buffer of an echo.
+/// Size of the buffer of the service `Echo`, in bytes.
 const ECHO_BUFFER: usize = 1 << 10;
 
-/// Number of bytes of the buffer of a sink.
+/// Size of the buffer of the service `Sink`, in bytes.
 const SINK_BUFFER: usize = 64 << 10;
 
 /// Answer of the service `Reply`.

@@ -50,7 +50,7 @@ pub enum View {
     Tree,
     /// The tables of names, groups, timers and handlers.
     Registry,
-    /// The live trace of one process. It has no tab of its own.
+    /// The live trace of one process. This view has no tab of its own.
     Trace,
 }
 
@@ -147,7 +147,7 @@ pub struct App {
     pub view: View,
     pub is_paused: bool,
     pub prompt: Option<Prompt>,
-    /// Result of the last action or key.
+    /// Message about the last action or about the last key.
     pub message: Option<String>,
     /// Error of the last reading. The next reading without an error clears this field.
     pub error: Option<String>,
@@ -178,8 +178,8 @@ pub struct App {
     pub tree: Tree,
     pub registry: Registry,
     pub trace: Trace,
-    /// For each worker that runs a task: the number of the worker, the pid of the process, the number of polls, and the
-    /// time since which the worker has been in this poll.
+    /// For each worker that runs a task: the number of the worker, the pid of the process, the number of polls of this
+    /// task, and the earliest known time of this poll.
     pub since: Vec<(u64, Option<String>, u64, u64)>,
 }
 
@@ -305,8 +305,8 @@ impl App {
         Ok(())
     }
 
-    /// Records for each worker the time since which it has run its task. If the number of polls is unchanged, the
-    /// worker is in the same step.
+    /// Records the time at which the console first saw each worker in its present task. If the number of polls is
+    /// unchanged, the worker is in the same step.
     fn note_tasks(&mut self) {
         let now = self.workers.now_ns;
         let note = |worker: &crate::model::Worker| {
@@ -360,7 +360,7 @@ impl App {
         if keys::is_interrupt(&key) {
             return Effect::Quit;
         }
-        // A message stays until the next key.
+        // The console shows a message until the user presses the next key.
         self.message = None;
         match self.prompt.take() {
             Some(Prompt::Filter(text)) => self.edit_filter(text, key.code),

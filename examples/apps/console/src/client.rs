@@ -75,7 +75,7 @@ impl From<io::Error> for Error {
 }
 
 impl Error {
-    /// Whether the connection can be used again.
+    /// Whether the server has refused the request. After a refusal, the connection can be used again.
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { .. })
     }

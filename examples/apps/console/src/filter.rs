@@ -1,8 +1,9 @@
-//! The text that selects processes: words that the name contains, or `type=TEXT` or `state=STATE`.
+//! The filter, which is a text that selects processes. Each word is a part of the name, or has the form `type=TEXT` or
+//! `state=STATE`.
 
 use serde_json::Value;
 
-/// Fields of the request `processes` for a filter text.
+/// Returns the fields that a filter adds to the request `processes`.
 ///
 /// # Errors
 /// Returns an explanation if the text has a word with an unknown key.

@@ -36,7 +36,7 @@ Usage: procession-console [OPTIONS] SOCKET
 
 Exit status: 0, or 1 if a condition of --fail-if holds, or 2 after an error.";
 
-/// What the console shows.
+/// Source of the data that the console shows.
 enum Source {
     Program(Target),
     Recording(PathBuf),

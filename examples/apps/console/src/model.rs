@@ -60,7 +60,7 @@ pub struct Distributions {
     pub sampled_one_in: u64,
 }
 
-/// Times of one type of commands.
+/// Durations of the commands of one type.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the protocol documents the fields")]
@@ -471,7 +471,7 @@ pub struct Interval {
     pub delay: Histogram,
     /// The durations of turns between the two replies.
     pub step: Histogram,
-    /// The times of messages in mailboxes between the two replies.
+    /// The times that messages waited in mailboxes, for the messages that were taken between the two replies.
     pub mailbox: Histogram,
     /// The durations of calls between the two replies.
     pub call: Histogram,

@@ -31,7 +31,7 @@ pub struct Player {
     spans: Vec<(usize, usize)>,
     /// Index of the track of the chosen process.
     pub(crate) chosen: Option<usize>,
-    /// Result of the last key.
+    /// Message about the last key.
     pub(crate) message: Option<&'static str>,
 }
 
@@ -103,7 +103,7 @@ impl Player {
         &self.recording.tracks[track]
     }
 
-    /// Moves to the moment after `position` events, and at least one event.
+    /// Moves to the moment after `position` events. The first moment is the moment after the first event.
     pub fn seek(&mut self, position: usize) {
         let events = &self.recording.events;
         let target = position.max(1).min(events.len());

@@ -55,15 +55,16 @@ pub(crate) enum Kind {
 /// An event on a track.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event {
-    /// Time in ns of the clock of the runtime.
+    /// Time on the runtime's clock, in ns.
     pub(crate) at: u64,
     pub(crate) kind: Kind,
     /// Index of the track.
     pub(crate) track: u32,
-    /// Index of the text of the name.
+    /// Index of the name in the table of texts.
     pub(crate) name: u32,
     category: u32,
-    /// The value of a counter, or the index of the text of the note, for example a pid.
+    /// At a counter, its value. At other events, the index of the note in the table of texts. A note is, for example,
+    /// the pid of a process.
     pub(crate) value: u64,
     /// Index of the track of the process that this event belongs to, or [`NONE`].
     pub(crate) process: u32,
@@ -80,7 +81,7 @@ pub(crate) enum TrackKind {
     Lane,
     Process,
     Counter,
-    /// A track that only has children.
+    /// A track without events, which groups other tracks.
     Group,
 }
 
@@ -96,12 +97,12 @@ pub(crate) struct Track {
 }
 
 impl Track {
-    /// The pid of the track of a process.
+    /// Returns the pid of the process, if this is the track of a process.
     pub(crate) fn pid(&self) -> &str {
         self.name.split(' ').next().unwrap_or_default()
     }
 
-    /// The label of the track of a process.
+    /// Returns the label of the process, if this is the track of a process.
     pub(crate) fn label(&self) -> &str {
         self.name.split_once(' ').map_or("", |(_, label)| label)
     }
@@ -145,12 +146,12 @@ impl From<io::Error> for Error {
 struct Texts {
     numbers: HashMap<Rc<str>, u32>,
     texts: Vec<Rc<str>>,
-    /// Number of bytes that are left.
+    /// Number of bytes that further texts may take.
     room: usize,
 }
 
 impl Texts {
-    /// Size of an entry of the two tables, without its text.
+    /// Memory of one text in the two tables, in bytes, without the bytes of the text.
     const ENTRY: usize = 48;
 
     fn new(room: usize) -> Self {
@@ -177,7 +178,7 @@ pub struct Recording {
     pub(crate) tracks: Vec<Track>,
     pub(crate) events: Vec<Event>,
     texts: Texts,
-    /// Number of events that the limits exclude.
+    /// Number of events that were left out because of the limits.
     pub(crate) left_out: u64,
     /// Number of bytes of an incomplete packet at the end of the file.
     pub(crate) incomplete_bytes: u64,
@@ -311,7 +312,7 @@ enum Header {
     },
 }
 
-/// Reads the tag and the length of a packet. In a trace, each packet is the field 1.
+/// Reads the tag and the length of a packet. In a trace, each packet has the field number 1.
 fn read_header(source: &mut impl BufRead) -> io::Result<Header> {
     let (mut length, mut count) = (0, 0);
     loop {
@@ -362,7 +363,7 @@ impl Loader {
         }
     }
 
-    /// Field numbers of `TracePacket`: see `protos/perfetto/trace/trace_packet.proto` of Perfetto.
+    /// Reads a `TracePacket`. The file `protos/perfetto/trace/trace_packet.proto` of Perfetto lists the field numbers.
     fn packet(&mut self, bytes: &[u8]) -> Result<(), Invalid> {
         let (mut at, mut event) = (0, None);
         for field in Fields(bytes) {
@@ -407,7 +408,7 @@ impl Loader {
         for field in descriptor.fields() {
             match field? {
                 (1, value) => track.uuid = value.number(),
-                // The name of a process may be as long as a packet.
+                // The name of a process may be as long as a packet, so only its first 1,000 characters are kept.
                 (2, value) => track.name = String::from_utf8_lossy(value.bytes()).chars().take(1_000).collect(),
                 (5, value) => track.parent = value.number(),
                 (8, _) => track.kind = TrackKind::Counter,
@@ -431,7 +432,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Field numbers of `TrackEvent` and `DebugAnnotation`.
+    /// Reads a `TrackEvent` and its `DebugAnnotation`.
     fn event(&mut self, at: u64, event: Value<'_>) -> Result<(), Invalid> {
         let (mut kind, mut track, mut name, mut category, mut count, mut note) = (0, 0, UNKNOWN, UNKNOWN, 0, None);
         for field in event.fields() {
@@ -490,7 +491,7 @@ impl Loader {
         let root = tracks.iter().find(|track| is_ours(track))?.parent;
         let title = tracks.iter().find(|track| track.uuid == root)?.name.clone();
         let mut events = Vec::from(events);
-        // The sort is stable, because the events of a track with the same time have an order.
+        // The sort must be stable, because it must keep the order of the events of a track that have the same time.
         events.sort_by_key(|event| event.at);
         let mut recording = Recording { title, tracks, events, texts, left_out, incomplete_bytes };
         recording.connect();
@@ -515,7 +516,7 @@ impl Recording {
             let process = match (self.tracks[track as usize].kind, kind) {
                 (TrackKind::Process, _) => track,
                 (TrackKind::Lane, Kind::Begin) => of_text.get(&value).copied().unwrap_or(around(top)),
-                // An event outside a turn belongs to the process of its note.
+                // An event outside a turn belongs to the process that its note names.
                 (TrackKind::Lane, _) if top == NONE => of_text.get(&value).copied().unwrap_or(NONE),
                 (TrackKind::Lane, _) => around(top),
                 (TrackKind::Counter | TrackKind::Group, _) => NONE,
@@ -628,7 +629,7 @@ pub(crate) mod tests {
         assert!(error(&damaged).ends_with(&format!("a packet is too long at byte {}", bytes.len())));
         let damaged = [&bytes[..], b"x"].concat();
         assert!(error(&damaged).ends_with(&format!("no packet begins at byte {}", bytes.len())));
-        // One changed byte is either an error or another recording, and never a panic.
+        // After one byte has changed, the result is either an error or another recording, and never a panic.
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x55;

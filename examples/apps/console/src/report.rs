@@ -74,7 +74,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Reads all figures. `traced` is the pid of a process, and the time of its trace.
+    /// Reads all figures. `traced` is the pid of a process, and the duration of its trace.
     ///
     /// # Errors
     /// Returns the error of a request.

@@ -252,7 +252,7 @@ fn a_program_that_ends_is_reported_and_the_console_continues() {
 fn scripts_get_text_json_and_an_exit_status() {
     let demo = Demo::start("scripts");
     let stdout = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
-    // The processes wait for each other a moment after the start.
+    // The deadlock exists only a moment after the start of the program.
     let end = Instant::now() + LIMIT;
     while demo.ask(&["--fail-if", "deadlock"]).status.code() != Some(1) {
         assert!(Instant::now() < end, "no deadlock: {}", stdout(&demo.ask(&["--once"])));
@@ -306,7 +306,7 @@ fn a_process_is_traced_on_the_screen_and_for_scripts() {
     let output = demo.ask(&["--json", "--interval", "0.3", "--trace", &pid]);
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let trace = &value["trace"];
-    // The trace of the screen has ended, and the trace of the script was the only one.
+    // The trace on the screen has ended, so the trace of the script was the only trace.
     assert_eq!((&trace["ended"], &value["hello"]["traces"]), (&"max_ms".into(), &0.into()), "{trace}");
     let events = trace["events"].as_array().unwrap();
     let sent = events.iter().filter(|event| event["event"] == "sent");
@@ -379,7 +379,8 @@ fn keys_step_through_a_recording_in_both_directions() {
     assert!(screen.console.wait().unwrap().success());
 }
 
-/// 9.6b: a recording has a summary for scripts. A file that is cut off is read, and a damaged file is an error.
+/// 9.6b: a recording has a summary for scripts. A file that is cut off can still be read, and a damaged file causes an
+/// error.
 #[test]
 fn scripts_get_the_summary_of_a_recording() {
     let (folder, path) = record("summary");

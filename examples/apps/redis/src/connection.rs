@@ -221,9 +221,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Distributes the commands from the index `first` on. The distribution stops before a command that must wait for
-    /// earlier commands. The distribution also stops when the size of the unsent replies reaches the limit. Returns the
-    /// index of the next command.
+    /// Distributes the commands to the shards, beginning with the command at the index `first`. The distribution stops
+    /// before a command that must wait for earlier commands. The distribution also stops when the size of the unsent
+    /// replies reaches the limit. Returns the index of the next command.
     fn plan(&mut self, first: usize) -> usize {
         let batch = Arc::clone(&self.input);
         for (index, request) in batch.requests().iter().enumerate().skip(first) {
@@ -318,7 +318,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
         }
         // If there are several calls, the connection sends all calls before it awaits the first answer, so that the
-        // shards run at the same time. A single call is sent by its first poll, which is cheaper.
+        // shards run at the same time. If there is only one call, its first poll sends it, which is cheaper.
         if self.calls.len() > 1 {
             self.calls = self.calls.drain(..).map(|(shard, call)| (shard, call.start())).collect();
         }

@@ -1,8 +1,8 @@
 //! A pipeline. A pipeline distributes the commands of a batch to the shards, and puts the replies into the order of the
 //! commands.
 //!
-//! All commands for one shard are sent in one message. A command with several keys becomes one call for each key. The
-//! shards run their commands at the same time, and each shard runs its commands in order.
+//! All commands for one shard are sent in one message. A command with several keys runs once for each key, in the shard
+//! of this key. The shards run their commands at the same time, and each shard runs its commands in order.
 
 use std::mem;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ struct Merged {
 pub(crate) enum Collected {
     /// All replies were collected.
     All,
-    /// A shard has returned its box before it has run its last command. The connection must send the box to this shard
-    /// again.
+    /// A shard has returned its box (its [`Work`]) before it has run its last command. The connection must send the box
+    /// to this shard again.
     Part,
     /// The next reply is the reply to `INFO`, with these numbers of keys. The caller must write this reply and then
     /// call `collect` again.

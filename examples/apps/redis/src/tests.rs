@@ -94,7 +94,8 @@ impl World {
     }
 }
 
-/// Runs a scenario with a server, under several seeds. After the scenario, the server must stop without an error.
+/// Runs a scenario with a server, under several seeds. After the scenario, a shutdown must end all processes of the
+/// server in time.
 fn simulate(config: &Config, scenario: impl AsyncFn(&World)) {
     for seed in 0..8 {
         let mut simulation = Simulation::new(seed);

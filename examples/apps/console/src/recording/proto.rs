@@ -14,12 +14,12 @@ pub(super) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The number, or 0 for another type.
+    /// Returns the number. Returns 0 if the value has another type.
     pub(super) fn number(self) -> u64 {
         if let Value::Number(number) = self { number } else { 0 }
     }
 
-    /// The bytes, or no bytes for another type.
+    /// Returns the bytes. Returns no bytes if the value has another type.
     pub(super) fn bytes(self) -> &'a [u8] {
         if let Value::Bytes(bytes) = self { bytes } else { &[] }
     }
@@ -35,7 +35,7 @@ impl<'a> Value<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
-/// The bytes are no message.
+/// Error: the bytes are not a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Invalid;
 

@@ -12,7 +12,7 @@ use crate::model::Details;
 use crate::views::processes::state;
 use crate::views::{BOLD, duration, number};
 
-/// Number of entries of a list that are shown.
+/// Maximum number of entries that are shown from a list.
 const SHOWN: usize = 20;
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {

@@ -23,7 +23,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     draw_lines(frame, area, lines);
 }
 
-/// If fewer turns of a process were measured, its numbers are marked as rough.
+/// If the number of measured turns of a process is below this number, the figures of the process are marked as rough.
 const ROUGH: u64 = 10;
 
 /// The processes with the longest run times since the last reading. The percentage is relative to the time since the
@@ -105,7 +105,7 @@ mod tests {
                 "<1.1.1>               app::Clock                         ~0.1        32       -",
             ]
         );
-        // Another view ends the collection.
+        // When the console shows another view, it ends the collection of run times.
         app.view = View::Overview;
         assert_eq!(names(&app), ["hello", "overview", "stop_run_times"]);
         app.handle_reply("stop_run_times", Ok(json!({})));

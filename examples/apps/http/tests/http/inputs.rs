@@ -87,7 +87,7 @@ fn the_server_survives_random_bytes_and_clients_that_vanish() -> Tested {
     rt.block_on(connections_exit(&rt))
 }
 
-/// The server refuses a request head exactly if it has too many bytes or too many fields.
+/// The server refuses each request head that has too many bytes or too many fields, and no other request head.
 #[test]
 fn the_server_refuses_each_request_head_above_the_limits() -> Tested {
     const SIZE: usize = 1_000;

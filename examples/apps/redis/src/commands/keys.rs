@@ -23,8 +23,8 @@ pub(crate) fn type_(call: &mut Call<'_>) -> Answer {
 
 // ---- Expiry
 
-/// Returns a time to live in milliseconds. Redis refuses a time to live if the expiry overflows as a number of
-/// milliseconds since 1970.
+/// Returns a time to live in milliseconds. Redis refuses a time to live if the time of the expiry, in milliseconds
+/// since 1970, does not fit into 64 bits.
 pub(crate) fn milliseconds(text: &[u8], unit: i64, command: &str) -> Result<i64, Failure> {
     // This number is larger than the number of milliseconds from 1970 to the present.
     const SINCE_1970: i64 = 1 << 42;

@@ -186,8 +186,8 @@ pub(crate) const TABLE: &[Spec] = &[
 const PLACES: usize = 256;
 const FREE: u8 = u8::MAX;
 
-/// Hash index of the table, with open addressing. The index of a command is stored at the hash of its name, or at the
-/// next free place.
+/// Hash index of the table, with open addressing. The hash of the name of a command selects a place. This place, or the
+/// next free place, contains the index of the command.
 static INDEX: [u8; PLACES] = index();
 
 const fn index() -> [u8; PLACES] {

@@ -6,7 +6,8 @@ use futures::AsyncReadExt;
 
 use super::{Client, config, encode, simulate};
 
-/// A command, its reply in version 2 of the protocol, and its reply in version 3 if it differs.
+/// A command, and its reply in version 2 of the protocol. If the reply in version 3 differs, the third field contains
+/// it.
 type Row = (&'static str, &'static str, Option<&'static str>);
 
 const GROUPS: &[&[Row]] =

@@ -224,8 +224,8 @@ impl Cutter {
                 }
             }
             Ok(_) => self.totals.files = 1,
-            // The words before the error are counted. The progress bar is suspended while the message is printed,
-            // because the bar and the message would appear in the same line.
+            // The words before the error are counted. While the message is printed, the progress bar is suspended.
+            // Otherwise the bar and the message would appear in the same line.
             Err(failure) => {
                 self.totals.unreadable = 1;
                 self.bar.suspend(|| match failure.error::<io::Error>() {

@@ -11,8 +11,8 @@ use std::time::Duration;
 use futures::executor::block_on;
 use procession::*;
 
-/// Returns the builder of a runtime with two workers. Under Miri, each step takes a long time. The runtime has an
-/// infinite threshold, so no step is a long step, and no replacement thread starts.
+/// Returns the builder of a runtime with two workers. Under Miri, each step takes a long time. The threshold for long
+/// steps is infinite, so no step is a long step, and no replacement thread starts.
 fn two_workers() -> Builder {
     Runtime::builder().workers(2).long_step_threshold(Duration::MAX)
 }

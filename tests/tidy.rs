@@ -41,10 +41,10 @@ const GATES: &[(&[&str], &str)] = &[
     (&["std::hash::RandomState", "std::collections::hash_map::RandomState"], "platform::random"),
 ];
 
-/// Maximum number of lines of code in a file. Unit tests count. Comments and blank lines do not count.
+/// Maximum number of lines of code in a file, with unit tests, and without comments and blank lines.
 const LONGEST_FILE: usize = 600;
 
-/// Maximum number of lines of code in a function. Comments do not count.
+/// Maximum number of lines of code in a function, without comments.
 const LONGEST_FUNCTION: usize = 70;
 
 /// Words and phrases that hide the subject of a sentence, or that have no meaning outside this crate.
@@ -83,7 +83,7 @@ const RIDDLES: &[&str] = &[
 /// Maximum number of [`RIDDLES`] in 1,000 words of prose.
 const MOST_RIDDLES: f64 = 0.5;
 
-/// Maximum number of public items at the root of the crate. Modules do not count.
+/// Maximum number of public items at the root of the crate, without modules.
 const MOST_ROOT_ITEMS: usize = 100;
 
 /// Maximum number of public types that implement `Error`.

@@ -49,7 +49,7 @@ pub(crate) async fn answer(
     let page = match (request.method(), request.uri().path()) {
         (&Method::GET, "/") => Ok(Bytes::from_static(b"hello\n")),
         (&Method::GET, "/visits") => visit(me).await,
-        // The figures of the runtime for Prometheus. The snapshot reads each process, in about 50 ns.
+        // The figures of the runtime for Prometheus. The snapshot takes about 50 ns for each process.
         (&Method::GET, METRICS) => Ok(Bytes::from(me.host().metrics().to_prometheus())),
         (&Method::GET, "/wait") => {
             me.sleep(WAIT).await;

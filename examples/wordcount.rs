@@ -138,7 +138,7 @@ fn read_file(command: ReadFile) -> io::Result<(File, Vec<u8>)> {
     Ok((file, chunk))
 }
 
-// ---- Splitting files into words: the common part of the two kinds of mapper.
+// ---- Splitting files into words: both kinds of mapper use this code.
 
 /// Result of one file, or the sum of the results of several files.
 #[derive(Default)]
@@ -409,7 +409,7 @@ impl Walk {
     }
 }
 
-/// A mapper of one of the two kinds.
+/// Join handle of a mapper, which is an async body or a hand-written process.
 enum Mapping {
     Body(JoinHandle<Totals>),
     ByHand(JoinHandle<Totals, ()>),

@@ -178,8 +178,8 @@ scenarios! {
         rt.block_on(asks).unwrap();
     }
 
-    /// 1.3d: an inline command is cancelled on another thread. The cancellation comes before the dispatch, during
-    /// the answer, or after the answer.
+    /// 1.3d: an inline command is cancelled on another thread. The cancellation happens before the command is
+    /// dispatched, while its handler answers, or after the answer.
     fn an_inline_command_is_cancelled_on_another_thread() {
         let rt = runtime(2);
         let poll_once_and_drop_elsewhere = rt.spawn(async |ctx: Context<()>| {

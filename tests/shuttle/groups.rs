@@ -14,12 +14,12 @@ const ROOM: Group<()> = Group::new("room");
 enum Change {
     Joined(Pid),
     Left(Pid),
-    /// A message that a member sent before it left for the last time.
+    /// A message that a member sent before it left the group for the last time.
     Sent(Pid),
 }
 
-/// Observation of a process that monitors the group. The first part contains the members at the begin of the
-/// monitoring. The second part contains the later changes.
+/// The members and changes that a process has observed. The first part contains the members at the time at which the
+/// process began to monitor the group. The second part contains the later changes.
 type Observation = (Vec<Pid>, Vec<Change>);
 
 /// Monitors the group until it receives the message `None`.
@@ -125,7 +125,7 @@ scenarios! {
     }
 
     /// Two processes are members of a group and also monitor the group. Both processes are killed concurrently. A third
-    /// process receives all changes. Neither killed process leaks.
+    /// process receives all changes. The memory of both killed processes is freed.
     fn observers_exit_with_their_members() {
         let rt = runtime(2);
         let probe = Arc::new(());
@@ -156,8 +156,7 @@ scenarios! {
     }
 
     /// Another thread makes a process join and monitor a group while the process is killed. After the kill, the process
-    /// is in no group. If an observer did not receive the leave of the process, the observer did not receive the join
-    /// either.
+    /// is in no group. If the group monitor reports the join of the process, it also reports the leave.
     fn a_process_joins_while_it_is_killed() {
         let rt = runtime(2);
         let watcher = rt.spawn(monitor_until_none);

@@ -27,7 +27,7 @@ scenarios! {
     }
 
     /// 2.3e, 6.1d, 6.3a: a process that traps exits receives the exit once, after the messages that were sent before
-    /// it.
+    /// the exit.
     fn a_trapped_exit_arrives_after_the_messages() {
         let rt = runtime(2);
         let parent = rt.spawn(async |mut ctx: Context<u8>| {

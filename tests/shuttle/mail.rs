@@ -30,7 +30,7 @@ scenarios! {
         assert_eq!(sent, read.load(SeqCst) + rt.counters().dead_letters as usize);
     }
 
-    /// A process is killed while it is called. The call is answered or fails. In no case does the call wait forever.
+    /// A process is killed while it is called. The call is answered or fails. The call never waits forever.
     fn a_call_races_with_an_exit() {
         let rt = runtime(2);
         let server = rt.spawn(adds);

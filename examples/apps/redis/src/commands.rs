@@ -45,7 +45,7 @@ impl Spec {
     }
 }
 
-/// Place where a command runs, and its function.
+/// Place where a command runs, and the function that runs the command there.
 #[derive(Debug)]
 pub(crate) enum Run {
     /// The command runs in the shard of its key, which is the first argument.

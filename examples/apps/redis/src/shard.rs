@@ -34,8 +34,8 @@ const _: () = assert!(size_of::<Execute>() == 16);
 /// One command, or the part of a command that concerns one key.
 #[derive(Clone, Copy)]
 pub(crate) struct Op {
-    /// Range of the arguments of the batch. For a command with keys, the range begins at a key and does not contain the
-    /// name of the command.
+    /// The arguments of this command, as a range of the arguments of the batch. For a command with keys, the range
+    /// begins at a key and does not contain the name of the command.
     pub(crate) args: Request,
     pub(crate) run: ShardFn,
     /// Hash of the key.

@@ -97,7 +97,7 @@
 //! - **Pre-emption.** The runtime cannot interrupt a step. A step runs until its code returns or awaits a future that
 //!   is not ready. In a long computation, call [`should_yield`], or wrap the futures in [`cooperative`](cooperative()).
 //!   The monitor thread of the runtime notices a step that takes longer than [`Builder::long_step_threshold`]. A
-//!   replacement thread then takes over the queues of the blocked worker, and runs the other processes.
+//!   replacement thread then runs the other processes of the blocked worker.
 //! - **Panics.** If panics unwind, a panic ends only the process that panicked. Under `panic = "abort"`, a panic ends
 //!   the program. As in every Rust program, a destructor that panics while its thread unwinds also ends the program.
 //!   Before a panic of a process ends the program, the runtime prints a message that names the process and its code. To

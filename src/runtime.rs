@@ -74,9 +74,9 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 /// overflow such a stack.
 const MIN_STACK: usize = 64 << 10;
 
-/// Runs a blocking closure inside a step. A replacement thread immediately takes over the queues of this worker. When
-/// the step returns, the thread of the step becomes a worker again. If enough workers already run, the thread of the
-/// step exits.
+/// Runs a blocking closure inside a step. A replacement thread immediately runs the other processes of this worker.
+/// When the step returns, the thread of the step becomes a worker again. If enough workers already run, the thread of
+/// the step exits.
 ///
 /// Each call of this function occupies a thread. Therefore, use this function only for rare calls that cannot run on
 /// another thread. For many blocking calls, use [`Host::spawn_blocking`]. The process receives no messages until `f`
@@ -85,7 +85,7 @@ const MIN_STACK: usize = 64 << 10;
 /// limit is reached, no thread replaces the worker, and the other workers take its queued tasks.
 ///
 /// On a thread that runs no task, this function only calls `f`. On a guest thread, this function calls `f` and also
-/// wakes a worker. The woken worker takes the tasks that the guest thread has queued.
+/// wakes a worker. Workers steal the tasks that the guest thread has queued.
 ///
 /// ```
 /// # use procession::{Context, Exit, Runtime, block_in_place};
@@ -255,7 +255,7 @@ impl Runtime {
             return self.block_on_in_step(&step, future);
         }
         // The future is dropped inside the context, because its destructor may also use tokio.
-        self.tokio.within(|| {
+        self.tokio.within_blocking(|| {
             if const { is_large::<F, ()>() } {
                 self.block_on_pinned(Box::into_pin(Box::new(future)))
             } else {
@@ -278,7 +278,7 @@ impl Runtime {
     #[cold]
     fn block_on_in_step<F: Future>(&self, step: &StepGuard, future: F) -> F::Output {
         let mut output = None;
-        self.tokio.within(|| {
+        self.tokio.within_blocking(|| {
             let mut inner: Pin<Box<dyn Future<Output = ()> + '_>> = Box::pin(async { output = Some(future.await) });
             self.threads.block_on(poll_fn(|cx| step.poll(inner.as_mut(), cx)));
         });
@@ -776,7 +776,7 @@ impl Builder {
 
     /// Sets the time after which a step is a long step: see [`WorkerState::Blocked`]. Default: 10 ms. The monitor
     /// thread notices a long step when the step has taken between one and two times this time. The imprecision of the
-    /// system's timers can add to this time. Then a replacement thread takes over the queues of the worker.
+    /// system's timers can add to this time. Then a replacement thread runs the other processes of the worker.
     ///
     /// A time under 2 ms is treated as 2 ms. With `Duration::MAX`, no step is a long step. A runtime without workers
     /// has no monitor thread, so no long step is noticed.

@@ -194,7 +194,7 @@ pub(crate) struct Scheduler<T: Task> {
     metrics: Arc<Metrics>,
     global: CachePadded<Injector<T>>,
     priorities: PriorityQueues<T>,
-    /// The parts of the queues that thieves use, indexed by slot. The queues of vacant slots are empty.
+    /// The parts of the queues that thieves use, indexed by slot. A vacant slot can have tasks.
     remotes: Box<[Remote<T>]>,
     /// Published states of the workers, indexed by slot.
     posts: Box<[Arc<CachePadded<WorkerSlot>>]>,
@@ -348,18 +348,23 @@ impl<T: Task> Scheduler<T> {
         if let Some((slot, queues)) = vacancies.slots.pop() {
             let former = vacancies.guests.remove(waits);
             drop(vacancies);
-            // The drop of a waker is user code, so it comes after the release of the lock.
-            drop((former, guest));
-            return Ok(self.occupied(slot, queues, true));
+            let local = self.occupied(slot, queues, true);
+            // The drop of a waker is user code and may panic. So it comes after the release of the lock.
+            contain(|| drop((former, guest)));
+            return Ok(local);
         }
         let (number, former) = vacancies.guests.add(waits, guest);
         drop(vacancies);
-        drop(former);
+        contain(|| drop(former));
         Err(number)
     }
 
     fn occupied(self: &Arc<Self>, slot: usize, queues: Queues<T>, lent: bool) -> Local<T> {
         self.posts[slot].occupied(lent);
+        if self.unattended.slots() & 1 << slot != 0 {
+            // The former occupant has left tasks in the queues.
+            self.unattended.set_paused(slot, false);
+        }
         // This operation comes before the first push to the queues of this slot. Therefore, after such a push, a worker
         // that checks all queues also checks the queues of this slot.
         self.reached.fetch_max(slot + 1, Ordering::SeqCst);
@@ -384,7 +389,7 @@ impl<T: Task> Scheduler<T> {
         let guest = vacancies.guests.remove(waits);
         let next = if guest.is_none() { vacancies.guests.next_wakers() } else { Vec::new() };
         drop(vacancies);
-        drop(guest);
+        contain(|| drop(guest));
         wake_guests(next);
     }
 
@@ -622,6 +627,7 @@ impl<T: Task> Scheduler<T> {
     pub(crate) fn gauges(&self) -> SchedulerGauges {
         let reached = self.reached.load(Ordering::SeqCst);
         let vacant: Vec<usize> = self.vacancies.lock().slots.iter().map(|(slot, _)| *slot).collect();
+        let left = vacant.iter().map(|&slot| self.remotes[slot].len()).sum::<usize>();
         let occupied = (0..reached).filter(|slot| !vacant.contains(slot));
         let (active, worker_target) = self.crew.lock().active_and_target();
         SchedulerGauges {
@@ -632,7 +638,7 @@ impl<T: Task> Scheduler<T> {
             worker_target,
             is_complete: active >= worker_target,
             sockets: self.poller().map_or(0, |poller| poller.len()),
-            global_queue_depth: self.global.len(),
+            global_queue_depth: self.global.len() + left,
             priority_queue_depth: self.priorities.len(),
             global_queue_bytes: self.global.bytes(),
         }

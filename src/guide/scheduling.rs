@@ -15,7 +15,7 @@
 //!
 //! | | source | the worker takes |
 //! |---|---|---|
-//! | 1 | in every 61st search: the timers, the sockets, then the global queue and the [unattended](#unattended-queues) queues | up to about 64 due timers of each timer wheel; the ready sockets; then processes of the global queue, as in row 6, or of one unattended worker, as in row 9. If both have processes, they take turns |
+//! | 1 | in every 61st search: the timers, the sockets, then the global queue and the [unattended](#unattended-queues) queues | up to about 64 due timers of each timer wheel; the ready sockets; then processes of the global queue, as in row 6, or of one of the unattended workers, from which the worker steals its `next` slot or as in row 9. If there are both, they take turns |
 //! | 2 | the queues of [high and low priority](crate::Priority), in the searches that prefer this priority | one |
 //! | 3 | the worker's `next` slot: the process that the last turn woke or spawned | one |
 //! | 4 | the queue of new processes, which contains processes that were spawned on this worker and have not run yet | the newest; every 1,024th time the oldest |
@@ -40,7 +40,6 @@
 //! | the queue of new processes is full (4,096) | the back of the local queue. From then on, the worker takes the oldest new process first, until half of the new processes have run |
 //! | the local queue is full (4,096) | a batch. When the batch contains 128 processes, the whole batch moves to the global queue |
 //! | a step that blocks its worker wakes a process | the back of the global queue |
-//! | a step begins to block its worker | all processes in the queues of this worker go to the back of the global queue |
 //! | a step that blocks its worker spawns a process | the local queue of this worker, which is now unattended. A parked worker is woken, so that this other worker steals the process |
 //!
 //! Other workers can steal from every queue of a worker: the `next` slot, the new processes, the local queue, and the
@@ -48,9 +47,16 @@
 //!
 //! # Unattended queues
 //!
-//! The queues of a worker are unattended in two cases: a step blocks the worker, or the executor of a
-//! [`run`](crate::Runtime::run) future does not poll the future at present. A worker without processes steals from
-//! these queues, as from all other queues. A busy worker steals from them in every 61st search.
+//! The queues of a worker or of a guest thread are unattended in four cases:
+//!
+//! - a step blocks the worker, and a replacement thread has started;
+//! - a step has called [`block_on`](crate::Runtime::block_on);
+//! - the executor of a [`run`](crate::Runtime::run) future does not poll the future at present;
+//! - the call of `block_on` or `run` has ended, and processes are left in its queues.
+//!
+//! A worker without processes steals from these queues, as from all other queues. A busy worker steals from them in
+//! every 61st search. If several queues are unattended, they take turns. A later call of `block_on` or `run` usually
+//! continues with the queues that the last call has left.
 //!
 //! # Longest wait of a process
 //!
@@ -70,7 +76,8 @@
 //! | a body that receives and never empties its mailbox | 128 messages or events; then the receiving body goes to the back of the queue | budget of a turn: see [`should_yield`](crate::should_yield) |
 //! | a process whose commands are answered inline | 32 steps; then the process with the inline answers goes to the back of the queue | budget of inline answers |
 //! | pairs of processes that wake each other, chains of processes in which each process spawns the next | 16 turns of these processes, and the turns that have already begun | row 5: all these processes share the budget |
-//! | any processes, and the waiting process is in the global queue, in an unattended queue, or waits for a due timer | 61 searches of any worker; 122 searches if there are processes in the global queue and in unattended queues; with many due timers, 61 searches for each 64 timers | row 1 |
+//! | any processes, and the waiting process is in the global queue or waits for a due timer | 61 searches of any worker; 122 searches if there are unattended queues; with many due timers, 61 searches for each 64 timers | row 1 |
+//! | any processes, and the waiting process is in an unattended queue | 122 searches of any worker, for each unattended worker and for each 32 processes ahead in the queue | row 1 |
 //! | processes of high priority, and the waiting process has normal priority | 4 turns | row 2: of 16 searches, 12 prefer high, 3 prefer normal, 1 prefers low |
 //! | processes of high and low priority, and the waiting process has normal priority | 8 turns | row 2 |
 //! | processes of high or normal priority, and the waiting process has low priority | 16 turns | row 2 |

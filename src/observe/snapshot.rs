@@ -50,7 +50,8 @@ pub struct RuntimeMetrics {
     /// threads that run tasks now. A simulation has no workers.
     pub workers: Vec<WorkerMetrics>,
     /// Number of tasks in the global queue. Threads outside the runtime add their tasks to this queue, and full local
-    /// queues overflow into this queue. In a simulation, this is the number of all runnable tasks.
+    /// queues overflow into this queue. Tasks that an ended guest has left in its own queues count too. In a
+    /// simulation, this is the number of all runnable tasks.
     pub global_queue_depth: usize,
     /// Number of processes in the queues of the high and of the low priority.
     pub priority_queue_depth: usize,
@@ -297,7 +298,11 @@ impl RuntimeMetrics {
             ),
             labeled("workers", "Workers by state.", "state", &states),
             Family::new("local_queue_depth".into(), "Tasks in the local queue of a worker.", by_worker),
-            count("global_queue_depth", "Tasks in the global queue.", self.global_queue_depth),
+            count(
+                "global_queue_depth",
+                "Tasks in the global queue, and tasks that ended guests have left.",
+                self.global_queue_depth,
+            ),
             count("priority_queue_depth", "Processes in the priority queues.", self.priority_queue_depth),
             labeled("processes", "Processes by state.", "state", &processes.by_state()),
             count("mailbox_messages", "Messages in all mailboxes.", processes.mailbox_messages),

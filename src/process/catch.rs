@@ -158,9 +158,12 @@ fn is_fatal(panic: &PanicHookInfo<'_>) -> bool {
     cfg!(panic = "abort") || panic.payload().downcast_ref::<&str>().is_some_and(|text| FATAL.contains(text))
 }
 
-/// Calls a waker of unknown origin, and catches a panic of the waker.
+/// Calls a waker of unknown origin, and catches a panic of the waker. Inside [`delay_wakers`], the call comes later.
 pub(crate) fn wake(waker: Waker) {
-    let _ = catch(|| waker.wake());
+    let mut waker = Some(waker);
+    if !delayed_wake::collect(|| waker.take().expect("taken once")) {
+        let _ = catch(|| waker.into_iter().for_each(Waker::wake));
+    }
 }
 
 /// Notifies all listeners of `event`.
@@ -172,8 +175,9 @@ pub(crate) fn notify(event: &Event) {
 /// under a lock of the event, and the drop of a listener takes the same lock. A foreign waker may drop a listener, for
 /// example if the waker polls its task directly. Therefore, this thread calls the foreign wakers after `f`.
 ///
-/// There are two kinds of foreign wakers: a [`PanicSafeWaker`] in the event, and the waker of the executor that polls a
-/// guest. The guest is woken because a listener of the event is a process, and the guest can run this process.
+/// There are two kinds of foreign wakers. The first kind is a [`PanicSafeWaker`] in the event. The second kind is the
+/// waker of an executor that polls a guest or a `LocalSet`. This waker is called because a listener of the event is a
+/// process, and the guest or the `LocalSet` can run this process.
 pub(crate) fn delay_wakers<R>(f: impl FnOnce() -> R) -> R {
     delayed_wake::delay(f)
 }

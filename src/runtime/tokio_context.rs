@@ -35,9 +35,20 @@ impl TokioContext {
             && !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
         {
             let _entered = handle.enter();
-            return unconstrained(f);
+            return f();
         }
         f()
+    }
+
+    /// Calls `f` as [`within`](Self::within) does. If `f` waits, it blocks the thread.
+    pub(crate) fn within_blocking<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.within(|| {
+            #[cfg(feature = "tokio")]
+            if self.handle.is_some() {
+                return unconstrained(f);
+            }
+            f()
+        })
     }
 
     /// Wraps a future. The wrapper polls and drops the future inside the context.
@@ -64,7 +75,7 @@ impl TokioContext {
 
 /// Calls `f` without the budget of a task of tokio. If this thread is inside a task of tokio, the operations of tokio
 /// that `f` calls use the budget of this task. Tokio restores the budget only when the poll of the task ends, but `f`
-/// may block this poll until the operations complete. The runtime has its own limits for each poll.
+/// blocks this poll until the operations complete.
 #[cfg(feature = "tokio")]
 fn unconstrained<R>(f: impl FnOnce() -> R) -> R {
     let mut f = Some(f);

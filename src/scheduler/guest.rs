@@ -18,7 +18,7 @@ use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering,
 use crate::platform::sync::{Arc, Mutex, OnceLock, planted, this_thread, thread};
 use crate::platform::unwind::contain;
 use crate::scheduler::worker::WorkerGuard;
-use crate::scheduler::{Local, Scheduler, Task};
+use crate::scheduler::{Local, SLOTS, Scheduler, Task};
 
 /// Maximum number of tasks that a polled guest runs in one poll.
 const TASKS_PER_POLL: u32 = 200;
@@ -34,8 +34,9 @@ const SHORT: Duration = Duration::from_micros(20);
 /// Maximum number of successive polls of a guest's own future, if another thread wakes the future during each poll.
 /// After these polls, one task runs.
 const OWN_POLLS_IN_A_ROW: u32 = 16;
-/// Maximum number of guests that are woken when one slot becomes vacant.
-const WAKES_PER_VACANCY: usize = 8;
+/// Maximum number of guests that are woken when one slot becomes vacant. This number is not smaller, because executors
+/// may poll some of these guests never again.
+const WAKES_PER_VACANCY: usize = SLOTS;
 /// Maximum time for which a thread without a worker slot parks. Then the thread checks the timers.
 const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
 /// Time after which a polled guest without work checks the poller again. The guest uses this time only if the system
@@ -293,8 +294,10 @@ impl<T: Task> GuestSlot<T> {
             return;
         }
         // This thread may be a worker whose task calls `block_on`. The task may wait for another task in the local
-        // queues of this worker. Therefore another worker is woken, which can steal this other task.
-        Local::<T>::share_here();
+        // queues of this worker. Therefore other workers and this guest steal from these queues.
+        if self.is_thread {
+            Local::<T>::nests_here(true);
+        }
         // Usually a slot is vacant, so the waker need not be cloned.
         if self.waits.is_none() {
             self.local = self.scheduler.occupy(true);
@@ -327,6 +330,9 @@ impl<T: Task> GuestSlot<T> {
         if let Some(local) = self.local.take() {
             local.leave();
             self.scheduler.hire_after_vacancy();
+        }
+        if self.is_thread {
+            Local::<T>::nests_here(false);
         }
     }
 

@@ -384,25 +384,11 @@ impl<T: Task> Scheduler<T> {
             crew.taken += 1;
         }
         drop(crew);
-        self.release(slot);
         if !planted!("handover_finds_nobody") {
             self.hire();
         }
         self.notify();
         true
-    }
-
-    /// Moves the tasks in the queues of this slot to the global queue. Each worker checks the global queue at least
-    /// every 61st time that it looks for a task, even while it has local tasks. A replacement thread has no local
-    /// tasks, so it takes these tasks first.
-    fn release(&self, slot: usize) {
-        let mut tasks = Vec::new();
-        self.remotes[slot].drain(&mut tasks);
-        if !tasks.is_empty() {
-            self.global.append(&mut tasks);
-        }
-        // If the global queue is closed, the tasks are still in the vector. These tasks will never run.
-        drop(tasks);
     }
 
     /// Ends the hand-over of a guest after its step has returned.

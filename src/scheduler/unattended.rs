@@ -1,6 +1,6 @@
 //! *Unattended* slots: slots whose tasks wait although the worker of the slot does not sleep. A slot is unattended in
-//! two cases. Either the step of its worker was handed over, or its guest has returned to the executor and has left
-//! tasks in its queues.
+//! four cases. Its step was handed over. Its step has called `block_on`. Its guest has returned to the executor and has
+//! left tasks in its queues. Or its worker has left the slot and has left tasks in its queues.
 //!
 //! A worker without tasks steals from every slot. A worker that always has tasks never searches. Therefore each worker
 //! also checks the unattended slots every 61st time that it looks for a task. Otherwise the tasks in these slots would
@@ -15,8 +15,7 @@ use crate::platform::sync::tally::{AtomicU64, Ordering};
 pub(super) struct Unattended {
     /// The slots whose step was handed over. A thread that changes this set holds the lock of the worker threads.
     taken: AtomicU64,
-    /// The slots of polled guests that returned to their executors and left tasks in their queues. Each guest changes
-    /// only its own bit.
+    /// The other unattended slots. Only the thread that occupies a slot changes the bit of this slot.
     paused: AtomicU64,
 }
 

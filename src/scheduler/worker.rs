@@ -62,8 +62,10 @@ pub(crate) struct Local<T: Task> {
     /// Whether the worker runs tasks only while an executor polls the worker. The executor may never poll the worker
     /// again.
     polled: Cell<bool>,
-    /// Whether the slot is marked as a paused guest in `unattended.rs`.
+    /// Whether the slot is marked as paused in `unattended.rs`.
     paused: Cell<bool>,
+    /// The unattended slot from which this worker has stolen last.
+    last_unattended: Cell<usize>,
     /// Buffer for the wakers that the poller returns. The worker reuses the memory of this vector.
     ready: Cell<Vec<Waker>>,
     shuffles: bool,
@@ -132,6 +134,7 @@ impl<T: Task> Local<T> {
             kept_time: Cell::new(false),
             polled: Cell::new(false),
             paused: Cell::new(false),
+            last_unattended: Cell::new(slot),
             ready: Cell::default(),
             shuffles: scheduler.options.shuffle,
             rng: RefCell::new(rng),
@@ -517,10 +520,21 @@ impl<T: Task> Local<T> {
         self.scheduler.idle.parks_as_waker(self.slot, waker);
     }
 
-    /// Records whether this guest has left tasks in its queues until the next poll.
+    /// Marks the slot as paused or not paused: see `unattended.rs`.
     fn set_paused(&self, is_paused: bool) {
         if self.paused.replace(is_paused) != is_paused {
             self.scheduler.unattended.set_paused(self.slot, is_paused);
+        }
+    }
+
+    /// Marks the slot of the worker that this thread acts as, if there is one. A nested `block_on` begins or ends on
+    /// this thread. During a nested `block_on`, this thread takes no tasks from the queues of its outer worker.
+    pub(super) fn nests_here(begins: bool) {
+        if let Some(local) = Self::here() {
+            local.set_paused(begins);
+            if begins {
+                local.share();
+            }
         }
     }
 
@@ -732,12 +746,18 @@ impl<T: Task> Local<T> {
         self.rounds.set(if slept < SHORT_SLEEP { ROUNDS } else { (rounds / 2).max(1) });
     }
 
-    /// Leaves the slot, and moves the queued tasks to the global queue. Wakes another worker if tasks were moved, if
-    /// this worker counted as searching, or if a timekeeper is missing.
+    /// Leaves the slot. Wakes another worker if tasks are queued, if this worker counted as searching, or if a
+    /// timekeeper is missing.
+    ///
+    /// The queued tasks stay in the queues of the slot, where other workers steal them. The next occupant of the slot
+    /// continues with these tasks. If they moved to the global queue instead, their order would change. In a runtime
+    /// without workers, some tasks would then never run during a sequence of short calls of `block_on`.
     pub(super) fn leave(self) {
         let scheduler = Arc::clone(&self.scheduler);
-        let mut rest = self.queues.drain();
-        let brought = !rest.is_empty();
+        let leaves_tasks = !self.queues.is_empty();
+        // When the scheduler stops, the tasks move to the global queue. If this queue is closed, they are dropped
+        // below.
+        let mut rest = if scheduler.is_stopping() { self.queues.drain() } else { Vec::new() };
         scheduler.global.append(&mut rest);
         scheduler.idle.leaves(self.slot);
         let _ = self.stop_keeping_time();
@@ -748,7 +768,7 @@ impl<T: Task> Local<T> {
         // The call of `vacate` below makes the slot vacant. An observer must not see a vacant slot in the state running
         // or searching. Therefore the state changes to parked before the call of `vacate`.
         self.enter(WorkerState::Parked);
-        self.set_paused(false);
+        self.set_paused(!self.queues.is_empty());
         if self.post.is_lent() && self.post.is_taken() {
             // The monitor has handed over the guest's own future at the moment of its return.
             scheduler.guest_comes_back(self.slot);
@@ -759,7 +779,7 @@ impl<T: Task> Local<T> {
         // A guest that was the timekeeper may have ended this role before this call, because each wake-up ends the
         // role. Therefore the following condition checks whether there is a timekeeper now.
         let passes_on = searched && !planted!("idle_leaver_keeps_wake");
-        if brought || passes_on || scheduler.is_untimed() {
+        if leaves_tasks || passes_on || scheduler.is_untimed() {
             scheduler.notify();
         }
     }

@@ -522,6 +522,41 @@ fn a_guest_may_run_a_process_inside_the_notification_of_an_event() {
     });
 }
 
+/// The executor of a `LocalSet` polls the `LocalSet` directly in its waker.
+#[test]
+fn a_local_set_may_run_a_process_inside_the_notification_of_an_event() {
+    use std::cell::RefCell;
+    thread_local! {
+        static FUTURE: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>> = const { RefCell::new(None) };
+    }
+    struct PollsHere;
+    impl Wake for PollsHere {
+        fn wake(self: Arc<Self>) {
+            let Some(mut future) = FUTURE.with(RefCell::take) else { return };
+            if future.as_mut().poll(&mut Cx::from_waker(&Waker::from(self))).is_pending() {
+                FUTURE.set(Some(future));
+            }
+        }
+    }
+    within(60, || {
+        let rt: &'static Runtime = Box::leak(Box::new(lone()));
+        let local: &'static LocalSet<'_> = Box::leak(Box::new(rt.local_set()));
+        let (token, seen) = (CancelToken::new(), Arc::new(AtomicUsize::new(0)));
+        let (cancelled, sees) = (token.clone(), Arc::clone(&seen));
+        drop(local.spawn(async move |_: Context| {
+            let _ = cancelled.cancelled().await;
+            sees.fetch_add(1, SeqCst);
+        }));
+        FUTURE.set(Some(Box::pin(async { local.run(pending()).await })));
+        let poll = || (0..100).for_each(|_| Arc::new(PollsHere).wake());
+        poll();
+        token.cancel("done", Duration::MAX);
+        poll();
+        assert_eq!(seen.load(SeqCst), 1);
+        FUTURE.set(None);
+    });
+}
+
 /// A future that was notified passes its notification on when it is dropped. The waker of the other future may use the
 /// same event.
 #[test]

@@ -22,10 +22,14 @@ impl<T: Task> Local<T> {
         if slots == 0 {
             return None;
         }
-        // The start is random, so that no slot always comes first.
-        let start = self.rng.borrow_mut().below(SLOTS);
-        let victims = (start..SLOTS).chain(0..start).filter(|victim| slots & 1 << victim != 0);
-        victims.filter_map(|victim| self.steal_from(victim, |remote| remote.steal_any(&self.queues)).success()).next()
+        // The slots take turns.
+        let start = self.last_unattended.get() + 1;
+        let victim = (start..SLOTS).chain(0..start).find(|victim| slots & 1 << victim != 0)?;
+        self.last_unattended.set(victim);
+        let task = self.steal_from(victim, |remote| remote.steal_any(&self.queues)).success()?;
+        // This worker may be the only awake worker. Its later pushes wake no worker, because several tasks wait now.
+        self.share();
+        Some(task)
     }
 
     /// Steals tasks. The thief checks all other workers that are not parked, in up to `passes` passes. Each pass begins

@@ -11,7 +11,7 @@ use crate::giver::{Give, Giver};
 use crate::lives::{LONG, lone, settle};
 use crate::subprocess::{Ran, again, role};
 
-/// A value that panics when it is dropped, even while the thread already unwinds.
+/// A value whose destructor panics, even if the thread is already unwinding.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -44,14 +44,13 @@ async fn waits_with_two_bombs(_: Context) {
     pending::<()>().await;
 }
 
-/// 4.8a: if a destructor panics while another panic unwinds, the program aborts. The message names the process and the
-/// code of the process. The test starts child programs that run the process on a guest thread, on a worker and in a
-/// simulation. Another child program kills the process. The last child program drops the process together with its
-/// runtime.
+/// 4.8a: if a destructor panics while another panic unwinds, the program aborts. The message contains the pid and the
+/// function or type of the process. Each child program of the test causes such a panic in another way: in a step on a
+/// guest thread, on a worker or in a simulation, by a kill of the process, and by the drop of the runtime.
 #[test]
 fn the_message_of_a_double_panic_names_the_process() {
     if let Some(role) = role() {
-        // The runtime must call this user-installed hook for every panic.
+        // The program has installed its own panic hook. This hook must still be called for every panic.
         let former = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             eprintln!("a hook of the user's");
@@ -147,7 +146,7 @@ fn ignore<T>(_: T) {}
 
 type Place = fn(&Runtime, &Giver<Bomb>);
 
-/// Lists the places where the runtime stores user values. The function of each entry puts values into one place and
+/// Lists the places where the runtime stores user values. Each entry has a function that puts values into one place and
 /// then makes the runtime drop these values.
 const PLACES: [(&str, Place); 17] = [
     ("unread messages of a process that is killed", |rt, _| {

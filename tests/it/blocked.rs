@@ -1,6 +1,6 @@
-//! Sections 4.7 and 4.1 of the specification: steps that block their worker. The monitor detects and names each long
-//! step. Replacement threads run the other processes until the step returns. After the return, the runtime has the same
-//! number of threads as before. The file also tests changes of the number of workers at run time.
+//! Sections 4.7 and 4.1 of the specification: steps that block their worker. The monitor detects each long step and
+//! reports its process. Replacement threads run the other processes until the step returns. After the return, the
+//! runtime has the same number of threads as before. The file also tests changes of the number of workers at run time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -45,7 +45,7 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
 /// Sender that ends blocked steps: each message ends one step, and the drop of the sender ends all blocked steps.
 struct Gate(mpsc::Sender<()>);
 
-/// Receiver that blocks the steps of processes until the test opens the gate. Several steps may share this receiver.
+/// Receiver on which the steps of processes block until the test opens the gate. Several steps may share this receiver.
 #[derive(Clone)]
 struct Wait(Arc<Mutex<mpsc::Receiver<()>>>);
 
@@ -114,9 +114,9 @@ fn long_steps_do_not_delay_other_processes() {
     });
 }
 
-/// 4.7d, 4.7e: a step spawns a task and then blocks its worker. The task waits in the next slot of this worker, and no
-/// other worker was woken for the task. A replacement thread nevertheless runs the task. After the monitor has detected
-/// the long step, the step spawns more tasks. A replacement thread runs the later tasks too.
+/// 4.7d, 4.7e: a step spawns a task and then blocks its worker. The task waits in the worker's `next` slot, and no
+/// other worker was woken for the task. Nevertheless, a replacement thread runs the task. After the monitor has
+/// detected the long step, the step spawns more tasks. A replacement thread runs these tasks too.
 #[test]
 fn a_task_in_the_next_slot_of_a_blocked_worker_still_runs() {
     within(60, || {
@@ -136,8 +136,9 @@ fn a_task_in_the_next_slot_of_a_blocked_worker_still_runs() {
     });
 }
 
-/// 4.7d, 4.7e: no spawn and no message of a blocking step is lost. In each round the step spawns ten, 400 and 3000
-/// processes. The step spawns processes both before and after another thread takes over the queues of its worker.
+/// 4.7d, 4.7e: no spawn and no message of a blocking step is lost. In each round, the step spawns 10, then 400 and then
+/// 3000 processes. Some processes are spawned before another thread takes over the queues of the worker, and other
+/// processes after that.
 #[test]
 fn no_spawn_and_no_message_of_a_long_step_is_lost() {
     for by_hand in [false, true] {
@@ -199,8 +200,8 @@ impl Observer for Watcher {
     }
 }
 
-/// 4.7c, 5.2c: a long step is counted once, its process is named, and its worker reports `Blocked`. Short steps are not
-/// reported.
+/// 4.7c, 5.2c: a long step is counted once, the observer receives the pid of its process, and its worker is in the
+/// state `Blocked`. Short steps are not reported.
 #[test]
 fn a_long_step_is_reported_once_with_its_process() {
     within(60, || {
@@ -258,7 +259,8 @@ fn a_call_of_block_in_place_immediately_hands_over_the_queues_of_its_worker() {
 }
 
 /// 4.6a, 4.7d: the replacement thread always has a process to run, because one process yields in a loop. The processes
-/// in the queues of the blocked worker still run. The blocked step has spawned them before and after the hand-over.
+/// in the queues of the blocked worker still run. The blocked step has spawned some of these processes before the
+/// replacement thread took over the queues, and the others after that.
 #[test]
 fn the_queues_of_a_blocked_worker_need_no_idle_worker() {
     within(60, || {
@@ -283,7 +285,7 @@ fn the_queues_of_a_blocked_worker_need_no_idle_worker() {
             (0..3).for_each(|_| answering());
             block_in_place(|| {
                 let begun = turns.load(Ordering::SeqCst);
-                // The replacement thread now has a process of its own, and searches no more.
+                // The replacement thread now always has a process to run, and does not search any more.
                 eventually("the replacement runs", || turns.load(Ordering::SeqCst) >= begun + 1_000);
                 (0..3).for_each(|_| answering());
                 (0..6).try_for_each(|_| answers.recv())
@@ -296,9 +298,9 @@ fn the_queues_of_a_blocked_worker_need_no_idle_worker() {
     });
 }
 
-/// 4.7d, 4.7f, 4.7g: if a replacement thread blocks, another thread replaces it. A thread may become a replacement
-/// thread many times. Many steps block, one after the other, and at most one replacement thread exists at a time. When
-/// a step blocks, another thread takes over the queues of its worker.
+/// 4.7d, 4.7f, 4.7g: if a replacement thread blocks, another thread replaces it. In this test, many steps block one
+/// after the other. Each time, another thread takes over the queues of the blocked thread, and at most one replacement
+/// thread exists at a time. The same thread may become a replacement thread many times.
 #[test]
 fn a_replacement_thread_that_blocks_is_replaced() {
     for by_hand in [true, false] {
@@ -415,8 +417,8 @@ fn the_future_of_a_guest_thread_is_not_reported_as_a_long_step() {
     });
 }
 
-/// 4.1a: the number of workers changes while processes run. The number is changed by another thread and by a step, for
-/// example to zero and back. No process is lost.
+/// 4.1a: the number of workers changes while processes run. Another thread and a step change the number, for example to
+/// zero and back. No process is lost.
 #[test]
 fn the_number_of_workers_can_change_at_run_time() {
     within(120, || {

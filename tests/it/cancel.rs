@@ -33,7 +33,7 @@ async fn idle(mut ctx: Context<()>) -> Result<(), Exit> {
     ctx.receive().await
 }
 
-/// Waker that records its name when it is woken.
+/// Waker that records its name when it is called.
 struct RecordingWaker(&'static str, Arc<Mutex<Vec<&'static str>>>);
 
 impl Wake for RecordingWaker {
@@ -42,8 +42,8 @@ impl Wake for RecordingWaker {
     }
 }
 
-/// 6.6c: a cancelled token notifies children before their parents. The token first notifies the processes of its child
-/// tokens, the newest child token first. Then the token notifies its own processes. The token's `cancelled` future
+/// 6.6c: a cancelled token first notifies the processes of its child tokens, beginning with the newest child token.
+/// Then the token notifies its own processes, each child process before its parent. The token's `cancelled` future
 /// resolves last.
 #[test]
 fn a_token_notifies_children_before_parents() {
@@ -151,8 +151,8 @@ fn a_cancelled_token_also_cancels_processes_spawned_later() {
     }
 }
 
-/// 6.6c: dropping every handle of a token cancels no process. If the parent token is cancelled later, the processes of
-/// the dropped token are cancelled too.
+/// 6.6c: if every handle of a token is dropped, no process is cancelled. If the parent token is cancelled later, the
+/// processes of the token without handles are cancelled too.
 #[test]
 fn dropping_a_token_cancels_no_process() {
     let rt = lone();
@@ -367,7 +367,8 @@ fn a_process_can_cancel_its_own_token() {
     });
 }
 
-/// 6.6c: any thread may wait for a token, in any executor. If one waker panics, the other waiters are still notified.
+/// 6.6c: any thread may wait for the cancellation of a token, in any executor. If the waker of one waiting task panics,
+/// the other waiting tasks are still notified.
 #[test]
 fn a_token_can_be_awaited_on_any_thread() {
     struct Fatal;
@@ -397,7 +398,7 @@ fn a_token_can_be_awaited_on_any_thread() {
             waits("smol", Box::new(smol::block_on)),
             waits("tokio", Box::new(move |wait| tokio.block_on(wait))),
         ];
-        // This process does not belong to the token, but the process can wait for the token.
+        // This process does not belong to the token, but it can wait for the cancellation of the token.
         let wait = token.cancelled();
         let other = rt.spawn(async |_: Context| Ok::<_, Exit>(wait.await));
         block_on(other.started()).unwrap();

@@ -237,9 +237,8 @@ fn a_hand_written_process_can_set_deadlines() {
     });
 }
 
-/// 3.3a, 3.5a: if the deadline and the answer of a command arrive at the same time, the command is completed either by
-/// the deadline or by the answer, but never twice. The process and the handler agree whether the command was answered
-/// in time.
+/// 3.3a, 3.5a: if a command is answered just when its deadline passes, the command completes once: either with the
+/// answer or as timed out. The process and the handler agree whether the command was answered in time.
 #[test]
 fn a_deadline_that_races_the_answer_gives_exactly_one_result() {
     within(60, || {
@@ -453,8 +452,8 @@ fn cancelling_very_many_answered_commands_takes_linear_time() {
 }
 
 /// 1.2b, 3.3a: a command may be answered before its dispatch, while the handler of an earlier command runs. The
-/// answered command then does not reach its own handler, whether its tag is chosen or not. The other commands of the
-/// step reach their handlers.
+/// answered command then does not reach its own handler, no matter whether the process or the runtime has chosen its
+/// tag. The other commands of the step reach their handlers.
 #[test]
 fn a_command_that_is_answered_before_its_dispatch_reaches_no_handler() {
     struct First;
@@ -496,8 +495,9 @@ fn a_command_that_is_answered_before_its_dispatch_reaches_no_handler() {
     }
 }
 
-/// 1.3b, 3.2a: a handler may poll a command future of its process during the turn of that process. This poll performs
-/// the command. The command reaches its handler after all commands that the process performed earlier.
+/// 1.3b, 3.2a: a process performs a command that contains another, unpolled command future of the same process. The
+/// handler polls this future during the turn of the process, and this poll performs the inner command. The inner
+/// command reaches its handler after all commands that the process performed earlier.
 #[test]
 fn a_handler_may_poll_a_command_of_its_process() {
     struct Poll(Mutex<Option<Perform<Ask>>>);
@@ -587,8 +587,8 @@ fn commands_with_unread_answers_can_be_cancelled() {
     assert_eq!((asking.is_finished(), rt.counters().discarded), (false, 0));
 }
 
-/// 9.2a, 9.2b: an answered command is no longer outstanding, although the process has not read the answer yet.
-/// Some commands are answered by their completions, some by their tags, and each answer is accepted once.
+/// 9.2a, 9.2b: an answered command is no longer outstanding, although the process has not read the answer yet. Some
+/// commands are answered through their completions, others through their tags. Each command accepts one answer.
 #[test]
 fn an_unread_answer_is_not_outstanding() {
     let shelf = Shelf::default();
@@ -836,8 +836,9 @@ fn the_future_of_a_handler_is_dropped_with_its_command() {
 
 /// Returns the tag of the first command of a process.
 fn tag_of(rt: &Runtime, body: &Address<Payload>) -> Tag {
-    // A host can get a tag only from `Completion::into_tag`. Every process numbers its commands in the same way.
-    // Therefore the first commands of two processes in two runtimes have the same tag, if both processes call `start`.
+    // The handler of `body` is a future, so it has no completion that could tell the tag. Therefore the function reads
+    // the tag of the first command of a process in another runtime. Every process numbers its commands in the same way,
+    // so the first commands of both processes have the same tag if both processes call `start`.
     let shelf = Shelf::default();
     let twin = shelf.runtime(0);
     let other = twin.spawn(async |ctx: Context| ctx.perform(Ask(1)).start().await);
@@ -915,8 +916,8 @@ fn the_future_of_a_cancelled_command_is_dropped_after_its_current_poll() {
     }
 }
 
-/// 3.2a: a handler's future is dropped before the process receives its answer. If the drop of the future panics, the
-/// process still receives the answer.
+/// 3.2a: a handler's future is dropped before the process receives the answer of this future. If the drop of the future
+/// panics, the process still receives the answer.
 #[test]
 fn the_future_of_a_handler_is_dropped_before_its_answer_arrives() {
     for panics in [false, true] {
@@ -1037,7 +1038,7 @@ fn an_answer_by_tag_from_another_thread_cancels_the_completion() {
     assert_eq!(rt.block_on(body).unwrap(), 4);
 }
 
-/// 3.3a, 11: two threads give a quarter of a million answers at the same time.
+/// 3.3a, 11: two threads concurrently answer 250,000 commands of one process.
 #[test]
 fn very_many_answers_can_arrive_together() {
     within(100, || {
@@ -1120,8 +1121,8 @@ fn is_overloaded(failure: &Failure, why: &str) -> bool {
     matches!(failure, Failure::Overloaded(reason) if reason.as_str().contains(why))
 }
 
-/// 3.2a, 4.9a, 4.9c: the pool accepts jobs until the number of jobs equals the bounds of the pool. Every further job
-/// fails immediately, and the failure states the reason.
+/// 3.2a, 4.9a, 4.9c: the blocking pool accepts one job for each of its threads and for each place in its queue. Every
+/// further job fails immediately, and the failure states the reason.
 #[test]
 fn the_blocking_pool_accepts_exactly_as_many_jobs_as_its_bounds_allow() {
     within(20, || {
@@ -1149,8 +1150,8 @@ fn the_blocking_pool_accepts_exactly_as_many_jobs_as_its_bounds_allow() {
     });
 }
 
-/// 3.2a, 4.9c: a process that has requested a blocking job drops the handle of the job or exits. If the job is still
-/// queued, it never runs, and its place in the queue becomes free.
+/// 3.2a, 4.9c: if a process drops the handle of its queued blocking job, or exits, the job never runs. The place of the
+/// job in the queue becomes free.
 #[test]
 fn an_abandoned_blocking_job_frees_its_place_in_the_queue() {
     within(20, || {
@@ -1323,7 +1324,7 @@ fn threads_with_an_idle_time_of_zero_run_every_job() {
                     if done.load(Ordering::SeqCst) {
                         break;
                     }
-                    // On a busy machine, the pool's thread may run only after this thread has yielded its processor.
+                    // On a busy machine, the pool's thread may get no processor until this thread calls `yield_now`.
                     if look > 1_000 {
                         thread::yield_now();
                     }
@@ -1469,8 +1470,8 @@ fn an_inline_handler_may_panic_or_outlive_its_process() {
     assert!(matches!(last.unwrap().now_or_never(), Some(Err(Failure::Outside))));
 }
 
-/// While its own inline command is pending, a step blocks on another process of the same runtime. The step still gets
-/// the answer of its own command.
+/// A step with a pending inline command blocks on another process of the same runtime. The step still gets the answer
+/// of its own command.
 #[test]
 fn a_nested_turn_keeps_the_inline_command_of_the_outer_turn() {
     let rt = Arc::new(twice());
@@ -1484,8 +1485,8 @@ fn a_nested_turn_keeps_the_inline_command_of_the_outer_turn() {
     assert_eq!(rt.block_on(outer).unwrap(), (2, 20));
 }
 
-/// While its own inline command is pending, a step drops another runtime. The other runtime has a process that waits
-/// and a process that never ran. The step still gets the answer of its own command.
+/// A step with a pending inline command drops another runtime. The other runtime has a process that waits and a process
+/// that never ran. The step still gets the answer of its own command.
 #[test]
 fn a_runtime_dropped_in_a_step_keeps_the_inline_command_of_the_step() {
     within(30, || {
@@ -1645,8 +1646,9 @@ fn a_command_whose_handler_waits_is_in_flight() {
     });
 }
 
-/// 1.2h, 3.5a: a process may choose the tag of a cancelled command again. The cancelled command gets no second chance:
-/// its handler sees the cancellation, its late answer is discarded, and its time limit does not end the new command.
+/// 1.2h, 3.5a: a process may choose the tag of a cancelled command again for a new command. The handler of the
+/// cancelled command sees the cancellation, and its late answer is discarded. The time limit of the cancelled command
+/// does not end the new command.
 #[test]
 fn a_chosen_tag_never_receives_the_answer_of_an_earlier_command() {
     let shelf = Shelf::default();
@@ -1655,7 +1657,8 @@ fn a_chosen_tag_never_receives_the_answer_of_an_earlier_command() {
     for round in 0..3 {
         let other = Tag::<Ask>::chosen(8);
         let noted = Noted::spawn(&rt, move |out| {
-            // In the last round, another command uses the first slot of the table.
+            // In the last round, another command is in the first slot of the command table, so the tested commands use
+            // another slot.
             if round == 2 {
                 out.perform_as(other, Ask(0)).unwrap();
             }

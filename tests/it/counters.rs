@@ -113,7 +113,7 @@ fn parks_and_wake_ups_of_workers_are_counted() {
     });
 }
 
-/// 9.1b: every attempt to steal is counted as exactly one of won, empty and retried.
+/// 9.1b: every attempt to steal is counted once: in `steals_won`, in `steals_empty` or in `steals_retried`.
 #[test]
 fn every_attempt_to_steal_is_counted_exactly_once() {
     within(60, || {
@@ -159,8 +159,8 @@ fn overflows_of_the_local_queue_are_counted() {
     let parent = rt.spawn(async |ctx: Context| {
         let before = ctx.host().counters().overflows;
         let children: Vec<_> = (0..2 * 4_096 + 1 + 6 * 128).map(|_| ctx.spawn(async |_: Context| {})).collect();
-        // One child is in the next slot, 4,096 children are in the queue of new tasks, and 4,096 children are in the
-        // local queue. The remaining children went to the injector in six batches.
+        // One child is in the worker's `next` slot, 4,096 children are in the queue of new tasks, and 4,096 children
+        // are in the local queue. The remaining children went to the injector in six batches.
         let overflows = ctx.host().counters().overflows - before;
         for child in children {
             child.await?;
@@ -242,7 +242,7 @@ fn an_event_is_counted_before_it_can_be_observed() {
     });
 }
 
-/// 3.3e, 9.1c: an answer given through a tag is counted like every other answer.
+/// 3.3e, 9.1c: an answer through a tag is counted like an answer through a completion.
 #[test]
 fn answers_by_tag_are_counted() {
     let (to_test, asked) = mpsc::channel();

@@ -14,7 +14,7 @@ use crate::within;
 /// Path of this module, as it appears in type names.
 const HERE: &str = module_path!();
 
-/// Line of the panic in `Cache`, and below it the line of the panic in `panics`.
+/// Line of the panic in `Cache`. `BODY_LINE` is the line of the panic in `panics`.
 const CACHE_LINE: u32 = line!() + 12;
 const BODY_LINE: u32 = line!() + 23;
 
@@ -179,8 +179,7 @@ fn a_failure_is_not_printed_if_its_exit_is_received() {
     }
 }
 
-/// 9.5b: the function of `on_crash` replaces the output on stderr. If the function of `on_crash` does nothing, no
-/// report is printed.
+/// 9.5b: the function of `on_crash` replaces the output on stderr. If this function does nothing, no report is printed.
 #[test]
 fn crash_reports_can_be_silenced() {
     if role().is_some() {
@@ -191,8 +190,8 @@ fn crash_reports_can_be_silenced() {
     assert_eq!(again(crash_reports_can_be_silenced, "silent", 60).passed().stderr, "");
 }
 
-/// 9.5b: the function of `on_crash` receives the fields of the report. If the function of `on_crash` panics, the panic
-/// is caught. This function may use the runtime, because the runtime holds no lock during the call.
+/// 9.5b: the function of `on_crash` receives the fields of the report. If this function panics, the panic is caught.
+/// The function may use the runtime, because the runtime holds no lock during the call.
 #[test]
 fn crash_reports_can_be_redirected() {
     let told = Arc::new(Mutex::new(Vec::new()));

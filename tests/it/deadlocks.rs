@@ -38,7 +38,8 @@ pub(crate) fn settle(rt: &Runtime) {
     });
 }
 
-/// Runs the processes that `plant` spawns until they wait. Returns the graph.
+/// Calls `plant`, which spawns processes. Runs these processes until each of them waits, and returns the wait-for
+/// graph.
 fn graph_of(plant: impl FnOnce(&Host)) -> WaitForGraph {
     let kept = Mutex::new(Vec::new());
     let keep = move |_: Never, completion: Completion<()>| kept.lock().unwrap().push(completion);
@@ -48,7 +49,7 @@ fn graph_of(plant: impl FnOnce(&Host)) -> WaitForGraph {
     rt.wait_for_graph()
 }
 
-/// The names of the processes in the cycle, beginning with the first name in alphabetical order.
+/// Returns the names of the processes in the order of the cycle, beginning with the alphabetically first name.
 fn names(deadlock: &Deadlock) -> Vec<&str> {
     let mut names: Vec<_> = deadlock.cycle.iter().map(|edge| edge.name.as_deref().expect("a name")).collect();
     let first = names.iter().enumerate().min_by_key(|(_, name)| **name).map_or(0, |(at, _)| at);
@@ -56,7 +57,8 @@ fn names(deadlock: &Deadlock) -> Vec<&str> {
     names
 }
 
-/// Asserts that the graph contains one deadlock with these processes, and a number of processes behind it.
+/// Asserts that the graph contains one deadlock, whose cycle consists of these processes. Also asserts that `behind`
+/// other processes wait for processes of this cycle, directly or indirectly.
 #[track_caller]
 fn assert_deadlock(graph: &WaitForGraph, cycle: &[&str], behind: usize) {
     let [deadlock] = &graph.deadlocks[..] else { panic!("{graph:?}") };
@@ -65,7 +67,8 @@ fn assert_deadlock(graph: &WaitForGraph, cycle: &[&str], behind: usize) {
     assert!(deadlock.cycle.iter().zip(next).all(|(edge, next)| edge.target == next.pid));
 }
 
-/// Spawns a process that calls the process with another name, and does not receive.
+/// Spawns a process with the name `name`. The process calls the process with the name `callee`, and never receives a
+/// message.
 fn calls(host: &Host, name: &'static str, callee: &'static str) {
     let body = async move |ctx: Context<Question>| {
         while ctx.host().whereis(callee).is_none() {
@@ -76,8 +79,8 @@ fn calls(host: &Host, name: &'static str, callee: &'static str) {
     host.process().name(name).spawn(body).unwrap();
 }
 
-/// 9.2d, 9.2e: processes that call each other in a ring are a deadlock, and so is a process that calls itself. Other
-/// callers of the ring are behind it.
+/// 9.2d, 9.2e: processes that call each other in a ring are deadlocked, and so is a process that calls itself. The
+/// report also counts the other processes that wait for the ring.
 #[test]
 fn a_ring_of_calls_is_a_deadlock() {
     for ring in [&["a"][..], &["a", "b"], &["a", "b", "c"], &["a", "b", "c", "d", "e"]] {
@@ -112,7 +115,8 @@ fn the_text_of_a_deadlock_names_processes_and_source_lines() {
     assert!(behind.starts_with("  1 other process waits for them: <"), "{behind}");
 }
 
-/// 9.2e: a server that calls its client while it handles the request of this client is a deadlock.
+/// 9.2e: if a server calls its client while the server handles the request of this client, both processes are
+/// deadlocked.
 #[test]
 fn a_server_that_calls_its_client_back_is_a_deadlock() {
     let graph = graph_of(|host| {
@@ -128,7 +132,7 @@ fn a_server_that_calls_its_client_back_is_a_deadlock() {
     assert_deadlock(&graph, &["client", "server"], 0);
 }
 
-/// 9.2e: a process that waits for several calls is deadlocked as soon as each of the remaining calls is.
+/// 9.2e: a process that waits for several calls is deadlocked only if none of the callees can ever answer.
 #[test]
 fn several_calls_at_once_are_a_deadlock_if_no_callee_can_answer() {
     let plant = |free: &'static str| {
@@ -152,11 +156,12 @@ fn several_calls_at_once_are_a_deadlock_if_no_callee_can_answer() {
     };
     let graph = plant("none");
     assert_eq!((graph.deadlocks.len(), graph.deadlocks[0].behind.len()), (1, 1), "{graph:?}");
-    // A process that waits for an unknown event may still answer.
+    // The callee `c` waits for an event that the runtime does not know, so it may still answer.
     assert_eq!(plant("c").deadlocks, []);
 }
 
-/// 9.2e: full mailboxes and exits are edges of a deadlock, also mixed with calls.
+/// 9.2e: a wait for free space in a full mailbox, and a wait for an exit, are edges of a deadlock, like a call. One
+/// cycle may contain all three kinds of edge.
 #[test]
 fn room_and_exits_are_edges_of_a_deadlock() {
     let full = |host: &Host, name: &'static str, to: &'static str| {
@@ -184,7 +189,7 @@ fn room_and_exits_are_edges_of_a_deadlock() {
     });
     assert_deadlock(&graph, &["a", "b"], 0);
 
-    // `a` waits for the exit of `b`, `b` waits for room in the mailbox of `c`, and `c` calls `a`.
+    // `a` waits for the exit of `b`, `b` waits for free space in the mailbox of `c`, and `c` calls `a`.
     let graph = graph_of(|host| {
         let exits = async move |ctx: Context<Question>| {
             let other = ctx.host().whereis("b").unwrap();
@@ -200,7 +205,8 @@ fn room_and_exits_are_edges_of_a_deadlock() {
     assert_deadlock(&graph, &["a", "b", "c"], 0);
 }
 
-/// 9.2e: a parent that waits for the start of a child is deadlocked if the child calls the parent first.
+/// 9.2e: a parent that waits for the start of a child is deadlocked if the child calls the parent before it calls
+/// `mark_started`.
 #[test]
 fn a_child_that_calls_its_parent_before_it_has_started_is_a_deadlock() {
     let graph = graph_of(|host| {
@@ -214,8 +220,8 @@ fn a_child_that_calls_its_parent_before_it_has_started_is_a_deadlock() {
     assert_deadlock(&graph, &["child", "parent"], 0);
 }
 
-/// 9.2d, 9.2e: a process that awaits the join handle of a child is deadlocked if the child calls the process. The
-/// handle may be awaited directly, in a combinator, or in a join set.
+/// 9.2d, 9.2e: a process that awaits the join handle of a child is deadlocked if the child calls this process. The
+/// process may await the handle directly, in a combinator, or in a join set.
 #[test]
 fn a_parent_that_joins_a_child_that_calls_it_is_a_deadlock() {
     async fn child(ctx: Context) {
@@ -249,8 +255,8 @@ fn a_parent_that_joins_a_child_that_calls_it_is_a_deadlock() {
     });
 }
 
-/// 9.2e: a process that awaits several join handles, or a join handle and a call, is deadlocked only if no event can
-/// occur.
+/// 9.2e: a process that waits for both a join handle and a call is deadlocked only if neither of the two can ever
+/// complete.
 #[test]
 fn a_join_beside_another_wait_is_a_deadlock_if_neither_can_end() {
     let plant = |free: bool| {
@@ -274,7 +280,8 @@ fn a_join_beside_another_wait_is_a_deadlock_if_neither_can_end() {
     assert_eq!((&graph.deadlocks[..], graph.edges.len()), (&[][..], 3), "{graph:?}");
 }
 
-/// 9.2d: the edge of a join disappears when the handle is dropped, and moves when another process polls the handle.
+/// 9.2d: the edge of a join belongs to the process that last polled the join handle. The edge disappears when the
+/// handle is dropped.
 #[test]
 fn the_edge_of_a_join_belongs_to_the_process_that_polled_the_handle_last() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -305,8 +312,8 @@ fn the_edge_of_a_join_belongs_to_the_process_that_polled_the_handle_last() {
     drop((other, passes));
 }
 
-/// 9.2e: a cycle is no deadlock if one of its processes also waits for a message, for a time, or for an answer to a
-/// command, or if its wait is limited.
+/// 9.2e: a cycle is no deadlock if another event can end the wait of one of its processes. In this test, such an event
+/// is a message, the end of a sleep, the answer to a command, a time limit of the call, or the deadline of the process.
 #[test]
 fn a_cycle_with_another_way_out_is_no_deadlock() {
     let plant = |other: fn(&Host)| {
@@ -348,13 +355,13 @@ fn a_cycle_with_another_way_out_is_no_deadlock() {
 }
 
 enum Job {
-    /// The receiver may ask processes with a higher number before it answers.
+    /// The receiver answers this request. Before that, it may send requests to workers with a higher number.
     Ask(u64, Question),
     Tell,
 }
 
-/// Handles jobs. Asks, tells and joins only processes with a higher number, and children of its own. Therefore, no
-/// cycle is possible.
+/// Handles jobs. A worker waits only for workers with a higher number and for its own children. Therefore, no cycle is
+/// possible.
 async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), Exit> {
     loop {
         let Job::Ask(chance, reply) = ctx.receive().await? else { continue };
@@ -373,7 +380,7 @@ async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), E
                 let next = next.clone();
                 _ = ctx.spawn(async move |_: Context<u8>| _ = next.call(|reply| Job::Ask(5, reply)).await).await;
             }
-            // The worker waits for the exit of a child and for an answer. One of the two events is enough.
+            // The worker waits until either its child has exited or an answer has arrived.
             5 => {
                 let (asks_next, yields) = (next.clone(), chance % 2 == 0);
                 let child = ctx.spawn(async move |ctx: Context<u8>| {
@@ -392,7 +399,7 @@ async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), E
                 }
                 _ = set.join_next().await;
             }
-            // The reply is passed on to another process.
+            // The worker passes its duty to reply on to another worker.
             7 => {
                 _ = next.send_wait(Job::Ask(chance / 5, reply)).await;
                 continue;
@@ -403,8 +410,8 @@ async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), E
     }
 }
 
-/// 9.2e: no deadlock is reported while processes call, join, and wait for room without a cycle, on two workers and in
-/// simulations. A planted deadlock in the midst of this load is found.
+/// 9.2e: many processes call, join, and wait for mailbox space, but never in a cycle. Meanwhile no deadlock is
+/// reported, on two workers and in simulations. Then two more processes call each other, and this deadlock is reported.
 #[test]
 fn no_deadlock_is_invented_in_a_storm() {
     let seen = Arc::new(AtomicUsize::new(0));
@@ -464,8 +471,9 @@ fn no_deadlock_is_invented_in_a_storm() {
     assert!(seen.load(SeqCst) > 100, "the graphs contained edges");
 }
 
-/// Reads the graph while the worker has recorded that the process `waits` is blocked, but before the process waits. The
-/// observer first waits until the process `answers` has answered the call of `waits`, and calls `waits`.
+/// Observer that reads the graph at a special moment: the worker has recorded that the process `waits` is blocked, but
+/// the turn of `waits` has not ended. The observer delays the worker at this moment until the process `answers` has
+/// answered the call of `waits` and has called `waits`.
 #[derive(Default)]
 struct BeforeTheWait {
     pids: OnceLock<(Host, Pid, Pid)>,
@@ -486,7 +494,7 @@ impl Observer for BeforeTheWait {
 }
 
 /// Runs a caller, and a process that answers the call and then calls the caller. Returns the deadlocks that the
-/// observer has read. Returns `None` if the caller has got its answer before it waited.
+/// observer has read, or `None` if the observer has read none, because the answer arrived before the caller waited.
 fn deadlocks_before_the_wait() -> Option<Vec<Deadlock>> {
     let observer = Arc::new(BeforeTheWait::default());
     let rt = Runtime::builder().workers(2).observer(Arc::clone(&observer)).build().unwrap();
@@ -507,7 +515,7 @@ fn deadlocks_before_the_wait() -> Option<Vec<Deadlock>> {
     while observer.seen.lock().unwrap().is_none() && rt.processes_alive() != 0 {
         thread::yield_now();
     }
-    // The value stays in the observer, because the observer reads graphs until it finds a value.
+    // The value is cloned and stays in the observer. Without a value, the observer would read graphs again.
     let seen = observer.seen.lock().unwrap().clone();
     for pid in [caller.pid(), answers.pid()] {
         _ = rt.kill(pid);
@@ -515,19 +523,20 @@ fn deadlocks_before_the_wait() -> Option<Vec<Deadlock>> {
     seen
 }
 
-/// 9.2e: an answered call is no edge, also if the answer arrives in the same step, after the worker has recorded that
-/// the caller is blocked.
+/// 9.2e: an answered call is no edge. The answer arrives after the worker has recorded that the caller is blocked, but
+/// before the turn of the caller has ended.
 #[test]
 fn an_answered_call_is_no_edge_of_a_deadlock() {
     crate::within(60, || {
-        // If the system interrupts the caller after the send, the caller may find the answer without a wait.
+        // If the system interrupts the caller after the send, the caller may get the answer without waiting. The test
+        // then tries again.
         let seen = std::iter::repeat_with(deadlocks_before_the_wait).find_map(|seen| seen);
         assert_eq!(seen, Some(Vec::new()));
     });
 }
 
-/// Reads the graph during the exit of the process `child`, after the pid of `child` was removed, and before the process
-/// that awaits the join handle is woken.
+/// Observer that reads the graph during the exit of the process `child`. At this moment, the pid of `child` was already
+/// removed, but the process that awaits the join handle of `child` was not woken yet.
 #[derive(Default)]
 struct DuringTheExit {
     host: OnceLock<Host>,
@@ -544,7 +553,8 @@ impl Observer for DuringTheExit {
     }
 }
 
-/// 9.2e: a process that waits for a call and for a join is no part of a deadlock while the joined process exits.
+/// 9.2e: a process waits for a call and for the exit of a child. While the child exits, the process is not part of a
+/// deadlock, although its call is part of a cycle.
 #[test]
 fn a_join_that_is_about_to_end_is_no_deadlock() {
     let observer = Arc::new(DuringTheExit::default());
@@ -566,8 +576,8 @@ fn a_join_that_is_about_to_end_is_no_deadlock() {
     assert!(joins.is_finished());
 }
 
-/// 9.2c, 9.2e: a deadlock is confirmed by a second reading. On two workers, two processes call each other in turn, so
-/// that both edges exist, but never at the same time.
+/// 9.2c, 9.2e: a deadlock is confirmed by a second reading. On two workers, two processes call each other in turn. Both
+/// edges of a cycle occur, but never at the same time, so no deadlock is reported.
 #[test]
 fn edges_of_different_moments_are_no_deadlock() {
     crate::within(60, || {
@@ -614,8 +624,8 @@ fn until_deadlock(rt: &Runtime) -> WaitForGraph {
     }
 }
 
-/// 9.2d, 9.2e, 9.2g: two processes that call each other are deadlocked, also if one of the calls is in `block_on`
-/// inside a step. The details and the explanation show the wait.
+/// 9.2d, 9.2e, 9.2g: two processes that call each other are deadlocked, even if one process awaits its call in
+/// `block_on` inside a step. The details and the explanation show the wait.
 #[test]
 fn a_call_in_block_on_inside_a_step_is_an_edge_of_a_deadlock() {
     crate::within(60, || {
@@ -623,7 +633,8 @@ fn a_call_in_block_on_inside_a_step_is_an_edge_of_a_deadlock() {
             let rt = Arc::new(crate::two());
             let inner = Arc::clone(&rt);
             let blocks = async move |mut ctx: Context<Question>| {
-                // The receiver of the mailbox may stay registered after it has taken a delivered message.
+                // After a receive, the mailbox may still know the waker of its receiver. This must not count as a wait
+                // for a message.
                 let _unanswered = if receives_first { Some(ctx.receive().await.unwrap()) } else { None };
                 // A call to a name that is not registered yet fails.
                 while inner.whereis("b").is_none() {
@@ -651,7 +662,8 @@ fn a_call_in_block_on_inside_a_step_is_an_edge_of_a_deadlock() {
     });
 }
 
-/// 9.2d, 9.2e: a join, a start and a full mailbox in `block_on` inside a step are also edges of a deadlock.
+/// 9.2d, 9.2e: if a step waits in `block_on` for an exit, a start or free mailbox space, this wait is also an edge of a
+/// deadlock.
 #[test]
 fn a_join_a_start_and_room_in_block_on_are_edges_of_a_deadlock() {
     async fn child(ctx: Context<u8>) {
@@ -682,8 +694,9 @@ fn a_join_a_start_and_room_in_block_on_are_edges_of_a_deadlock() {
     });
 }
 
-/// 9.2e: a step that blocks its thread does not wait for the operations that the process has started before. If the
-/// step waits for an unknown event, the process is no part of a deadlock.
+/// 9.2e: a process starts a join and a call, and then blocks its thread in `block_on`. Meanwhile, the process counts as
+/// waiting only for the future in `block_on`. If the runtime does not know the event of this future, the process is not
+/// part of a deadlock.
 #[test]
 fn an_earlier_wait_is_no_wait_of_a_step_that_blocks_its_thread() {
     crate::within(60, || {
@@ -725,8 +738,8 @@ fn an_earlier_wait_is_no_wait_of_a_step_that_blocks_its_thread() {
     });
 }
 
-/// 9.2c, 9.2e: two processes call each other in turn, one of them in `block_on` inside a step. Both edges exist, but
-/// never at the same time. No reading reports a deadlock.
+/// 9.2c, 9.2e: two processes call each other in turn, one of them in `block_on` inside a step. Both edges of a cycle
+/// occur, but never at the same time, so no deadlock is reported.
 #[test]
 fn an_answered_call_in_block_on_is_no_edge() {
     crate::within(60, || {
@@ -761,7 +774,8 @@ fn an_answered_call_in_block_on_is_no_edge() {
             in_block_on += count;
             others += graph.edges.len() - count;
         }
-        // Each process may wait for the other process, or may search for its name.
+        // At this moment, each process may wait for the other process, or may be looking up the name of the other
+        // process.
         for pid in [other.pid(), one.pid()] {
             _ = rt.kill(pid);
         }

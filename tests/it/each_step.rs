@@ -24,8 +24,8 @@ impl Command for Ask {
     type Reply = u64;
 }
 
-/// The events in the order of their occurrence. `+x` means that process x has begun, `!x` that the shutdown has
-/// cancelled x, and `-x` that x has exited.
+/// The events in the order of their occurrence. `+x` means that the process `x` has begun, `!x` means that the shutdown
+/// has cancelled `x`, and `-x` means that `x` has exited.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<(char, char)>>>);
 
@@ -50,11 +50,11 @@ impl Drop for Over {
 /// Activity of a process of the program until the process is cancelled.
 #[derive(Clone, Copy)]
 enum Work {
-    /// Performs commands with a time limit in a loop.
+    /// The process performs commands with a time limit in a loop.
     Busy,
-    /// Has a command in flight that is never answered.
+    /// The process waits for the answer of a command that is never answered.
     Asks,
-    /// Fails after two sleeps.
+    /// The process fails after two sleeps.
     Fails,
 }
 
@@ -108,8 +108,8 @@ impl Handler<Ask> for Answers {
     }
 }
 
-/// Starts a supervisor that has a second supervisor as a child. Also starts processes with each kind of `Work`, as
-/// children of the supervisors and outside their tree.
+/// Starts a supervisor that has a second supervisor as a child. Also starts processes with each kind of `Work`: some of
+/// them are children of the two supervisors, and the others have no supervisor.
 fn begin(host: &Host, log: &Log) {
     let child = |name: char, work| {
         let log = log.clone();
@@ -166,7 +166,7 @@ fn assert_top_down(log: &[(char, char)]) {
     }
 }
 
-/// Returns when the program has taken at least `steps` steps.
+/// Returns when the processes of the program have taken at least `steps` steps.
 async fn reach(host: &Host, steps: u64) {
     let (mut seen, mut idle) = (0, 0);
     while host.counters().steps < steps {
@@ -184,8 +184,8 @@ async fn reach(host: &Host, steps: u64) {
 }
 
 /// 6.5a, 6.5b, 6.5c: a shutdown may begin at any step. The shutdown stops the processes in order and before the
-/// deadline, and leaves no process behind. The drop of the simulation then begins a second shutdown, which has no
-/// effect.
+/// deadline, and leaves no process behind. After that, the drop of the simulation begins a second shutdown, which has
+/// no effect.
 #[test]
 fn a_shutdown_that_begins_at_any_step_stops_processes_in_order() {
     let mut told = BTreeSet::new();
@@ -213,8 +213,8 @@ fn a_shutdown_that_begins_at_any_step_stops_processes_in_order() {
         let counters = host.counters();
         assert_eq!((counters.spawned, counters.panics), (counters.exited, 0), "{context}");
         assert_eq!(host.processes_alive(), 0, "{context}");
-        // If the root supervisor has not begun, the shutdown cancels it like any other process. In this case the order
-        // is not guaranteed.
+        // If the root supervisor has not begun, the shutdown cancels it like a process without a supervisor. In this
+        // case, the order of the exits is not guaranteed.
         if before.contains(&('+', 'a')) {
             assert_top_down(&log);
         }

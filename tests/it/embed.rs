@@ -81,7 +81,7 @@ impl Wake for Bell {
     }
 }
 
-/// A guest that the test polls by hand.
+/// A guest that the test polls itself, without an executor.
 struct ManualGuest {
     bell: Arc<Bell>,
     future: BoxFuture<'static, ()>,
@@ -103,7 +103,7 @@ impl ManualGuest {
         self.bell.rung.load(Ordering::SeqCst)
     }
 
-    /// Polls the guest repeatedly, and returns after a poll during which the guest was not woken.
+    /// Polls the guest until a poll does not wake the guest again.
     fn settle(&mut self) {
         loop {
             let before = self.rung();
@@ -317,8 +317,8 @@ fn tokio_tasks_can_communicate_with_processes() {
     });
 }
 
-/// 8.1b, 8.2a: if the guests of the runtime are tokio tasks, the processes use tokio without a further context. The
-/// threads of these guests are already inside the context of tokio.
+/// 8.1b, 8.2a: if the guests of the runtime are tokio tasks, the processes can use tokio without `Builder::tokio`,
+/// because the threads of these guests are already inside the context of tokio.
 #[test]
 fn guests_of_tokio_are_inside_the_context_of_tokio() {
     within(60, || {
@@ -395,8 +395,8 @@ fn a_guest_may_move_between_threads() {
     });
 }
 
-/// 8.1a: if there are more guests than worker slots, all guests complete. Each guest waits for a process. A guest that
-/// has a slot also runs the processes of the guests that have no slot.
+/// 8.1a: if there are more guests than worker slots, all guests complete. Each guest waits for a process. The guests
+/// with a slot also run the processes for which the guests without a slot wait.
 #[test]
 fn all_guests_complete_even_if_there_are_fewer_worker_slots_than_guests() {
     within(60, || {
@@ -474,8 +474,8 @@ fn a_guest_runs_a_bounded_number_of_turns_per_poll() {
     }
 }
 
-/// 8.1d, 8.1e: two guests are woken for a new task, and the first guest is dropped before its next poll. The task is
-/// not lost, because the second guest runs the task.
+/// 8.1d, 8.1e: two guests are woken for a new task, and one of them is dropped before its next poll. The task is not
+/// lost, because the other guest runs it.
 #[test]
 fn no_task_is_lost_if_a_guest_is_dropped_after_its_wake_up() {
     let rt = none();
@@ -693,8 +693,8 @@ fn a_thread_inside_block_on_runs_no_step_after_its_deadline() {
             } else {
                 futures::executor::block_on(rt.run(nap));
             }
-            // One step may begin after the deadline. The reason is that the system may preempt the thread after its
-            // last reading of the clock and before this step.
+            // One step may begin after the deadline, because the system may preempt the thread between its last reading
+            // of the clock and this step.
             let begun_late = begun_late.load(Ordering::SeqCst);
             assert!(begun_late <= 1, "{begun_late} steps began after the deadline");
         }
@@ -814,7 +814,8 @@ fn two_runtimes_do_not_disturb_each_other() {
         to: Pid,
         host: Host,
     }
-    /// Sends each ball back to the other player. Returns the names of the threads on which this process ran.
+    /// Body of a player: sends each received ball back to the other player. Returns the names of the threads on which
+    /// the player ran.
     async fn player(mut ctx: Context<Volley>) -> Result<BTreeSet<&'static str>, Exit> {
         let mut seen = BTreeSet::new();
         loop {
@@ -952,8 +953,7 @@ fn calls_of_block_on_can_be_nested_deeply() {
     });
 }
 
-/// 8.1d: the number of steps that call `block_on` exceeds the number of worker slots for guests. The sleep in each call
-/// still ends.
+/// 8.1d: more steps call `block_on` than there are worker slots for guests. The sleep in each call still ends.
 #[test]
 fn timers_fire_in_nested_calls_of_block_on_without_a_worker_slot() {
     within(60, || {
@@ -1030,8 +1030,8 @@ fn a_replacement_thread_enters_the_context_of_tokio() {
     });
 }
 
-/// 8.2d: inside a task of tokio, `block_on` needs no budget of this task. A future of `block_on` and of `run` is
-/// dropped inside the context of tokio.
+/// 8.2d: if a task of tokio calls `block_on`, tokio's budget of this task does not limit the future of `block_on`. The
+/// futures of `block_on` and of `run` are dropped inside the context of tokio.
 #[cfg(feature = "tokio")]
 #[test]
 fn a_future_inside_a_task_of_tokio_has_no_budget_and_is_dropped_inside_the_context() {
@@ -1087,7 +1087,8 @@ fn a_future_inside_a_task_of_tokio_has_no_budget_and_is_dropped_inside_the_conte
         });
         let nested = builder().build().unwrap();
         let task = tokio.spawn(async move {
-            // The guest of this call is a thread, and the call needs no other thread of tokio.
+            // tokio has only one thread, and this call blocks it. So the call must complete without another thread of
+            // tokio.
             let received = nested.block_on(receives());
             received + nested.block_on(nested.spawn(async |_: Context| Ok::<_, Exit>(receives().await))).unwrap()
         });
@@ -1153,8 +1154,9 @@ fn processes_that_call_block_in_place_in_each_step_take_turns() {
     }
 }
 
-/// 4.6a, 8.1e: a guest steals processes from a busy worker, and the executor then polls the guest no more. The worker
-/// always has other processes to run. Nevertheless, each process continues to run.
+/// 4.6a, 8.1e: a guest steals processes from a busy worker, and then its executor never polls the guest again.
+/// Nevertheless, each stolen process continues to run on the worker, although the worker always has other processes to
+/// run.
 #[test]
 fn a_busy_worker_runs_the_processes_of_a_guest_that_is_not_polled() {
     within(60, || {
@@ -1190,7 +1192,7 @@ fn a_busy_worker_runs_the_processes_of_a_guest_that_is_not_polled() {
 }
 
 /// 8.1e: many guests wait for a slot, and complete one after another. Each vacant slot wakes a bounded number of
-/// guests. So the number of polls grows in proportion to the number of guests.
+/// guests. Therefore the number of polls is linear in the number of guests.
 #[test]
 fn a_vacant_slot_wakes_few_waiting_guests() {
     struct Flag(AtomicBool);
@@ -1256,7 +1258,8 @@ fn a_future_inside_a_step_receives_more_messages_than_a_budget() {
     });
 }
 
-/// 7.1a: a sleep and a time limit on a foreign thread pass, although the runtime has neither workers nor guests.
+/// 7.1a: on a foreign thread, a sleep ends and a time limit expires, although the runtime has neither workers nor
+/// guests.
 #[test]
 fn a_sleep_outside_a_runtime_without_workers_ends() {
     within(60, || {
@@ -1298,8 +1301,8 @@ fn a_worker_is_added_when_a_guest_leaves_its_slot() {
     });
 }
 
-/// 8.3b: the drop of a runtime ends, although the future of a handler always wakes itself and the process of its
-/// command cannot exit.
+/// 8.3b: the future of a handler always wakes itself, and the process that waits for this handler owns the runtime. The
+/// drop of the runtime still returns.
 #[test]
 fn a_handler_that_always_wakes_itself_does_not_delay_the_drop_of_the_runtime() {
     struct Spin;
@@ -1326,8 +1329,9 @@ fn a_handler_that_always_wakes_itself_does_not_delay_the_drop_of_the_runtime() {
     });
 }
 
-/// 8.1b: a guest that leaves wakes all guests that wait for a slot. A panic of a waker does not affect the guest that
-/// leaves, and a guest that is never polled again does not receive the only wake-up.
+/// 8.1b: a guest that leaves its slot wakes all guests that wait for a slot. If one of their wakers panics, the guest
+/// that leaves is not affected. If one of the woken guests is never polled again, another woken guest can take the
+/// slot.
 #[test]
 fn a_vacant_slot_wakes_every_waiting_guest() {
     struct Counts(AtomicUsize);

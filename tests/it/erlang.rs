@@ -3,8 +3,8 @@
 //! `erlang/outcomes.txt` contains the outcomes of Erlang/OTP. If the crate differs from Erlang/OTP on purpose,
 //! `scenarios.txt` states the reason.
 //!
-//! If `PROCESSION_ERLANG` is `required`, a missing Erlang/OTP fails the test. If `PROCESSION_ERLANG` is `record`, the
-//! test records the outcomes of Erlang/OTP again.
+//! If the environment variable `PROCESSION_ERLANG` is `required`, the test fails if Erlang/OTP is not installed. If the
+//! variable is `record`, the test records the outcomes of Erlang/OTP again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -106,7 +106,7 @@ fn every_scenario_has_the_same_outcome_as_on_erlang() {
     assert!(there.keys().all(|name| names.contains(name)), "outcomes of scenarios that are gone");
 }
 
-/// 6.3e, 6.4b: if Erlang/OTP is installed, its outcomes equal the recorded outcomes.
+/// 6.3e, 6.4b: if Erlang/OTP is installed, each scenario has the recorded outcome on this Erlang/OTP.
 #[test]
 fn the_recorded_outcomes_equal_the_outcomes_of_erlang() {
     let wish = env::var("PROCESSION_ERLANG").unwrap_or_default();
@@ -182,7 +182,7 @@ fn reason(exit: &Exit) -> String {
     }
 }
 
-/// Returns when no process can run and every child of the tree is either running or stopped.
+/// Runs the processes until no process can run and every child of the tree is either running or stopped.
 fn settle(rt: &Runtime, stage: &Stage) {
     loop {
         let quiet = rt.spawn(async |ctx: Context| {
@@ -345,7 +345,7 @@ impl Stage {
             }
             [name, ref act @ ..] => {
                 let act = act.iter().map(|&word| word.to_owned()).collect();
-                // A process that has exited cannot act, so the error is ignored.
+                // If the process has exited, it cannot act, so the error of the send is ignored.
                 let _ = rt.send(self.whom(rt, name), Do::Act(act));
             }
             [] => unreachable!("no line is empty"),

@@ -43,10 +43,10 @@ async fn member(mut ctx: Context<Msg>, linked: Arc<AtomicUsize>) -> Result<(), E
     }
 }
 
-/// Links `count` processes: process `n` is linked with each process in `links(n)`. Then process 0 fails. The function
+/// Links `count` processes: process `n` is linked with each process in `links(n)`. Then makes process 0 fail, and
 /// asserts three facts:
-/// - Each process exits exactly once, because process 0 failed. A listener that is linked with every process receives
-///   one exit of each process.
+/// - Each process exits exactly once, and its exit names process 0 as the origin. A listener that is linked with every
+///   process receives one exit of each process.
 /// - The number of turns is linear, because each process needs at most two turns for its exit.
 /// - No worker needs a deep stack, because no function recurses along the links.
 fn storm(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
@@ -146,7 +146,7 @@ enum Do {
     Ping(Reply<()>),
 }
 
-/// For each child: the number of live instances, and the maximum of that number so far.
+/// For each child: the number of its live instances, and the maximum of this number so far.
 #[derive(Clone, Default)]
 struct Lives(Arc<[(AtomicI64, AtomicI64); 2]>);
 

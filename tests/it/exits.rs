@@ -85,7 +85,7 @@ fn each_abnormal_exit_is_recorded_and_no_normal_exit() {
     assert!(matches!(five, Exit::Linked { reason, .. } if **reason == *four), "{five}");
 }
 
-/// 9.5d: the list keeps the last records, and drops the oldest record first. A list of length 0 stays empty.
+/// 9.5d: a full list drops its oldest record for each new record. A list of length 0 stays empty.
 #[test]
 fn the_list_keeps_only_the_last_records() {
     for (capacity, kept) in [(0, &[][..]), (1, &["failed: 9"]), (3, &["failed: 7", "failed: 8", "failed: 9"])] {
@@ -101,7 +101,7 @@ fn the_list_keeps_only_the_last_records() {
     assert_eq!(rt.last_exits().len(), 64);
 }
 
-/// 9.5d: the record exists before the join handle receives the exit, also on several workers.
+/// 9.5d: the record exists before the join handle receives the exit, even if several workers run the processes.
 #[test]
 fn a_joiner_finds_the_record_of_the_exit() {
     within(60, || {
@@ -115,8 +115,8 @@ fn a_joiner_finds_the_record_of_the_exit() {
     });
 }
 
-/// 9.5d: a shutdown cancels and kills all processes. These exits displace no record, but a failure during the shutdown
-/// is recorded.
+/// 9.5d: a shutdown cancels and kills all processes. These exits are not recorded, so they remove no older record. A
+/// failure during the shutdown is recorded.
 #[test]
 fn a_shutdown_displaces_no_record() {
     within(60, || {

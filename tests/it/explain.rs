@@ -1,5 +1,5 @@
-//! Section 9.2 of the specification: `Host::explain` finds the reasons why processes do not run. Each test plants one
-//! cause.
+//! Section 9.2 of the specification: `Host::explain` finds the reasons why processes do not run. Each test creates one
+//! of these reasons.
 
 use std::cell::RefCell;
 use std::future::pending;
@@ -34,7 +34,7 @@ impl Command for Later {
     type Reply = u64;
 }
 
-/// Ignores its mailbox.
+/// Body that never reads its mailbox.
 async fn deaf<M: Send>(_: Context<M>) {
     pending().await
 }
@@ -66,7 +66,7 @@ fn explained(rt: &Runtime) -> Explanation {
     rt.block_on(async { rt.explain() })
 }
 
-/// Waits until the runtime has this finding.
+/// Calls `Host::explain` until `find` returns a value for the explanation. Returns this value.
 fn eventually<T>(host: &Host, find: impl Fn(&Explanation) -> Option<T>) -> T {
     for _ in 0..20_000 {
         if let Some(found) = find(&host.explain()) {
@@ -81,8 +81,8 @@ fn lines(value: &impl ToString) -> Vec<String> {
     value.to_string().lines().map(String::from).collect()
 }
 
-/// 9.2g: a runtime in which a timer is set and a process waits for a message has no finding. The text counts what the
-/// processes wait for.
+/// 9.2g: if a process waits for a message and a timer is set, the explanation has no finding. The text states how many
+/// processes wait for each kind of event.
 #[test]
 fn a_runtime_without_a_problem_has_no_finding() {
     let rt = runtime(Runtime::builder());
@@ -129,7 +129,8 @@ fn the_activity_counts_what_the_processes_wait_for() {
     assert_eq!((for_room, for_process, for_unknown), (1, 1, 2));
 }
 
-/// 9.2g: without a worker and without a thread in `block_on`, no thread runs the processes.
+/// 9.2g: if the runtime has no worker and no thread is in `block_on`, the finding states that no thread runs the
+/// processes.
 #[test]
 fn a_runtime_without_a_thread_is_explained() {
     let rt = runtime(Runtime::builder());
@@ -153,7 +154,7 @@ fn a_runtime_without_a_thread_is_explained() {
     assert_eq!(rt.explain().findings, []);
 }
 
-/// 9.2e, 9.2g: a deadlock is a finding. A timer elsewhere does not hide it.
+/// 9.2e, 9.2g: a deadlock is a finding, even if another process waits for a timer.
 #[test]
 fn a_deadlock_is_explained() {
     let rt = runtime(Runtime::builder());
@@ -228,8 +229,8 @@ fn blocked_workers_are_explained_while_all_workers_are_blocked() {
     });
 }
 
-/// 9.2g: a blocked worker with a replacement is also a finding. A step in `block_in_place` is found immediately, also
-/// without a monitor.
+/// 9.2g: a blocked worker is a finding even if a replacement thread has taken over. A step in `block_in_place` is a
+/// finding immediately, even without a monitor.
 #[test]
 fn a_replaced_worker_is_explained() {
     within(60, || {
@@ -260,7 +261,7 @@ fn a_replaced_worker_is_explained() {
     });
 }
 
-/// 9.2g: if all threads of the blocking pool run a job, further jobs wait.
+/// 9.2g: if all threads of the blocking pool run jobs and further jobs wait, the pool is a finding.
 #[test]
 fn a_busy_blocking_pool_is_explained() {
     within(60, || {
@@ -308,8 +309,8 @@ impl Process for Sleeper {
     }
 }
 
-/// 9.2g: commands that no handler has answered are counted by type, over all processes. A long table of commands is
-/// read in pieces, and each command is counted once. The sleep of a hand-written process is no such command.
+/// 9.2g: the explanation counts the unanswered commands of all processes by type. A long table of commands is read in
+/// several parts, and each command is counted once. The sleep of a hand-written process does not count as a command.
 #[test]
 fn unanswered_commands_are_explained_by_type() {
     let rt = runtime(Runtime::builder());
@@ -333,7 +334,7 @@ fn unanswered_commands_are_explained_by_type() {
     assert_eq!(lines(&explanation.findings[0])[0], format!("1 command {HERE}::Later has no answer yet"));
 }
 
-/// 9.2g: a full mailbox is a finding, with the number of senders that wait for room.
+/// 9.2g: a full mailbox is a finding. The finding contains the number of senders that wait for free space.
 #[test]
 fn a_full_mailbox_is_explained() {
     let rt = runtime(Runtime::builder());
@@ -363,7 +364,7 @@ fn a_full_mailbox_is_explained() {
     assert!(lines(finding)[1].starts_with("what to do: read `Host::process_details`"), "{finding}");
 }
 
-/// 9.2g: an unbounded mailbox grows if it holds at least 1,000 messages and has never been longer.
+/// 9.2g: an unbounded mailbox is a finding if it contains at least 1,000 messages and has never contained more.
 #[test]
 fn a_growing_mailbox_is_explained() {
     let rt = runtime(Runtime::builder());
@@ -380,7 +381,7 @@ fn a_growing_mailbox_is_explained() {
         [Finding::GrowingMailbox { process }] => Some(process.mailbox_len),
         _ => panic!("{explanation}"),
     };
-    // The process receives the first message and reads the others ahead, and then ignores its mailbox.
+    // The process receives the first message, reads the other messages ahead, and then never reads its mailbox again.
     assert_eq!(growing(&explained(&rt)), None);
     (0..999).for_each(|_| process.send(0).unwrap());
     assert_eq!(growing(&explained(&rt)), None);
@@ -392,7 +393,8 @@ fn a_growing_mailbox_is_explained() {
     assert!(text[1].starts_with("what to do: read `Host::process_details` of the process"), "{text:?}");
 }
 
-/// 9.2g: many full mailboxes are listed up to a bound, the longest mailboxes first.
+/// 9.2g: if many mailboxes are full, the explanation lists a bounded number of them, beginning with the longest
+/// mailbox.
 #[test]
 fn only_the_longest_full_mailboxes_are_listed() {
     let rt = runtime(Runtime::builder());
@@ -412,7 +414,8 @@ fn only_the_longest_full_mailboxes_are_listed() {
     assert_eq!(capacities, (25..=40).rev().collect::<Vec<_>>());
 }
 
-/// 9.2g: a process that ignores the cancellation of a shutdown is a finding, with the event that it waits for.
+/// 9.2g: a process that ignores the cancellation of a shutdown is a finding. The finding contains the event that the
+/// process waits for.
 #[test]
 fn a_process_that_ignores_the_shutdown_is_explained() {
     let rt = runtime(Runtime::builder());
@@ -489,7 +492,8 @@ fn processes_that_nothing_can_wake_are_explained() {
     assert_eq!((processes.len(), &*lines(finding)[21]), (20, "  and 23 more"));
 }
 
-/// 9.2f: a timer, a command, a blocking job, a future without a pid, or a runnable process is outstanding.
+/// 9.2f: if a timer, a command, a blocking job, a future without a pid, or a runnable process exists, the explanation
+/// does not state that nothing is outstanding.
 #[test]
 fn something_outstanding_is_not_overlooked() {
     within(60, || {
@@ -514,15 +518,15 @@ fn something_outstanding_is_not_overlooked() {
             jobs.borrow_mut().push(rt.spawn_blocking(move || _ = wait.lock().unwrap().recv()));
         }));
         drop(open);
-        // Here no thread runs the process that waits for a worker.
+        // The new process is runnable, but no thread runs it.
         let rt = runtime(Runtime::builder());
         drop(rt.spawn(receives));
         assert!(!is_nothing_outstanding(&rt.explain()));
     });
 }
 
-/// 9.2f: while two processes send a message to each other on two workers, a thread outside the runtime never finds that
-/// nothing is outstanding. After the last message, the thread finds it.
+/// 9.2f: two processes on two workers send a message back and forth. Meanwhile, no explanation states that nothing is
+/// outstanding. After the last message, an explanation states it.
 #[test]
 fn a_message_on_its_way_is_not_overlooked() {
     within(60, || {
@@ -562,7 +566,7 @@ fn a_message_on_its_way_is_not_overlooked() {
     });
 }
 
-/// 9.2f, 10.1c: a simulation explains its processes in the same way.
+/// 9.2f, 10.1c: in a simulation, `Host::explain` reports the same findings as in a runtime.
 #[test]
 fn a_simulation_explains_its_processes() {
     let mut simulation = Simulation::new(1);

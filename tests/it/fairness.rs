@@ -115,8 +115,8 @@ impl Command for Now {
     type Reply = ();
 }
 
-/// A process that always continues. `how` selects the method: `Again`, a message to itself, or a command with an inline
-/// answer.
+/// A process that is always runnable. `how` selects the reason of its next step: the result `Again`, a message to
+/// itself, or a command with an inline answer.
 struct Greedy {
     steps: Steps,
     how: How,
@@ -148,7 +148,7 @@ impl Process for Greedy {
     }
 }
 
-/// 4.2e, 4.6b: if a process always continues, it uses up its budget and then waits behind the other processes. If the
+/// 4.2e, 4.6b: if a process is always runnable, it uses up its budget and then waits behind the other processes. If the
 /// process returns `Again` or sends a message to itself, the budget is one step. If the process gets inline answers,
 /// the budget is 32 steps.
 #[test]
@@ -158,9 +158,9 @@ fn a_greedy_process_waits_behind_other_processes() {
     }
 }
 
-/// 4.2e, 4.6b: if an async body always continues, it uses up its budget and then waits behind the other processes. The
-/// budget is one call of `yield_now`, or 32 inline answers. If the mailbox is never empty, the budget is 128 messages
-/// or events.
+/// 4.2e, 4.6b: if an async body is always runnable, it uses up its budget and then waits behind the other processes.
+/// The budget is one call of `yield_now`, or 32 inline answers. If the mailbox is never empty, the budget is 128
+/// messages or events.
 #[test]
 fn a_greedy_body_waits_behind_other_processes() {
     check("yields", 1, |host, steps| {
@@ -201,9 +201,9 @@ fn a_greedy_body_waits_behind_other_processes() {
     });
 }
 
-/// 4.2d, 4.6a: processes that wake each other through the next slot share one budget of 16 turns while other processes
-/// wait. After the budget is spent, the processes may get a few more turns before the worker takes a task from its
-/// local queue.
+/// 4.2d, 4.6a: processes that wake each other through the worker's `next` slot share one budget of 16 turns while other
+/// processes wait. After the budget is spent, the processes may get a few more turns before the worker takes a task
+/// from its local queue.
 #[test]
 fn two_processes_that_wake_each_other_do_not_starve_other_processes() {
     check("a pair", 20, |host, steps| {
@@ -242,8 +242,8 @@ fn every_runnable_process_has_a_turn_in_every_round() {
             let rt = with(workers);
             let steps = Steps::new();
             let gate = Arc::new(AtomicUsize::new(0));
-            // The first process that finishes its work sets this flag. After the flag is set, workers may run out of
-            // work and steal tasks, so the test ignores later measurements.
+            // The first process that finishes its work sets this flag. After that, workers may run out of tasks and
+            // steal tasks, so the test ignores later measurements.
             let over = Arc::new(AtomicBool::new(false));
             let all: Vec<_> = (0..n)
                 .map(|_| {
@@ -372,8 +372,8 @@ fn a_due_timer_waits_for_at_most_61_searches() {
                         let from = *from.lock().unwrap();
                         over.store(from.map_or(0, |from| steps.since(from)), Ordering::SeqCst);
                     });
-                    // After these two turns, the spawned process sleeps. The measurement begins after the tick in which
-                    // the timer of the spawned process is due.
+                    // During the two calls of `step_aside`, the spawned process begins its sleep. The measurement
+                    // begins one tick after the deadline of this sleep.
                     crate::step_aside().await;
                     crate::step_aside().await;
                     while host.now() < until + Duration::from_millis(1) {
@@ -388,10 +388,10 @@ fn a_due_timer_waits_for_at_most_61_searches() {
     }
 }
 
-/// 4.2d, 4.6a: the next slot and the queue of new tasks share a budget of 16 turns. Until this budget is used up, new
-/// processes run before processes that have called `yield_now`. Therefore new processes soon have their first turn.
-/// When the budget is used up, a process that has called `yield_now` usually runs next. Every fourth time, a new
-/// process runs next.
+/// 4.2d, 4.6a: the worker's `next` slot and its queue of new tasks share a budget of 16 turns. Until this budget is
+/// used up, new processes run before processes that have called `yield_now`. Therefore new processes soon have their
+/// first turn. When the budget is used up, a process that has called `yield_now` usually runs next. Every fourth time,
+/// a new process runs next.
 #[test]
 fn new_processes_run_soon_without_starving_other_processes() {
     const NEW: u64 = 100;
@@ -458,8 +458,7 @@ fn new_processes_run_soon_without_starving_other_processes() {
     }
 }
 
-/// 4.6b: a selective receive takes its share of the budget, so a body that always has a message does not keep the
-/// worker.
+/// 4.6b: a selective receive uses up the budget. Therefore other processes run, even if a body always has a message.
 #[test]
 fn a_selective_receive_spends_the_budget() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -475,7 +474,7 @@ fn a_selective_receive_spends_the_budget() {
     assert_eq!(rt.block_on(endless), Err(Exit::Killed));
 }
 
-/// 4.6b: an interval whose ticks are late takes its share of the budget.
+/// 4.6b: the late ticks of an interval use up the budget, so other processes run between the ticks.
 #[test]
 fn a_late_interval_spends_the_budget() {
     const TICKS: u64 = 10_000;

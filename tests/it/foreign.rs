@@ -1,4 +1,4 @@
-//! The runtime calls `Hash` and `Clone` implementations of users, and the functions of wakers. In these tests, such a
+//! The runtime calls user code: `Hash` and `Clone` implementations, and the functions of wakers. In these tests, such a
 //! function panics. The panic may reach the caller of the runtime. The runtime and all other processes continue to
 //! work.
 

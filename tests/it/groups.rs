@@ -136,8 +136,8 @@ fn the_messages_of_a_member_arrive_before_its_left_event() {
     assert_eq!(rt.block_on(watcher).unwrap(), ["joined", "first", "last", "left", "down"]);
 }
 
-/// 2.5e: a monitor that was removed delivers no event, not even an event that was already queued. Other monitors are
-/// not affected.
+/// 2.5e: after a monitor was removed, it delivers no event any more, not even an event that was already queued. Other
+/// monitors are not affected.
 #[test]
 fn a_monitor_of_a_group_can_be_removed() {
     let rt = lone();
@@ -154,7 +154,8 @@ fn a_monitor_of_a_group_can_be_removed() {
         assert!(ctx.demonitor_flush(other));
         ctx.address().send(1)?;
         assert!(matches!(ctx.event().await, Event::Message(1)));
-        // Another process cannot remove this monitor. The monitor of that process has a different reference.
+        // Another process cannot remove this monitor. The reference of this monitor also differs from the reference of
+        // the monitor on that process.
         let (third, present) = ctx.monitor_group(room);
         assert!(present.is_empty());
         let stranger = ctx.spawn(async move |ctx: Context| assert!(!ctx.demonitor(third)));
@@ -168,8 +169,8 @@ fn a_monitor_of_a_group_can_be_removed() {
     rt.block_on(watcher).unwrap();
 }
 
-/// 2.5e: a mailbox outside any process may monitor a group. After such a mailbox is closed or dropped, the
-/// group reports no changes to it.
+/// 2.5e: a mailbox outside any process may monitor a group. After such a mailbox is closed or dropped, the group sends
+/// no more events to the mailbox.
 #[test]
 fn mailboxes_outside_processes_can_monitor_groups() {
     let rt = lone();

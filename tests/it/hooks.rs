@@ -164,7 +164,8 @@ impl<F: FnOnce(Pid) + Send + 'static> Observer for Acts<F> {
     }
 }
 
-/// 5.2a: an observer may act on the process whose turn ends. The process notices the action.
+/// 5.2a: at the end of a turn, an observer may complete a command of the process or cancel the process. The process
+/// receives the answer or the cancellation.
 #[test]
 fn a_process_notices_what_an_observer_does_at_the_end_of_its_turn() {
     struct Ask;

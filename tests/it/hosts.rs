@@ -182,8 +182,9 @@ fn the_limit_of_steps_is_exact() {
     assert_eq!(never.unwrap_err().error(), Some(&LimitExceeded::Steps(0)));
 }
 
-/// 4.9d: a time limit applies to the total duration of all steps of a process. If a step exceeds the limit, the process
-/// is ended after that step. If that step returns a result, the process exits with this result instead.
+/// 4.9d: a time limit applies to the total duration of all steps of a process. If the limit is exceeded during a step,
+/// the runtime ends the process after this step. If the step returns a result, the process exits with this result
+/// instead.
 #[test]
 fn a_process_that_exceeds_its_time_limit_is_ended_after_its_step() {
     let rt = lone();
@@ -235,8 +236,8 @@ fn the_limit_of_queued_messages_is_exact() {
     let reader = rt.process().limits(limits).spawn(async |mut ctx: Context<u32>| -> Result<_, Exit> {
         let mut read = vec![ctx.receive().await?];
         let own = ctx.address();
-        // The receiver has read one message, so one place is free. Other messages are unread. The capacity includes
-        // each unread message, even if the receiver has already taken this message out of the queue.
+        // The receiver has read one message, so one place is free. The other messages are unread. Each unread message
+        // counts, even if the receiver has already read the message ahead.
         read.push(own.send(10).is_ok().into());
         let refused = own.send(11).unwrap_err();
         assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::Full, 11));
@@ -260,8 +261,8 @@ fn the_limit_of_queued_messages_is_exact() {
     assert_eq!(deaf.send(()).unwrap_err().kind(), SendErrorKind::Full);
 }
 
-/// 4.9d: the limit of queued messages also works if the process receives selectively. When the process exits, the
-/// accepted messages that it did not read become dead letters.
+/// 4.9d: the limit of queued messages also works if the process receives selectively. When the process exits, its
+/// unread messages become dead letters.
 #[test]
 fn the_limit_of_messages_works_with_selective_receives_and_dead_letters() {
     let rt = lone();

@@ -71,7 +71,7 @@ pub(crate) fn settle(rt: &Runtime) {
     });
 }
 
-/// Returns the row of a process. Asserts that the list of all processes contains the same row.
+/// Returns the row of a process. Asserts that the details of the process contain the same row.
 fn row(host: &Host, pid: Pid) -> ProcessInfo {
     let rows = host.processes(&ProcessQuery::new());
     let row = rows.into_iter().find(|row| row.pid == pid).expect("the process is listed");
@@ -282,8 +282,8 @@ fn the_details_state_the_events_that_a_process_waits_for() {
     assert_eq!(waits_for(both.pid()), [], "the process is ready");
 }
 
-/// 9.2b: the details name the process that awaits the join handle of a process, and the processes whose join handles a
-/// process awaits. The values disappear with the handle.
+/// 9.2b: the details of a process contain the process that awaits its join handle, and the processes whose join handles
+/// it awaits. After the drop of a join handle, the details no longer contain these values.
 #[test]
 fn the_details_show_both_sides_of_a_join() {
     let rt = lone();
@@ -309,7 +309,7 @@ fn the_details_show_both_sides_of_a_join() {
     settle(&rt);
     assert_eq!(pids.map(|pid| details(pid).joined_by), [None, None]);
     assert_eq!(details(joins.pid()).waits_for, []);
-    // A thread outside the processes is no process.
+    // If a thread awaits the join handle, the details name no process.
     let third = rt.spawn(deaf);
     let pid = third.pid();
     assert!(rt.block_on(async { third.now_or_never() }).is_none());
@@ -319,8 +319,8 @@ fn the_details_show_both_sides_of_a_join() {
 struct Tenant;
 struct Trace;
 
-/// 9.2b: the details name the supervisor and the inherited values, state the used part of the limits, and measure the
-/// memory.
+/// 9.2b: the details contain the supervisor of the process, its inherited values, the steps and the time that count
+/// towards its limits, and its memory.
 #[test]
 fn the_details_state_where_a_process_belongs_and_what_it_uses() {
     let rt = lone();
@@ -364,8 +364,8 @@ fn the_details_state_where_a_process_belongs_and_what_it_uses() {
     drop((supervisor, heir, timed, large));
 }
 
-/// 9.2b: with each step sampled, the details state since when a process is ready, and since when its oldest command of
-/// each type waits for an answer.
+/// 9.2b: if each step is measured, the details contain the time at which a process became ready. For each type of
+/// command, the details also contain the time at which the oldest outstanding command was performed.
 #[test]
 fn the_details_state_measured_times() {
     let keep = |_: Never, completion: Completion<()>| std::mem::forget(completion);
@@ -387,8 +387,8 @@ fn the_details_state_measured_times() {
     assert!(commands.count == 2 && ready <= since && since <= end, "{commands:?}");
 }
 
-/// 9.2a: a row states since when a process waits. In a simulation, the time is exact. An event that wakes the process
-/// begins a new wait.
+/// 9.2a: a row contains the time at which the wait of a process began. In a simulation, the time is exact. If an event
+/// wakes the process and the process waits again, a new wait begins.
 #[test]
 fn a_row_states_since_when_a_process_waits() {
     let mut sim = Simulation::new(1);
@@ -414,7 +414,7 @@ fn a_row_states_since_when_a_process_waits() {
 /// A message that does not fit into the slot of a mailbox.
 type Large = [u64; 4];
 
-/// 9.2a: a row states since when the mailbox has contained messages of which the process has taken none.
+/// 9.2a: a row contains a time since which the process has not taken the oldest message out of its mailbox.
 #[test]
 fn a_row_states_since_when_messages_are_unread() {
     async fn waits(_: Context<Large>) {
@@ -444,8 +444,8 @@ fn a_row_states_since_when_messages_are_unread() {
     let pids = [first.pid(), second.pid(), none.pid(), drops.pid(), one_of_two.pid(), all.pid()];
     assert_eq!(pids.map(since), [Some(0), Some(1), None, Some(1), Some(1), Some(1)]);
     pass_an_hour();
-    // The body without a bound has taken out both messages. The other body has taken out only one message, and does not
-    // know when the other message arrived.
+    // The process with the unbounded mailbox has read both messages ahead. The process with the bounded mailbox has
+    // taken out only one message. The arrival time of its other message is not recorded.
     assert_eq!((row(&host, all.pid()).mailbox_len, row(&host, one_of_two.pid()).mailbox_len), (0, 1));
     assert_eq!(pids.map(since), [Some(0), Some(1), None, Some(1), None, None]);
     one_of_two.send(Large::default()).unwrap();
@@ -454,8 +454,8 @@ fn a_row_states_since_when_messages_are_unread() {
     assert_eq!(by_age.iter().map(|row| row.pid).collect::<Vec<_>>(), [first.pid()]);
 }
 
-/// 9.2a: on workers, the recorded time is never in the future, and some recorded time is at most 1 ms before the
-/// message that ended the former wait.
+/// 9.2a: in a runtime with workers, the recorded begin of a wait is never in the future. The test sends messages until
+/// one wait has a precise begin: at most 1 ms before the send of the message that ended the previous wait.
 #[test]
 fn a_wait_on_a_worker_begins_at_a_recent_clock_reading() {
     const RESOLUTION: Duration = Duration::from_millis(1);
@@ -463,8 +463,8 @@ fn a_wait_on_a_worker_begins_at_a_recent_clock_reading() {
         let rt = two();
         let process = rt.spawn(idle);
         let waiting_since = || rt.process_details(process.pid()).unwrap().info.waiting_since;
-        // If neither the monitor nor the worker has read the clock since the message was sent, the recorded time is
-        // earlier than the message. The next attempt then sends another message.
+        // If neither the monitor nor the worker has read the clock after the send, the recorded time is earlier than
+        // the send. The test then tries again with another message.
         loop {
             thread::sleep(RESOLUTION * 5);
             let sent = rt.now();
@@ -483,8 +483,8 @@ fn a_wait_on_a_worker_begins_at_a_recent_clock_reading() {
     });
 }
 
-/// 9.2i: a sampler finds the processes and the types with the longest run times in a window. Each call of `take` begins
-/// a new window.
+/// 9.2i: a sampler finds the processes and the types with the longest run times in a window of time. Each call of
+/// `take` begins a new window.
 #[test]
 fn a_sampler_finds_the_busiest_processes() {
     async fn burner(mut ctx: Context<u64>) -> Result<(), Exit> {
@@ -522,7 +522,7 @@ fn a_sampler_finds_the_busiest_processes() {
             times.to_string().lines().nth(1).unwrap().starts_with(&format!("{} \"heavy\" ", heavy.pid())),
             "{times}"
         );
-        // The next window contains only later turns, also of a process that has exited.
+        // The next window contains only later turns. A process that has exited since then is also listed.
         rt.kill(heavy.pid()).unwrap();
         quiet.send(1).unwrap();
         settle(&rt);
@@ -536,7 +536,7 @@ fn a_sampler_finds_the_busiest_processes() {
     });
 }
 
-/// 9.2i: if a measured turn runs another measured turn in `block_on`, both turns are counted.
+/// 9.2i: if a measured turn calls `block_on`, and this call runs another measured turn, both turns are counted.
 #[test]
 fn a_turn_inside_a_turn_is_counted_beside_the_outer_turn() {
     within(60, || {
@@ -551,7 +551,8 @@ fn a_turn_inside_a_turn_is_counted_beside_the_outer_turn() {
         });
         let pid = outer.pid();
         let child = futures::executor::block_on(outer).unwrap();
-        // A turn is counted after it has woken the task that awaits the join handle.
+        // A turn is counted only after it has woken the task that awaits the join handle. So the test may have to read
+        // the sampler several times.
         let mut counted = Vec::new();
         while counted.len() < 2 {
             counted.extend(sampler.take(9).processes.into_iter().map(|row| (row.pid, row.turns)));
@@ -563,7 +564,7 @@ fn a_turn_inside_a_turn_is_counted_beside_the_outer_turn() {
     });
 }
 
-/// 9.2a: without timers, the time since when a process of a simulation waits is exact too.
+/// 9.2a: in a simulation, the recorded begin of a wait is exact even if no timer is set.
 #[test]
 fn a_wait_begins_at_the_exact_time_of_a_simulation_without_timers() {
     let mut sim = Simulation::new(1);
@@ -587,7 +588,7 @@ fn a_wait_begins_at_the_exact_time_of_a_simulation_without_timers() {
     assert_eq!(row(sim.host(), process.pid()).waiting_since, Some(now));
 }
 
-/// 9.1e, 9.2i: if two processes wake each other in turn, the runtime measures the turns of both.
+/// 9.1e, 9.2i: if two processes wake each other alternately, the runtime measures turns of both processes.
 #[test]
 fn the_turns_of_two_processes_that_wake_each_other_are_both_measured() {
     within(60, || {
@@ -618,8 +619,8 @@ fn the_turns_of_two_processes_that_wake_each_other_are_both_measured() {
     });
 }
 
-/// 9.2b: the details of a running process name its worker, and show that the process does not answer a request to let
-/// other processes run.
+/// 9.2b: the details of a running process name its worker. They also show whether the runtime has asked the process to
+/// yield, and the process has not reacted yet.
 #[test]
 fn the_details_of_a_running_process_show_its_worker() {
     within(60, || {
@@ -653,7 +654,8 @@ fn the_details_of_a_running_process_show_its_worker() {
     });
 }
 
-/// 9.2b: a mailbox without a process, a pid of another runtime and an exited process have no details.
+/// 9.2b: the details are `None` for a mailbox without a process, for a pid of another runtime and for an exited
+/// process.
 #[test]
 fn only_a_live_process_of_the_runtime_has_details() {
     let (rt, other) = (lone(), lone());
@@ -746,7 +748,7 @@ fn a_query_orders_the_rows_by_a_column() {
     }
 }
 
-/// 9.2a: if a query orders the rows by a column, the field of this column determines the order.
+/// 9.2a: for each column, a query that orders the rows by this column compares the field of the same name.
 #[test]
 fn each_column_orders_the_rows_by_its_own_field() {
     let scene = Scene::new();
@@ -916,7 +918,8 @@ fn a_row_is_serialized_as_a_struct() {
     tokens.extend(number("mailbox_len", 1));
     tokens.extend(number("signals", 0));
     tokens.extend(number("mailbox_peak", 1));
-    // The message is in the buffer if its time is measured, and else in the slot.
+    // A message whose time is measured is stored in the queue of the mailbox, and its arrival is recorded. Any other
+    // message is stored in the mailbox slot.
     tokens.push(Token::Str("unread_since_ns"));
     match row(sim.host(), process.pid()).unread_since {
         Some(since) => tokens.extend([Token::Some, Token::U64((since - begin).as_nanos() as u64)]),

@@ -105,7 +105,7 @@ fn a_large_process_runs_on_default_stacks() {
     });
 }
 
-/// 6.4a: a supervised child may be large. Each instance of the child may be large.
+/// 6.4a: a supervisor can start and restart a large child.
 #[test]
 fn a_supervised_child_may_be_large() {
     const CHILD: Name<Reply<u8>> = Name::new("child");

@@ -293,7 +293,7 @@ fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
     told(move |waits| Timeout::new(Retry::new(waits, 3, MS), limit), &[10]);
     told(move |waits| Timeout::new(ConcurrencyLimit::new(RateLimit::new(waits, 1, LONG), 1), limit), &[10]);
     told(move |waits| Timeout::new(Holds(waits, Arc::default()), limit), &[10]);
-    // Before the second attempt the retry layer waits 5 ms, and before the third attempt 10 ms.
+    // The retry layer waits 5 ms before the second attempt, and 10 ms before the third attempt.
     told(move |waits| Retry::new(Timeout::new(waits, limit), 2, 5 * MS), &[10, 25, 45]);
     told(move |waits| Retry::new(Timeout::new(Retry::new(waits, 3, LONG), limit), 1, 5 * MS), &[10, 25]);
     // The first attempt times out. The retry layer starts a second attempt and does not report this timeout to the
@@ -302,7 +302,7 @@ fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
 }
 
 /// 3.2e, 3.5a: a limit of zero expires before the handler is called. A limit of `Duration::MAX` never expires. An
-/// immediate answer never times out, and the shortest limit expires at the next tick of the timer.
+/// immediate answer never times out. A limit of 1 ns expires at the next tick of the timer.
 #[test]
 fn unusual_time_limits_of_a_layer_are_accepted() {
     check(0..10, async |host: Host| {
@@ -379,7 +379,7 @@ fn failures_are_retried_with_growing_waits() {
         let script = Script::new((0..5).map(|_| Err("no".into())));
         let (answer, took) = timed(&host, Retry::new(script, 5, 20 * SEC)).await;
         assert_eq!((answer.unwrap(), took), (0, (20 + 40 + 60 + 60 + 60) * SEC));
-        // Jitter and extreme waits change only the times of the attempts.
+        // Jitter and extreme waits change the times of the attempts, but not their number.
         let script = Script::new((0..20).map(|_| Err("no".into())));
         let (answer, took) = timed(&host, Retry::new(script, 20, Duration::ZERO).jitter()).await;
         assert_eq!((answer.unwrap(), took), (0, Duration::ZERO));
@@ -576,8 +576,8 @@ fn a_cancelled_command_leaves_the_queue_immediately() {
     assert_eq!(rt.block_on(asks).unwrap().unwrap(), 33);
 }
 
-/// 3.2e: with `DropOldest`, a full queue drops the command that has waited longest. A layer without a queue never makes
-/// a command wait.
+/// 3.2e: with `DropOldest`, a full queue drops the command that has waited longest. A layer without a queue refuses a
+/// command that would have to wait.
 #[test]
 fn a_full_layer_queue_may_drop_its_oldest_command() {
     let shelf = Shelf::default();
@@ -638,8 +638,8 @@ fn clones_of_a_layer_share_its_limit() {
     assert_eq!((rt.block_on(first).unwrap(), rt.block_on(second).unwrap()), (1, 2));
 }
 
-/// 3.2e: a period of zero is no limit. No command is refused, although several workers pass commands at the same
-/// time, and the queue has no place.
+/// 3.2e: a period of zero means that the rate is not limited. No command is refused, although several workers perform
+/// commands at the same time, and the queue has no place.
 #[test]
 fn a_rate_limit_without_a_period_refuses_no_command() {
     within(60, || {
@@ -662,8 +662,8 @@ fn a_rate_limit_without_a_period_refuses_no_command() {
     });
 }
 
-/// 3.2e: the commands of a burst pass immediately. The other commands pass at the configured rate and in order, never
-/// too early.
+/// 3.2e: the layer passes the commands of a burst to the handler immediately. It passes the other commands on in order,
+/// at the configured rate, and never too early.
 #[test]
 fn a_rate_limit_is_fair_and_never_lets_a_command_pass_too_early() {
     async fn asks(host: &Host, count: u64, handler: impl Handler<Ask>) {
@@ -676,7 +676,8 @@ fn a_rate_limit_is_fair_and_never_lets_a_command_pass_too_early() {
         asks(&host, 23, RateLimit::new(diary.clone(), 10, 50 * SEC).burst(3)).await;
         let due = |n: u64| (n, 5 * SEC * n.saturating_sub(2) as u32);
         assert_eq!(diary.notes(), (0..23).map(due).collect::<Vec<_>>());
-        // Each command passes at the first possible tick. The rounding error of the ticks does not accumulate.
+        // The layer passes each command to the handler at the first possible tick. The rounding errors of the ticks do
+        // not accumulate.
         let diary = Diary::new(&host);
         asks(&host, 100, RateLimit::new(diary.clone(), 3, SEC).burst(1)).await;
         let due = |n: u64| (n, Duration::from_millis((n * 1_000).div_ceil(3)));
@@ -684,8 +685,8 @@ fn a_rate_limit_is_fair_and_never_lets_a_command_pass_too_early() {
     });
 }
 
-/// 3.2e, 3.3c: if a command is cancelled while it waits for the rate, the command does not count towards the rate. The
-/// place of the command in the queue is free immediately.
+/// 3.2e, 3.3c: if a command is cancelled while the rate limit makes it wait, the command does not count towards the
+/// rate. The place of the command in the queue is free immediately.
 #[test]
 fn a_cancelled_command_does_not_count_towards_the_rate() {
     check(0..10, async |host: Host| {
@@ -851,8 +852,8 @@ fn a_runtime_can_be_dropped_while_commands_wait_in_its_layers() {
     });
 }
 
-/// 3.3c: a layer has received the answer of an attempt. A task that waits for the cancellation of the attempt is woken,
-/// although the command continues.
+/// 3.3c: when an attempt is answered, the task that awaits `cancelled` of this attempt is woken, although the command
+/// continues with the next attempt.
 #[test]
 fn an_answered_attempt_wakes_the_task_that_waits_for_its_cancellation() {
     let shelf = Shelf::default();

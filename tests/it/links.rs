@@ -72,7 +72,7 @@ fn settle(rt: &Runtime) {
 }
 
 /// 6.1c, 6.3a: if a process exits abnormally for any reason, each linked process exits with `Exit::Linked`.
-/// `Exit::Linked` names the process that exited first, and the exit reason of that process.
+/// `Exit::Linked` contains the pid of the process that exited first, and the exit of that process.
 #[test]
 fn an_abnormal_exit_ends_linked_processes() {
     let rt = lone();
@@ -166,8 +166,8 @@ fn a_kill_cannot_be_trapped_but_its_exit_signal_can() {
     assert!(!peer.is_finished());
 }
 
-/// 6.1c, 6.3a: processes are linked in a chain of any length. Each exit names the process that exited first and its
-/// reason. The exits are not nested along the chain.
+/// 6.1c, 6.3a: processes are linked in a chain of any length. Each exit contains the pid and the exit of the process
+/// that exited first. An exit never contains the exit of a process in the middle of the chain.
 #[test]
 fn an_exit_names_its_origin_along_any_chain() {
     let rt = lone();
@@ -250,7 +250,7 @@ fn a_second_link_and_a_link_to_oneself_have_no_effect() {
     assert!(matches!(rt.block_on(trapping), Err(Exit::Failed(_))));
 }
 
-/// 6.3a: after an unlink has returned, the link delivers no exit any more. If an exit arrived before the unlink, the
+/// 6.3a: after an unlink has returned, the removed link delivers no exit. If an exit arrived before the unlink, the
 /// process can still read this exit.
 #[test]
 fn no_exit_arrives_after_an_unlink() {
@@ -486,7 +486,7 @@ fn links_and_monitors_are_set_before_the_child_begins() {
     });
 }
 
-/// 6.3b, 6.3d: if a spawn sets a monitor, the parent can remove this monitor like any other. The monitor ends when the
+/// 6.3b, 6.3d: the parent can remove a monitor that a spawn has set, like any other monitor. The monitor ends when the
 /// child or the parent exits.
 #[test]
 fn a_monitor_that_a_spawn_sets_can_be_removed() {
@@ -938,9 +938,9 @@ fn links_and_monitors_keep_no_process_alive() {
 }
 
 /// 6.3a, 6.3b: when a link or monitor is removed, its entries in the tables of both processes are removed. An unlink
-/// removes a link from both tables. If the monitoring process exits or removes the monitor, the monitored process
-/// forgets the monitor. A table entry would keep a process and its values alive, so the test observes when the values
-/// are dropped.
+/// removes a link from both tables. If the monitoring process exits or removes the monitor, the entry in the monitored
+/// process is removed too. A remaining entry would keep a process and its values alive, so the test observes the drops
+/// of the values.
 #[test]
 fn a_link_or_monitor_is_removed_from_both_processes() {
     #[derive(Debug, Clone, Copy)]
@@ -1198,8 +1198,8 @@ fn a_parent_receives_the_exits_of_all_its_children() {
     assert_eq!(told[1..], ["linked exited normally", "other", "other exited normally"]);
 }
 
-/// 6.3b: a process causes an event for itself, while its receiver waits inside a future combinator. The combinator
-/// polls only woken futures, so the event must call the waker of the receiver.
+/// 6.3b: the code of a process causes an event of its own process, while the receiver of this process waits inside a
+/// future combinator. The combinator polls only woken futures, so the event must call the waker of the receiver.
 #[test]
 fn an_event_of_the_own_turn_wakes_a_receiver_in_a_combinator() {
     type Act = fn(&SelfHandle<()>, Pid);
@@ -1228,7 +1228,7 @@ fn an_event_of_the_own_turn_wakes_a_receiver_in_a_combinator() {
     }
 }
 
-/// 6.3b: `demonitor_flush` removes the unread `Down` event, so the event needs no memory.
+/// 6.3b: `demonitor_flush` removes the unread `Down` event from the mailbox, so removed events do not accumulate there.
 #[test]
 fn a_flushed_down_event_leaves_the_mailbox() {
     let rt = lone();

@@ -62,7 +62,7 @@ impl Shelf {
     }
 }
 
-/// Counts the calls of a process, and its states that are not dropped yet.
+/// Counts the calls of the methods of a process, and the values of its state that are not dropped yet.
 #[derive(Clone, Default)]
 struct Tally {
     inits: Arc<AtomicUsize>,
@@ -131,7 +131,7 @@ impl Error for Wrapped {
 // ---- 6.1: exits and handles
 
 /// 6.1a, 6.1d: after a normal exit, the handle returns the result. If a body returns an error, the exit is
-/// `Exit::Failed`, and the caller can get the error from the exit by its type.
+/// `Exit::Failed`, and `Exit::error` returns the error if the caller names its type.
 #[test]
 fn a_result_is_a_normal_exit_and_an_error_can_be_found_in_the_exit() {
     let rt = lone();
@@ -517,8 +517,8 @@ fn a_body_that_awaits_a_foreign_future_receives_its_cancellation() {
 
 // ---- 6.2: kill
 
-/// 1.1d, 1.1h, 6.2d: a process that is killed before its first step never runs. Neither `init` nor `close` is called,
-/// and the state of the process is dropped.
+/// 1.1d, 1.1h, 6.2d: a process that is killed before its first step never runs. Neither `init` nor `close` is called.
+/// The state of the process is dropped.
 #[test]
 fn a_killed_process_that_never_started_never_runs() {
     let rt = lone();
@@ -600,7 +600,7 @@ fn a_kill_of_a_running_process_takes_effect_after_the_step() {
     }
 }
 
-/// A body that occupies its worker until it is released.
+/// A body that spins and occupies its worker until the test releases it.
 struct Spinner {
     spins: Arc<AtomicBool>,
     release: Arc<AtomicBool>,
@@ -990,8 +990,8 @@ fn the_observer_is_notified_of_a_panic() {
     assert_eq!(rt.block_on(other).unwrap(), 2);
 }
 
-/// 4.8b: the call-back for panics is called on the thread that ran the process. If the call-back itself panics, this
-/// panic is caught.
+/// 4.8b: the runtime calls the callback of the panic policy on the thread that ran the process. If the callback itself
+/// panics, this panic is caught.
 #[test]
 fn the_call_back_is_called_when_a_process_panics() {
     let (tell, heard) = mpsc::channel();
@@ -1209,7 +1209,7 @@ fn a_runtime_that_its_own_process_owns_is_dropped_with_the_process() {
     });
 }
 
-/// 8.3b: inline and blocking handlers may drop the runtime too.
+/// 8.3b: an inline handler and a blocking handler may also drop the runtime.
 #[test]
 fn a_handler_may_drop_the_runtime() {
     for blocking in [false, true] {

@@ -364,7 +364,7 @@ fn a_receiver_can_be_attached_for_a_pid_and_for_a_node() {
 }
 
 /// 2.4c, 8.3b: the end of a runtime detaches the receivers of other nodes. Therefore two connected runtimes do not keep
-/// each other, and a host of an ended runtime sends no message to another runtime.
+/// each other alive, and a host of an ended runtime sends no message to another runtime.
 #[test]
 fn the_end_of_a_runtime_detaches_the_receivers_of_other_nodes() {
     struct Now;
@@ -419,8 +419,9 @@ impl Drop for OnDrop {
     }
 }
 
-/// 2.4b, 6.5a: the runtime may end while a receiver is being attached. The receiver is detached. In this test, the
-/// reservation of the pid drops the last reference to another host, and a handler of this host ends the runtime.
+/// 2.4b, 6.5a: if the runtime ends while a receiver is being attached, the receiver is detached again. In this test,
+/// `attach` reserves a pid, which drops the last reference to another host. A value in a handler of this host then
+/// shuts the runtime down.
 #[test]
 fn a_receiver_is_not_attached_while_the_runtime_ends() {
     struct Never;
@@ -441,8 +442,8 @@ fn a_receiver_is_not_attached_while_the_runtime_ends() {
     assert_eq!(Arc::strong_count(&wire.0), 1);
 }
 
-/// 6.2a: a mailbox outside the processes may be killed while it is dropped, and dropped while it is killed. The mailbox
-/// has one exit, and a monitor reports the same exit.
+/// 6.2a: a mailbox outside the processes is killed and dropped at the same time. The mailbox has one exit, and a
+/// monitor reports the same exit.
 #[test]
 fn a_mailbox_that_is_killed_and_dropped_at_the_same_time_has_one_exit() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -575,9 +576,9 @@ fn an_answer_wakes_the_last_task_that_polled_the_call() {
     });
 }
 
-/// 2.6a: an answer wakes the process only if the process has polled the call. In one case of this test, the call was
-/// started but not polled. In the other case, the call was dropped before it was sent. In each of these two cases, the
-/// call causes no further poll of the process.
+/// 2.6a: an answer wakes the process only if the process has polled the call. The test has two cases: a call that was
+/// started but not polled, and a call that was dropped before it was sent. In both cases, the call causes no further
+/// poll of the process.
 #[test]
 fn a_call_that_was_not_polled_wakes_no_process() {
     within(20, || {
@@ -608,8 +609,8 @@ fn a_call_that_was_not_polled_wakes_no_process() {
     });
 }
 
-/// 2.6d: the function that makes the request can keep the reply. Such a reply is closed when the call is dropped before
-/// it was sent, and when the request is refused.
+/// 2.6d: the function that makes the request may store the `Reply` instead of sending it. This `Reply` is closed if the
+/// call is dropped before the request is sent, or if the request is refused.
 #[test]
 fn a_reply_is_closed_if_its_call_was_not_sent() {
     timed(async |host, _| {

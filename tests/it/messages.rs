@@ -379,7 +379,8 @@ fn each_message_is_one_plain_line() {
     }
 }
 
-/// 2.6a: a second `start` of a call has no effect, and neither has a `start` after the end of a multi-call.
+/// 2.6a: a second `start` of a call has no effect. A `start` of a multi-call that has already ended has no effect
+/// either.
 #[test]
 fn a_second_start_of_a_call_has_no_effect() {
     let rt = Runtime::builder().workers(0).build().unwrap();

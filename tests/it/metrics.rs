@@ -1,4 +1,5 @@
-//! 9.1 of the specification, second part: the snapshot of all figures. Each figure has a test that changes it.
+//! Section 9.1 of the specification, second part: the snapshot of all figures. Each figure has a test that changes the
+//! figure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -41,7 +42,7 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// Returns the figures as an observer sees them when a process starts.
+/// Observer that reads the figures when a process starts.
 #[derive(Default)]
 struct AtStart {
     host: OnceLock<Host>,
@@ -165,7 +166,8 @@ fn workers_are_listed_with_their_states() {
     });
 }
 
-/// 9.1b: the snapshot contains the threads and the queue of the blocking pool.
+/// 9.1b: the snapshot contains the number of threads of the blocking pool, the number of its idle threads, and the
+/// length of its queue.
 #[test]
 fn the_blocking_pool_is_counted() {
     within(60, || {
@@ -321,8 +323,8 @@ fn the_times_of_messages_in_mailboxes_are_measured() {
         Ok::<_, Exit>(ctx.host().metrics())
     });
     let to = slow.address();
-    // The receiver waits for the first message. Each later message arrives 1 ms after the begin of a sleep of the
-    // receiver, so it waits for 4 ms.
+    // The receiver waits for the first message. Each later message arrives 1 ms after the receiver has begun a sleep of
+    // 5 ms. So the message waits for 4 ms.
     let _sender = simulation.spawn(async move |ctx: Context| {
         for number in 0..10_000 {
             let _ = to.send(number);
@@ -332,15 +334,15 @@ fn the_times_of_messages_in_mailboxes_are_measured() {
     let time = simulation.run(slow).unwrap().distributions.mailbox_time;
     assert!((20..=60).contains(&time.count()), "{time}");
     assert!(time.mean().unwrap() <= Duration::from_millis(4), "{time}");
-    // The first message may be one of the measured messages.
+    // The first message may be one of the measured messages. It does not wait.
     assert!(
         time.mean().unwrap() * time.count() as u32 >= Duration::from_millis(4) * (time.count() as u32 - 1),
         "{time}"
     );
 }
 
-/// 9.1d: about one in 256 of the messages of a thread outside the runtime is measured if the receiver waits. With a
-/// sampling rate of 1, each message to an empty mailbox is measured.
+/// 9.1d: a thread outside the runtime sends messages to a receiver that waits. About one message in 256 is measured.
+/// With `sample_every_step`, each message to an empty mailbox is measured.
 #[test]
 fn the_messages_of_a_thread_are_measured() {
     let measured = |every: bool| {
@@ -379,7 +381,7 @@ fn the_times_of_calls_are_measured() {
         for _ in 0..5 {
             ctx.call(&to, |reply| (true, reply)).await?;
         }
-        // The caller stops this call before the reply.
+        // This call times out before the reply.
         let call = ctx.call(&to, |reply| (false, reply)).timeout(Duration::from_millis(1));
         assert!(matches!(call.await, Err(CallError::TimedOut)));
         Ok::<_, Exit>(())
@@ -389,7 +391,7 @@ fn the_times_of_calls_are_measured() {
     let between = now.distributions.clone() - before;
     assert_eq!(between.call_time.count(), 5);
     assert!(between.call_time.sum() <= now.elapsed && between.call_time.quantile(0.99).is_some());
-    // A call outside a turn is not measured.
+    // A call that is polled outside the turn of a process is not measured.
     rt.block_on(server.address().call(|reply| (true, reply))).unwrap();
     assert_eq!(rt.metrics().distributions.call_time.count(), 5);
 }
@@ -511,7 +513,7 @@ fn a_simulation_measures_calls_in_virtual_time() {
     // Each call takes three turns, and one turn in 64 is measured. So about 1,000 / 64 calls are measured.
     assert!((10..=20).contains(&time.count()), "{time}");
     let mean = time.mean().unwrap();
-    // A call that begins at the time 0 is measured from 1 ns on.
+    // The time 0 is not a valid begin of a measurement, so a call that begins at this time is measured from 1 ns on.
     assert!((Duration::from_micros(4_999)..Duration::from_millis(7)).contains(&mean), "{mean:?}");
 }
 
@@ -623,7 +625,7 @@ fn the_prometheus_text_is_well_formed_and_complete() {
     assert_eq!(counters, format!("{:?}", metrics.counters).matches(": ").count());
 }
 
-/// 9.1f: the buckets of the Prometheus text are cumulative, and each duration is in the bucket of its bound.
+/// 9.1f: the buckets of the Prometheus text are cumulative: each bucket counts the durations up to its bound.
 #[test]
 fn the_buckets_of_the_prometheus_text_are_cumulative() {
     let mut simulation = Simulation::new(1);
@@ -641,7 +643,8 @@ fn the_buckets_of_the_prometheus_text_are_cumulative() {
     assert_eq!(page.values["procession_elapsed_seconds"], 0.001);
 }
 
-/// Expected tokens of a struct whose fields are numbers. The names and the values come from the `Debug` text.
+/// Returns the expected tokens of a struct whose fields are numbers. The names and the values come from the `Debug`
+/// text.
 #[cfg(feature = "serde")]
 fn tokens_of_numbers(debug: &str) -> Vec<serde_test::Token> {
     use serde_test::Token;

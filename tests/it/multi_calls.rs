@@ -79,8 +79,8 @@ fn a_call_to_a_group_returns_all_answers_in_order() {
     });
 }
 
-/// 2.6e, 2.6c: a process that exited before the call, or that exits before its reply, fails with the cause at once. The
-/// other processes still answer.
+/// 2.6e, 2.6c: if a process has exited before the call, or exits before its reply, its result is the cause, without a
+/// delay. The other processes still answer.
 #[test]
 fn a_dead_process_fails_at_once_and_the_others_answer() {
     everywhere(async |host| {
@@ -114,8 +114,8 @@ fn a_dead_process_fails_at_once_and_the_others_answer() {
     });
 }
 
-/// 2.6e: the time limit holds for all calls together. A process that has not replied at the limit fails with
-/// `TimedOut`, and the replies of the other processes are kept.
+/// 2.6e: the time limit holds for all calls together. If a process has not replied at the limit, its result is
+/// `TimedOut`. The replies of the other processes are kept.
 #[test]
 fn a_time_limit_ends_the_calls_that_have_no_reply() {
     let mut simulation = Simulation::new(1);
@@ -133,7 +133,7 @@ fn a_time_limit_ends_the_calls_that_have_no_reply() {
         late.send(8);
         assert_eq!(host.counters().late_replies, 1);
 
-        // A quorum that is not reached at the limit fails with the answers so far.
+        // If the quorum is not reached at the limit, the call fails, and the error contains the answers so far.
         let call = host.multi_call(&[slow.clone(), quick.clone()], |reply| reply).quorum(2).timeout(SECOND).start();
         take(&mut boxes[1]).send(9);
         let Err(CallError::NoQuorum(missed)) = call.await else { panic!("the quorum is not reached") };
@@ -143,7 +143,7 @@ fn a_time_limit_ends_the_calls_that_have_no_reply() {
     });
 }
 
-/// 2.6e, 2.6d: the first reply ends the call, even after a failure of another process. The calls in flight are
+/// 2.6e, 2.6d: the first reply ends the call, even if another process has already failed. The calls in flight are
 /// cancelled, and their replies are counted as late.
 #[test]
 fn the_first_reply_wins_and_later_replies_are_counted() {
@@ -162,7 +162,8 @@ fn the_first_reply_wins_and_later_replies_are_counted() {
     assert_eq!(call.now_or_never(), None, "the call has ended");
 }
 
-/// 2.6e: a call with a quorum ends when this number of processes has replied. The replies are in the order of the call.
+/// 2.6e: a call with a quorum of k ends when k processes have replied. The replies are in the order in which the call
+/// names the processes.
 #[test]
 fn a_quorum_ends_the_call_with_exactly_its_replies() {
     let rt = lone();
@@ -179,8 +180,8 @@ fn a_quorum_ends_the_call_with_exactly_its_replies() {
     assert!(boxes.iter_mut().all(|mailbox| mailbox.try_receive().is_none()), "nothing was sent");
 }
 
-/// 2.6e: a quorum that cannot be reached any more fails at once, while other calls are still in flight. The error
-/// contains the answers so far.
+/// 2.6e: a call fails as soon as its quorum cannot be reached any more, even if some processes have not answered yet.
+/// The error contains the answers so far.
 #[test]
 fn a_quorum_out_of_reach_fails_at_once_with_the_answers_so_far() {
     let rt = lone();
@@ -222,8 +223,8 @@ fn a_quorum_larger_than_the_number_of_processes_sends_nothing() {
     assert_eq!(call.take_undelivered().len(), 0);
 }
 
-/// 2.6e: a group without members and a name without a process stand for no process. A call to all of them ends at once,
-/// and a call that needs a reply fails at once.
+/// 2.6e: a call to a group without members, or to a name without a process, sends no request. The call returns an empty
+/// list immediately. With `first` or `quorum`, the call fails immediately.
 #[test]
 fn a_call_to_no_process_ends_at_once() {
     const EMPTY: Group<Reply<u64>> = Group::new("empty");
@@ -238,8 +239,8 @@ fn a_call_to_no_process_ends_at_once() {
     }
 }
 
-/// 2.6e: one process can be called through its pid, its name, its address and its handle. A pid of another message type
-/// returns the error of the send.
+/// 2.6e: one process can be called through its pid, its name, its address and its handle. If the process of a pid has
+/// another message type, the result contains the error of the send.
 #[test]
 fn any_target_can_be_called() {
     const NAME: Name<Reply<u64>> = Name::new("only");
@@ -293,7 +294,7 @@ fn a_call_to_a_pool_calls_each_member() {
     });
 }
 
-/// 2.6e: a full mailbox refuses its request. The other processes answer, and the request is handed back.
+/// 2.6e: if the mailbox of a process is full, the request to this process is handed back. The other processes answer.
 #[test]
 fn a_full_mailbox_hands_its_request_back() {
     let rt = lone();
@@ -350,8 +351,8 @@ fn a_dropped_call_leaks_nothing() {
     assert_eq!(Arc::strong_count(&alive), 1);
 }
 
-/// 2.6e, 9.2a: a process that waits for a call to many processes counts each call, like a single call. The counts end
-/// with the calls.
+/// 2.6e, 9.2a: if a process waits for a multi-call, each call of the multi-call counts as a wait of the process. When a
+/// call ends, it no longer counts.
 #[test]
 fn each_call_counts_as_a_wait_of_its_process() {
     for own_handle in [true, false] {

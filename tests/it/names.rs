@@ -27,8 +27,8 @@ async fn sum(mut ctx: Context<u64>) -> Result<u64, Exit> {
     }
 }
 
-/// 2.5a, 2.5b: a name resolves to its process in sends, calls and `whereis`. The name resolves from before the first
-/// step until the exit of the process. After the exit the name is free.
+/// 2.5a, 2.5b: a name resolves to its process in sends, calls and `whereis`. The name resolves from the spawn, even
+/// before the first step, until the exit of the process. After the exit, the name is free.
 #[test]
 fn a_name_resolves_to_its_process_until_the_exit() {
     let rt = lone();
@@ -247,8 +247,8 @@ impl Drop for LooksUp {
     }
 }
 
-/// 2.5c: a refused spawn with a name drops the values that the process would have inherited. A destructor of these
-/// values may look up the same name.
+/// 2.5c: a refused spawn with a name drops the values that the process would have inherited. The destructor of such a
+/// value may look up the same name.
 #[test]
 fn a_refused_spawn_with_a_name_drops_its_values_outside_the_lock_of_the_name() {
     within(60, || {
@@ -267,8 +267,8 @@ fn a_refused_spawn_with_a_name_drops_its_values_outside_the_lock_of_the_name() {
     });
 }
 
-/// 2.5b: a spawn with a name may drop the last reference to another host. A destructor of a handler of this host may
-/// look up the same name, and finds the new process.
+/// 2.5b: a spawn with a name may drop the last reference to another host, and so the handlers of this host. The
+/// destructor of such a handler may look up the same name, and finds the new process.
 #[test]
 fn a_spawn_with_a_name_drops_another_host_outside_the_lock_of_the_name() {
     struct Never;
@@ -329,8 +329,8 @@ fn concurrent_calls_of_spawn_or_send_spawn_one_process_and_lose_no_message() {
     });
 }
 
-/// 2.5d: processes with the same name start and exit all the time. Each message is either read or becomes a dead letter
-/// of a process that exited. There is never more than one process with the name.
+/// 2.5d: processes with the same name start and exit all the time. Each message either is read, or becomes a dead
+/// letter because its process exits. There is never more than one process with the name.
 #[test]
 fn calls_of_spawn_or_send_lose_no_message_while_processes_exit() {
     const EACH: u64 = 3_000;

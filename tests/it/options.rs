@@ -1,5 +1,5 @@
 //! Section 11 of the specification: every option of every builder, with values at the ends of its range. Either the
-//! builder returns an error, or the result of the builder works. No operation panics, and no operation hangs.
+//! builder returns an error, or the built value works. No operation panics, and no operation hangs.
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ fn use_runtime(builder: Builder) {
     let Ok(rt) = builder.build() else { return };
     let echo = rt.spawn(echo);
     let _ = rt.block_on(rt.spawn(async |ctx: Context| {
-        // If the options allow a replacement thread, the replacement thread takes over the queues of the worker.
+        // If the options allow a replacement thread, such a thread takes over the queues of the worker.
         block_in_place(std::thread::yield_now);
         let _ = ctx.perform(Ask(1)).await;
         ctx.sleep(NS).await;
@@ -130,8 +130,8 @@ fn every_option_of_a_runtime_works_or_causes_an_error() {
     }
 }
 
-/// 11: the standard library panics for a thread name with a NUL byte. The builder returns an error for this thread
-/// name.
+/// 11: the standard library panics if a thread name contains a NUL byte. For such a name, the builder returns an error
+/// instead.
 #[test]
 fn a_build_with_a_nul_byte_in_the_thread_name_fails() {
     for (workers, name) in [(0, "\0"), (1, "a\0b"), (2, "ends\0")] {
@@ -217,8 +217,8 @@ fn process_settings() -> Vec<Setting<ProcessBuilder>> {
     all
 }
 
-/// 11: tests each option of a process alone, and then combinations of three options. Either the spawn is refused, or
-/// the process runs and exits.
+/// 11: tests each option of a process alone, and then combinations of three options. The spawn either is refused, or
+/// spawns a process that runs and exits.
 #[test]
 fn every_option_of_a_process_works_or_is_refused() {
     within(60, || {
@@ -235,7 +235,7 @@ fn every_option_of_a_process_works_or_is_refused() {
                 builder = builder.deadline_within(ends[random.below(3)], TIMES[random.below(TIMES.len())]);
             }
             let Ok(process) = builder.spawn(echo) else { continue };
-            // A process with a small mailbox or with few steps may not answer these calls.
+            // If the process has a small mailbox or a small limit of steps, it may not answer these calls.
             let _ = (process.call(|reply| reply).start(), process.call(|reply| reply).start());
             process.abort();
             assert!(rt.block_on(process).is_err());

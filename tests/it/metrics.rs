@@ -513,7 +513,8 @@ fn a_simulation_measures_calls_in_virtual_time() {
     // Each call takes three turns, and one turn in 64 is measured. So about 1,000 / 64 calls are measured.
     assert!((10..=20).contains(&time.count()), "{time}");
     let mean = time.mean().unwrap();
-    // The time 0 is not a valid begin of a measurement, so a call that begins at this time is measured from 1 ns on.
+    // Internally, the time 0 means that a call is not measured. Therefore a call that begins at the time 0 is measured
+    // from 1 ns on.
     assert!((Duration::from_micros(4_999)..Duration::from_millis(7)).contains(&mean), "{mean:?}");
 }
 

@@ -38,7 +38,7 @@ fn offer(to: &Address<Bomb>, bomb: Bomb) {
     }
 }
 
-/// A runtime with one worker, and a bystander: a process that must not be affected by the panics of the test.
+/// A runtime with one worker, and a bystander: a process that the panics of the test must not affect.
 struct Scene {
     rt: Runtime,
     bystander: JoinHandle<(), Reply<u64>>,
@@ -202,7 +202,7 @@ impl Process for BombOutput {
     }
 }
 
-/// 1.1h, 4.8a: when `close` panics, the value that the process returned is dropped. If this drop panics too, the exit
+/// 1.1h, 4.8a: when `close` panics, the value that the process returned is dropped. This drop may panic too. The exit
 /// still reports the panic of `close`.
 #[test]
 fn the_exit_reports_a_panic_in_close_even_if_the_dropped_result_panics() {
@@ -216,8 +216,8 @@ fn the_exit_reports_a_panic_in_close_even_if_the_dropped_result_panics() {
     });
 }
 
-/// 1.1h, 6.2a, 6.2d: `close` and the drop of a state may panic. In this test, these panics happen after a kill, after a
-/// cancellation that timed out, and during the drop of the runtime. In each case the exit reports the panic.
+/// 1.1h, 6.2a, 6.2d: `close` and the drop of a state may panic. In this test, these panics happen after a kill, after
+/// the grace period of a cancellation, and during the drop of the runtime. In each case the exit reports the panic.
 #[test]
 fn a_panic_in_close_or_drop_replaces_the_exit_reason() {
     within(20, || {
@@ -247,8 +247,8 @@ fn a_panic_in_close_or_drop_replaces_the_exit_reason() {
     });
 }
 
-/// 4.8a, 11: tests a body that panics before its future exists, in its first poll, in a later poll, and when it is
-/// dropped.
+/// 4.8a, 11: a body panics before its future exists, in its first poll, in a later poll, or when it is dropped. Only
+/// the process of this body exits.
 #[test]
 fn a_panic_in_a_body_ends_only_that_process() {
     within(20, || {
@@ -264,8 +264,8 @@ fn a_panic_in_a_body_ends_only_that_process() {
             panic!("later")
         });
         panicked(block_on(later), "later");
-        // A body holds a value that panics when it is dropped. The body is killed after its start, when the value is a
-        // local variable, or before its start, when the value is a captured variable.
+        // A body holds a value that panics when it is dropped. The process is killed either after its start, when the
+        // value is a local variable of the body, or before its start, when the body has captured the value.
         for started in [true, false] {
             let bomb = Bomb(true);
             let gate = scene.rt.spawn(async |ctx: Context| ctx.yield_now().await);
@@ -306,8 +306,8 @@ fn a_panic_with_any_payload_is_caught() {
     });
 }
 
-/// 11: a message panics when it is dropped. If a process drops the message, only this process exits. If the message is
-/// unread, the panic ends no process.
+/// 11: a message may panic when it is dropped. If a process drops the message, only this process exits. If the message
+/// was not read before the drop, the panic ends no process.
 #[test]
 fn a_panic_in_the_drop_of_a_message_affects_no_other_process() {
     within(20, || {
@@ -361,7 +361,7 @@ fn a_panic_in_the_drop_of_a_message_affects_no_other_process() {
 }
 
 /// A process whose first step performs several commands. The field `yields` is the number of these commands. The
-/// process exits after it has read `reads` answers. If `reads` is 0, the process never exits by itself.
+/// process exits after it has read `reads` answers. If `reads` is 0, only a kill ends the process.
 struct Takes {
     yields: usize,
     reads: usize,
@@ -391,9 +391,9 @@ impl Process for Takes {
     }
 }
 
-/// 11, 3.3: an answer panics when it is dropped. If a process drops the answer, only this process exits. If the answer
-/// is unread, its process can still exit. The unread answer may be in the mailbox, among the events of a step, or in a
-/// future.
+/// 11, 3.3: an answer may panic when it is dropped. If a process drops the answer, only this process exits. If the
+/// answer is unread, its process can still exit. The unread answer may be in the mailbox, among the events of a step,
+/// or in a future.
 #[test]
 
 fn a_panic_in_the_drop_of_an_answer_affects_no_other_process() {
@@ -443,8 +443,8 @@ fn a_panic_in_the_drop_of_an_answer_affects_no_other_process() {
     assert_eq!(shut_down(rt, LONG).left, []);
 }
 
-/// 11: an input that panics when it is dropped affects no other process. The test also uses the input of a process that
-/// was killed before its `init` ran.
+/// 11: if the input of a process panics when it is dropped, no other process is affected. This also holds if the
+/// process was killed before its `init` ran.
 #[test]
 
 fn a_panic_in_the_drop_of_an_input_affects_no_other_process() {
@@ -462,7 +462,7 @@ fn a_panic_in_the_drop_of_an_input_affects_no_other_process() {
         assert!(matches!(exit, Exit::Killed | Exit::Panicked(_)), "{exit:?}");
         assert_eq!((rt.counters().spawned, rt.counters().exited), (1, 1));
         drop(rt);
-        // A body refuses every input, in its first turn.
+        // A process with an async body accepts no input, so the body refuses the input in its first turn.
         for method in ["", "unknown"] {
             let ran = Arc::new(AtomicBool::new(false));
             let runs = Arc::clone(&ran);
@@ -581,8 +581,8 @@ fn a_panic_in_a_handler_fails_only_its_command() {
     }
 }
 
-/// 3.2c: if a command panics when it is dropped, the panic only fails this command. The test drops a command that has
-/// no handler, and a command in a handler.
+/// 3.2c: if a command panics when it is dropped, only this command fails. The test drops a command that has no handler,
+/// and a command in a handler.
 #[test]
 fn a_panic_in_the_drop_of_a_command_fails_only_the_command() {
     struct Heavy(#[expect(dead_code)] Bomb);
@@ -633,8 +633,8 @@ fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
     Pin::new(future).poll(&mut Cx::from_waker(waker))
 }
 
-/// 11: a mailbox is polled with a foreign waker that panics. A process or a thread then sends a message to this
-/// mailbox. The panic does not affect the sender.
+/// 11: a mailbox is polled with a foreign waker that panics. Then a process or a thread sends a message to this
+/// mailbox, which calls the waker. The panic does not affect the sender.
 #[test]
 fn a_waker_that_panics_does_not_affect_the_sender() {
     within(20, || {
@@ -686,7 +686,7 @@ fn a_panic_payload_that_panics_does_not_affect_the_sender() {
         assert!(poll_with(&mut run, &waker).is_pending());
         address.send(7).expect("the send does not unwind");
         assert_eq!(bad.0.load(SeqCst), 1);
-        // A poll also returns when its budget of time is spent. The poll then wakes its own waker.
+        // A poll also returns when its time limit has passed. Such a poll wakes its own waker.
         flag.0.store(true, SeqCst);
         let mut polled = Poll::Pending;
         while polled.is_pending() && flag.0.swap(false, SeqCst) {
@@ -834,7 +834,7 @@ fn a_process_with_a_waker_that_panics_can_still_exit() {
 }
 
 /// 4.4a, 8.3b: the kill of a mailbox wakes a task that waits on the mailbox. The waker may poll the mailbox inside its
-/// `wake`. Either this poll reports the kill, or the mailbox wakes its receiver again.
+/// `wake`. Either this poll reports the kill, or the mailbox later calls the waker `next`.
 #[test]
 fn a_receiver_that_a_kill_wakes_sees_the_kill_or_is_woken_again() {
     /// A waker whose `wake` polls the mailbox, with the waker `next`.
@@ -879,7 +879,7 @@ fn a_receiver_that_a_kill_wakes_sees_the_kill_or_is_woken_again() {
 
 // ---- Observers, closures, futures and timers
 
-/// 4.8a: an observer that panics in every method changes nothing.
+/// 4.8a: an observer that panics in every method does not affect the processes.
 #[test]
 fn an_observer_that_panics_changes_nothing() {
     struct PanickingObserver;

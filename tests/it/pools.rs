@@ -43,7 +43,7 @@ fn short(pool: &Address<Job>) -> Call<Pid> {
     pool.call(|reply| Job { until: None, reply })
 }
 
-/// Calls `yield_now` 200 times, so that every runnable task runs.
+/// Lets other tasks run 200 times, so that every runnable task runs.
 async fn settle() {
     for _ in 0..200 {
         step_aside().await;
@@ -154,7 +154,7 @@ fn every_message_to_a_pool_is_read_once() {
     }
 }
 
-/// The default routing skips busy members as long as there is a member without work.
+/// The default routing sends no message to a busy member while another member is idle.
 #[test]
 fn the_least_loaded_member_gets_the_message() {
     let rt = lone();
@@ -173,8 +173,8 @@ fn the_least_loaded_member_gets_the_message() {
     });
 }
 
-/// Round robin sends to each member in turn. Round robin ignores the load of the members, but skips members with a full
-/// mailbox.
+/// With round robin, the pool sends one message to each member in turn. The pool ignores the load of the members, but
+/// skips a member with a full mailbox.
 #[test]
 fn round_robin_sends_to_the_members_in_turn() {
     let rt = lone();
@@ -193,7 +193,7 @@ fn round_robin_sends_to_the_members_in_turn() {
             assert_eq!(others, [order[1], order[2]]);
             long(&pool)
         };
-        // The mailbox of the first member is full, so its turn passes to the second member.
+        // The mailbox of the first member is full, so the second member gets the message instead.
         for expected in [1, 2, 1] {
             assert_eq!(short(&pool).await.unwrap(), order[expected]);
         }
@@ -215,8 +215,8 @@ fn a_full_pool_refuses_and_returns_messages() {
         .queue_capacity(3),
     );
     rt.block_on(async {
-        // Each member processes one message and has one message in its mailbox. The queue of the pool contains three
-        // messages.
+        // After these sends, each member processes one message and has one message in its mailbox, and the queue of the
+        // pool contains three messages.
         for n in 0..2 {
             pool.send(n).unwrap();
             settle().await;
@@ -346,8 +346,8 @@ fn an_exited_member_is_replaced_and_its_unread_messages_are_kept() {
     }
 }
 
-/// If too many members exit within the period, the pool fails, and its exit tells the cause. The remaining members of
-/// the pool exit too.
+/// If too many members exit within the period, the pool fails, and its exit contains the cause. The remaining members
+/// of the pool exit too.
 #[test]
 fn a_pool_whose_members_keep_exiting_fails() {
     let rt = lone();
@@ -380,7 +380,7 @@ fn a_pool_whose_members_keep_exiting_fails() {
             };
             host.spawn_pool(Pool::new(1, body).restarts(3, LONG))
         };
-        // With this lifetime of the members, at most three exits are within one period.
+        // If each member lives this long, there are at most three exits within one period.
         let (spawned, pool) = (host.counters().spawned, dies(LONG / 3));
         host.sleep(100 * LONG + TICK).await;
         assert!(!pool.is_finished());
@@ -430,7 +430,8 @@ fn a_pool_grows_and_shrinks_between_its_bounds() {
 }
 
 /// A member exits when it has been idle for the whole idle timeout, and not earlier. If the member was busy at the last
-/// check, it stays. The member also stays if another member with the same number of messages exits at that check.
+/// check, it does not exit. This holds even if another member, which has received the same number of messages, exits at
+/// this check.
 #[test]
 fn a_member_that_was_busy_at_the_last_check_stays() {
     async fn takes_long(mut ctx: Context<(Duration, Reply<()>)>) -> Result<(), Exit> {
@@ -440,8 +441,8 @@ fn a_member_that_was_busy_at_the_last_check_stays() {
             reply.send(());
         }
     }
-    // The duration of the job of the second member. With the first value, this job ends after the check at which the
-    // third member exits. With the second value, this job ends after the following check.
+    // Duration of the job of the second member. With the first value, this job ends between the check at which the
+    // third member exits and the following check. With the second value, this job ends after the following check.
     for busy in [LONG * 14 / 5, LONG * 7 / 2] {
         check(0..10, async |host: Host| {
             let pool = host.spawn_pool(Pool::new(1, takes_long).max_size(3).idle_timeout(LONG));
@@ -450,8 +451,8 @@ fn a_member_that_was_busy_at_the_last_check_stays() {
             for one in [0, 1, 2].map(|_| job(LONG / 100)) {
                 one.await?;
             }
-            // After this line, the third member is idle. The second member and the third member have received two
-            // messages each. The second member is busy when the third member exits.
+            // From now on, the first member is busy, and the second member is busy for the time `busy`. After the next
+            // line, the third member is idle. Like the second member, the third member has then received two messages.
             let [_busy, second] = [job(100 * LONG), job(busy)];
             job(Duration::ZERO).await?;
             second.await?;
@@ -467,7 +468,7 @@ fn a_member_that_was_busy_at_the_last_check_stays() {
     }
 }
 
-/// A pool routes messages by key. The pool grows when the mailbox of the member for a key is full.
+/// A pool routes messages by key. The pool grows when the mailbox of the member to which a key is routed is full.
 #[test]
 fn a_pool_grows_when_the_mailbox_of_the_member_for_a_key_is_full() {
     let rt = lone();
@@ -515,7 +516,8 @@ fn a_cancelled_pool_lets_its_members_finish() {
     assert_eq!((done.load(SeqCst), rt.processes_alive()), (2, 0));
 }
 
-/// A pool may have a name and inherited values. If the spawn of a pool is refused, the error returns the pool.
+/// A pool may have a name, and its members may inherit values. If the spawn of a pool is refused, the error returns the
+/// pool.
 #[test]
 fn a_pool_is_spawned_like_any_process() {
     let rt = lone();

@@ -82,8 +82,8 @@ fn a_process_in_a_long_step_is_asked_to_yield() {
     });
 }
 
-/// 1.7a: a step of a process blocks on the runtime, and during this time the thread of the process runs another
-/// process. A request to yield reaches only the process whose pid the request names.
+/// 1.7a: a step of a process blocks in `block_on`, and meanwhile its thread runs another process. A request to yield
+/// reaches only the process whose pid the request names.
 #[test]
 fn a_request_to_yield_reaches_only_the_named_process() {
     within(60, || {
@@ -137,7 +137,7 @@ fn cooperative_futures_yield_within_the_budget() {
 }
 
 /// 1.7b: a pending `cooperative` future uses no budget. If many pending futures are polled together, each future can
-/// still complete. Outside a process, `cooperative` only returns the output of its inner future.
+/// still complete. Outside a process, a `cooperative` future does nothing but poll its inner future.
 #[test]
 fn pending_cooperative_futures_use_no_budget() {
     within(60, || {

@@ -1,5 +1,5 @@
 //! Section 4.10 of the specification: processes of high priority run first, and processes of low priority still get
-//! their share.
+//! their share of the turns.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -114,8 +114,8 @@ fn a_runnable_process_of_high_priority_waits_for_few_turns() {
     });
 }
 
-/// 4.4a, 4.10a: an idle runtime runs a new process of any priority. The test spawns processes outside the runtime and
-/// in a step.
+/// 4.4a, 4.10a: an idle runtime runs a new process of any priority. The test spawns the processes from a thread outside
+/// the runtime and from a step.
 #[test]
 fn no_wake_up_is_lost_for_any_priority() {
     for workers in [1, 2, 4] {
@@ -204,7 +204,8 @@ fn processes_of_every_priority_run_during_a_long_step_and_are_dropped_with_the_r
     });
 }
 
-/// 4.10a: each call of `block_on` looks for few tasks. The shares of the priorities continue from call to call.
+/// 4.10a: each call of `block_on` in this test runs only a few turns. The shares of the priorities are kept across
+/// these calls.
 #[test]
 fn short_calls_of_block_on_starve_no_priority() {
     within(60, || {

@@ -221,7 +221,7 @@ fn commands_of_the_last_step_are_dispatched() {
 }
 
 /// 1.2g, 3.3c: the answer to a command of the last step comes too late. This answer counts as discarded and its value
-/// is dropped. The path of the command does not matter.
+/// is dropped. It does not matter whether the command took the inline path or was stored in the table of commands.
 #[test]
 fn an_answer_to_a_command_of_the_last_step_counts_as_discarded() {
     struct Note(Arc<()>);
@@ -242,7 +242,8 @@ fn an_answer_to_a_command_of_the_last_step_counts_as_discarded() {
     let rt = Runtime::builder().workers(0).handle(|note: Note| note.0).build().unwrap();
     let _ = rt.block_on(rt.spawn_process(Last(value.clone(), true)));
     let _ = rt.block_on(rt.spawn_process(Last(value.clone(), false)));
-    // The first command of a body takes the inline path. The second command is stored in the table of commands.
+    // If a body performs one command in its step, the command takes the inline path. A second command is stored in the
+    // table.
     for commands in [1, 2] {
         let own = value.clone();
         rt.block_on(rt.spawn(async move |ctx: Context| {
@@ -285,7 +286,7 @@ fn a_command_with_a_tag_in_flight_is_refused_and_returned() {
     assert_eq!(rt.block_on(rt.spawn_process(Twice(0))).unwrap(), 4);
 }
 
-/// 1.3b, 1.3c, 1.3d: a body has several commands in flight, with `join`, with `select` and with an unordered set.
+/// 1.3b, 1.3c, 1.3d: a body performs several commands at the same time, with `join`, `select` and `FuturesUnordered`.
 /// `select` cancels the command that does not complete first.
 #[test]
 fn several_commands_can_be_in_flight_and_select_cancels_the_slower_command() {
@@ -359,7 +360,7 @@ fn a_command_future_fails_outside_its_process() {
     drop(handle);
 }
 
-/// 1.3f: a `select` drops a pending receive. The dropped receive has not taken a message.
+/// 1.3f: if a `select` drops a pending receive, the dropped receive has taken no message.
 #[test]
 fn a_dropped_receive_loses_no_message() {
     everywhere(async |host| {
@@ -490,7 +491,7 @@ fn a_process_never_runs_on_two_threads_at_the_same_time() {
     });
 }
 
-/// 1.6a, 1.6b: a typed process accepts only its own message type, also if the message is sent to its pid. A process
+/// 1.6a, 1.6b: a typed process accepts only its own message type, even if the message is sent to its pid. A process
 /// with the message type `Payload` accepts any type. A refused message is returned.
 #[test]
 fn a_message_of_the_wrong_type_is_refused_and_returned() {

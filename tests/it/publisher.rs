@@ -1,4 +1,4 @@
-//! 9.4b of the specification: snapshots go through the facade of the crate `metrics`.
+//! Section 9.4 of the specification: the publisher passes snapshots to the recorder of the crate `metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use procession::*;
 struct Book {
     counters: BTreeMap<String, u64>,
     gauges: BTreeMap<String, f64>,
-    /// Number and sum of the recorded values.
+    /// Number and sum of the recorded values of each histogram, by name.
     histograms: BTreeMap<String, (u64, f64)>,
     described: BTreeMap<String, (Option<Unit>, String)>,
 }
@@ -21,7 +21,7 @@ struct Book {
 #[derive(Debug, Clone, Default)]
 struct Notes(Arc<Mutex<Book>>);
 
-/// Handle of one figure.
+/// Handle of one figure, which notes the calls for this figure.
 struct Figure(Notes, String);
 
 impl metrics::CounterFn for Figure {
@@ -161,7 +161,7 @@ fn a_figure_is_described_when_it_gets_its_first_value() {
     }
 }
 
-/// 9.4b: the gauge of a worker that has left the snapshot becomes 0.
+/// 9.4b: if a worker is no longer in the snapshot, its gauge becomes 0.
 #[test]
 fn the_gauge_of_a_worker_that_has_left_becomes_zero() {
     let rt = Runtime::builder().workers(2).build().unwrap();

@@ -1,5 +1,5 @@
 //! While an operation of the runtime runs a destructor, a waker or an observer, this user code calls the runtime again.
-//! No call deadlocks, panics or is lost, no matter which operation calls the user code.
+//! No such call deadlocks, panics or has no effect, no matter which operation runs the user code.
 
 use std::future::pending;
 use std::pin::{Pin, pin};
@@ -80,7 +80,7 @@ impl Wake for Act {
     }
 }
 
-/// Polls the future directly in the waker, as an executor without a queue does.
+/// A waker that polls its future directly inside `wake`, like an executor without a queue.
 struct Inline(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
 impl Wake for Inline {
     fn wake(self: Arc<Self>) {
@@ -186,7 +186,7 @@ impl Process for Waits {
     }
 }
 
-/// Holds the action that an observer or a panic policy runs when it is called next.
+/// Holds an action. The next call of an observer or of a panic policy takes and runs this action.
 type Slot = Arc<Mutex<Option<Act>>>;
 
 struct Watches(Slot);
@@ -362,8 +362,8 @@ const SITES: [(&str, Site); 24] = [
     }),
 ];
 
-/// 11: an operation of the runtime runs user code at several sites. At every site, every action works: it neither
-/// deadlocks nor panics, and every process can exit afterwards.
+/// 11: operations of the runtime run user code at several sites. At every site, the test runs every action. No action
+/// deadlocks or panics, and every process can exit afterwards.
 #[test]
 fn user_code_can_call_the_runtime_at_every_site() {
     for (site, place) in SITES {
@@ -452,7 +452,8 @@ fn a_chain_of_destructors_uses_a_bounded_amount_of_stack() {
     });
 }
 
-/// A waker may call the runtime, although a notification of an event calls the waker.
+/// When an event, such as a start, an exit or a cancellation, notifies its waiting tasks, it calls their wakers. Such a
+/// waker may use the same event or cause another event.
 #[test]
 fn a_waker_may_use_the_event_that_wakes_it() {
     struct Cancels(Host, Pid);
@@ -489,8 +490,8 @@ fn a_waker_may_use_the_event_that_wakes_it() {
     });
 }
 
-/// The executor of a guest polls the guest directly in its waker. An event wakes a process, and the guest then runs
-/// this process inside the notification. The process uses the same event.
+/// The executor of a guest polls the guest directly in its waker. When an event wakes a process, the guest runs this
+/// process inside the notification of the event. The process may use the same event.
 #[test]
 fn a_guest_may_run_a_process_inside_the_notification_of_an_event() {
     within(60, || {
@@ -557,8 +558,8 @@ fn a_local_set_may_run_a_process_inside_the_notification_of_an_event() {
     });
 }
 
-/// A future that was notified passes its notification on when it is dropped. The waker of the other future may use the
-/// same event.
+/// If a future is dropped after its event has notified it, the future passes the notification on to another future. The
+/// waker of this other future may use the same event.
 #[test]
 fn a_waker_may_use_the_event_that_passes_a_notification_on() {
     struct Drops(Mutex<Option<Pin<Box<dyn Future<Output = Exit> + Send>>>>);

@@ -37,7 +37,7 @@ async fn obey(mut ctx: Context<Do>) -> Result<(), Exit> {
     }
 }
 
-/// An obstacle that makes the runtime refuse a start. The obstacle either uses up the process limit of a host or takes
+/// An obstacle is a process that makes the runtime refuse a start: it either uses up the process limit of a host or has
 /// the name of the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
@@ -71,8 +71,8 @@ impl Obstacle {
     }
 }
 
-/// Counts the starts of a child. At the second start, this value puts the obstacle in place, so that the second start
-/// is refused.
+/// Counts the starts of a child. At the second start, this value first creates the obstacle, so the second start is
+/// refused.
 #[derive(Clone)]
 struct Starts {
     host: Host,
@@ -133,7 +133,7 @@ async fn until_up(tree: &Address<SupervisorMessage>) -> ChildInfo {
 }
 
 /// 6.4d: if a restart is refused, the supervisor counts the refused attempt as a restart and ends its turn. The
-/// supervisor stays responsive and retries after a pause. The retry succeeds when the obstacle is gone.
+/// supervisor stays responsive and retries after a pause. When the obstacle has exited, the retry succeeds.
 #[test]
 fn a_refused_restart_is_retried_in_later_turns() {
     for obstacle in OBSTACLES {
@@ -196,15 +196,15 @@ fn a_supervisor_exits_when_refused_restarts_exceed_the_intensity() {
             let exit = tree.await.unwrap_err();
             let Some(SupervisorError::RestartIntensityExceeded { last, .. }) = exit.error() else { panic!("{exit}") };
             assert!(last.to_string().contains(obstacle.text()), "{exit}");
-            // The number of starts is one more than the number of restarts that the intensity allows.
+            // There is the first start, and one attempt for each of the four allowed restarts.
             assert_eq!(starts.count(), 1 + 4);
             starts.unblock().await;
         });
     }
 }
 
-/// 6.4b: all children of a supervisor restart as a group, and the restart of one child is refused. When this child can
-/// start again, the whole group restarts.
+/// 6.4b: a supervisor restarts its children as a group, and the restart of one child is refused. When this child can
+/// start again, the supervisor restarts the whole group.
 #[test]
 fn a_group_waits_for_a_member_whose_restart_is_refused() {
     for strategy in [Supervisor::one_for_all, Supervisor::rest_for_one] {
@@ -247,7 +247,7 @@ fn logged_child(name: Name<Do>, log: &Arc<Mutex<Vec<String>>>) -> Child {
 }
 
 /// 6.4f: if the first start of a child is refused, the start of its supervisor fails. The children that started before
-/// are stopped in reverse order. The start is attempted only once, with and without a kept mailbox.
+/// are stopped in reverse order. The supervisor attempts the start only once, with and without a kept mailbox.
 #[test]
 fn a_refused_first_start_fails_the_supervisor() {
     everywhere(async |host| {
@@ -349,8 +349,9 @@ fn a_supervisor_answers_refused_starts_at_run_time() {
     }
 }
 
-/// 6.4c, 6.4g: a child with a kept mailbox has finished, and its requested start is refused. No mailbox takes messages
-/// for the stopped child. If a request has stopped the child, its kept mailbox survives the refused start.
+/// 6.4c, 6.4g: a child with a kept mailbox has finished, and a request to start it again is refused. Then the stopped
+/// child has no mailbox that accepts messages. If a request has stopped the child before, its kept mailbox remains
+/// after the refused start.
 #[test]
 fn a_refused_start_leaves_no_new_kept_mailbox() {
     everywhere(async |host| {
@@ -472,7 +473,7 @@ fn pool(
 }
 
 /// If the replacement of a member is refused, the pool counts the refused attempt as a restart and ends its turn.
-/// Messages wait in the queue of the pool. The pool retries until the obstacle is gone.
+/// Messages wait in the queue of the pool. The pool retries until the obstacle has exited.
 #[test]
 fn a_pool_retries_a_refused_replacement_in_later_turns() {
     timed(|host, late| async move {

@@ -33,7 +33,7 @@ impl Random {
         self.0 % n
     }
 
-    /// Waits for a random time: either not at all, or for a moment, or long enough that workers park.
+    /// Waits for a random time: not at all, for a very short time, or so long that workers park.
     fn gap(&mut self) {
         match self.below(1024) {
             0 => (0..20).for_each(|_| thread::yield_now()),
@@ -230,7 +230,7 @@ async fn fan_out_and_in(ctx: Context, width: u64, rounds: u64) -> Result<u64, Ex
     Ok(sum)
 }
 
-/// 4.2a, 4.4a: one process calls many processes and sums their answers. The test uses one to eight workers.
+/// 4.2a, 4.4a: one process calls many processes and sums up their answers. The test runs with one to eight workers.
 #[test]
 fn fan_out_and_fan_in_give_the_correct_sum() {
     for workers in [1, 2, 4, 8] {
@@ -270,8 +270,8 @@ fn an_idle_worker_steals_processes_of_a_busy_worker() {
     });
 }
 
-/// 4.5d, 4.5g: a batch of k runnable processes wakes at most k workers. The batch is spawned by a thread outside the
-/// runtime or by a process. The processes of the batch wait for each other, so the batch needs k workers.
+/// 4.5d, 4.5g: a batch of k runnable processes gets k workers. Either a thread outside the runtime or a process spawns
+/// the batch. The processes of the batch wait for each other, so the batch needs k workers.
 #[test]
 fn a_batch_of_processes_that_wait_for_each_other_gets_enough_workers() {
     for workers in [2, 3, 4, 8] {
@@ -303,7 +303,7 @@ fn a_batch_of_processes_that_wait_for_each_other_gets_enough_workers() {
     }
 }
 
-/// 4.2f, 4.5c: two processes exchange calls on one worker and wake no other worker.
+/// 4.2f, 4.5c: a process calls another process again and again on one worker. These two processes wake no other worker.
 #[test]
 fn a_lone_pair_of_processes_wakes_no_other_worker() {
     within(60, || {
@@ -445,15 +445,15 @@ fn tasks_that_overflow_a_local_queue_are_run() {
                 Ok::<_, Exit>(sum)
             });
             assert_eq!(block_on(parent).unwrap(), 199_990_000);
-            // No task was stolen. The local queue and the next slot together can hold 8,193 tasks, and the remaining
-            // tasks go to the injector in batches of 128.
+            // No task was stolen. The queues of a worker and its `next` slot together have space for 8,193 tasks. The
+            // remaining tasks go to the injector in batches of 128.
             assert!(rt.counters().overflows >= (20_000 - 8_193) / 128, "{} overflows", rt.counters().overflows);
         });
     }
 }
 
-/// 4.2a, 4.2c: a tree of processes runs depth first. The number of live processes for each worker grows with the height
-/// of the tree, not with its width.
+/// 4.2a, 4.2c: the scheduler runs a tree of processes depth first. Therefore the number of live processes per worker
+/// grows with the height of the tree, not with its width.
 #[test]
 fn a_tree_of_processes_runs_in_little_memory() {
     for workers in [1, 2] {
@@ -521,8 +521,8 @@ fn a_tree_of_processes_runs_in_little_memory() {
     }
 }
 
-/// 4.2g: no program may rely on the order of the queues. The test runs the programs of other tests with a shuffled next
-/// slot and shuffled queues.
+/// 4.2g: no program may rely on the order of the queues. The test runs the programs of other tests with
+/// `Builder::shuffle`, which also shuffles the tasks in the `next` slots.
 #[test]
 fn programs_give_correct_results_with_shuffled_queues() {
     for seed in 0..many(20, 5) {

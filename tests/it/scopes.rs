@@ -118,8 +118,8 @@ fn a_child_that_ignores_cancellation_is_killed() {
     });
 }
 
-/// If the process of a scope is cancelled, the scope cancels its children with the same reason. The body continues and
-/// returns its result.
+/// If the process that runs a scope is cancelled, the scope cancels its children with the same reason. The body of the
+/// scope continues, and the scope returns the result of the body.
 #[test]
 fn the_cancellation_of_a_scope_reaches_all_descendants() {
     let rt = lone();
@@ -164,7 +164,8 @@ fn the_cancellation_of_a_scope_reaches_all_descendants() {
     assert_eq!((told.load(SeqCst), rt.processes_alive()), (111, 0));
 }
 
-/// If a scope is dropped or its process is killed, its children exit too. A scope that has ended refuses new children.
+/// If a scope is dropped, or the process of the scope is killed, the children of the scope exit too. A scope that has
+/// ended refuses new children.
 #[test]
 fn children_do_not_outlive_their_scope() {
     let rt = lone();
@@ -289,7 +290,7 @@ fn a_scope_kills_a_child_that_was_cancelled_before() {
     });
 }
 
-/// The function of a scope may panic after it has spawned a child. The child is killed.
+/// If the function of a scope panics after it has spawned a child, the child is killed.
 #[test]
 fn a_child_does_not_outlive_a_scope_whose_function_panics() {
     let rt = lone();

@@ -56,7 +56,7 @@ struct Clerk {
     /// Whether `handle_timeout` removes the deadline.
     once: bool,
     pieces: u64,
-    /// How late `handle_timeout` may be called.
+    /// Maximum time from the deadline to the call of `handle_timeout`.
     late: Late,
     /// Makes the server `!Sync`, to show that a server need not be `Sync`.
     count: Cell<u64>,
@@ -230,8 +230,8 @@ fn a_server_has_started_when_its_init_has_returned() {
         late.check(host.now(), until);
         assert_eq!(read(&log)[0], "init");
         well.abort();
-        // The test waits for the exit of the server before it clears the log. Without this wait, the last entry of this
-        // server could appear in the log of the next server.
+        // The test waits for the exit of the server before it clears the log. Without this wait, this server could
+        // write its last entry into the cleared log.
         let _ = well.await;
         let failed = spawn(How::Fail);
         failed.send(()).unwrap();
@@ -306,8 +306,9 @@ fn events_that_are_not_messages_arrive_in_order_with_messages() {
     assert_eq!(heard, ["joined", "message", "left", "down", "exit"]);
 }
 
-/// 2.3h, 6.2a: a cancellation overtakes unread messages. `terminate` receives the exit. `terminate` can read the unread
-/// messages and may use the grace period. After an error or a result, `terminate` receives the exit too.
+/// 2.3h, 6.2a: a server handles a cancellation before its unread messages, and calls `terminate` with the exit.
+/// `terminate` can read the unread messages and may use the whole grace period. After an error or a result, `terminate`
+/// receives the exit too.
 #[test]
 fn the_method_terminate_receives_the_exit() {
     let rt = lone();
@@ -372,9 +373,9 @@ fn the_method_terminate_does_not_run_after_a_panic_or_a_kill() {
     });
 }
 
-/// 7.1a, 7.1b: a timeout never fires early, and the server handles the timeout after the messages that arrived before
-/// the timeout. If the deadline is moved, the old deadline does not fire. A timeout also fires if the mailbox is never
-/// empty.
+/// 7.1a, 7.1b: a server never handles a timeout before its deadline, and handles the messages first that arrived before
+/// the deadline. If the deadline is moved, there is no timeout at the old deadline. A timeout is also handled if the
+/// mailbox is never empty.
 #[test]
 fn a_timeout_of_a_server_is_handled_in_order_with_messages() {
     timed(async |host, late| {
@@ -416,7 +417,7 @@ fn a_timeout_of_a_server_is_handled_in_order_with_messages() {
         assert!(!late.is_exact() || host.now() - now <= TICK, "at once");
     });
     // While the server is busy, its deadline passes and messages arrive. The server handles the timeout in order with
-    // these messages. If a message removes the deadline first, the timeout does not fire.
+    // these messages. If an earlier message removes the deadline, there is no timeout.
     check(0..10, async |host: Host| {
         let log = Log::default();
         let clerk = Clerk::new(&log);

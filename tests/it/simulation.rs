@@ -141,7 +141,7 @@ async fn many_features(host: Host) -> Result<Vec<u64>, Exit> {
 }
 
 /// 10.1b: a measured message takes another path than other messages, and the path can change the number of turns.
-/// Still, the same seed gives the same trace, although the thread has sent other messages before.
+/// Nevertheless, the same seed gives the same trace, even if the thread has sent other messages before.
 #[test]
 fn measured_messages_do_not_change_the_trace_of_a_seed() {
     let trace = || {
@@ -169,8 +169,8 @@ fn measured_messages_do_not_change_the_trace_of_a_seed() {
 }
 
 /// 10.1b: messages that the thread sends between the creation and the run of a simulation do not change the trace of
-/// the seed. The trace also does not depend on the state of the thread that sends messages to the simulation between
-/// two runs.
+/// the seed. Between two runs, a thread may send messages to the simulation. The number of messages that this thread
+/// has sent before does not change the trace either.
 #[test]
 fn messages_outside_a_run_do_not_change_the_trace_of_a_seed() {
     /// Sends `outside` messages between runs, and 1,000 messages during a run.
@@ -197,7 +197,8 @@ fn messages_outside_a_run_do_not_change_the_trace_of_a_seed() {
         simulation.run(receives).unwrap();
         simulation.trace()
     }
-    /// Counts messages on this thread. Each message arrives in an empty mailbox.
+    /// Sends messages in a separate runtime on this thread, to change the number of messages that the thread has sent.
+    /// Each message arrives in an empty mailbox.
     fn send_elsewhere(messages: usize) {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let sends = rt.spawn(async move |mut ctx: Context<u64>| {
@@ -291,7 +292,7 @@ fn virtual_time_advances_when_no_process_is_runnable() {
         });
         ticks.await?;
         never.await?;
-        // If the deadline of a sleep is within a tick, the sleep returns at the end of this tick, never earlier.
+        // If the deadline of a sleep is between two ticks, the sleep returns at the later tick, never earlier.
         let begun = host.now();
         host.sleep(Duration::from_micros(1_001)).await;
         assert_eq!(host.now() - begun, ms(2));
@@ -321,8 +322,8 @@ fn virtual_time_advances_while_a_process_never_sleeps() {
     });
 }
 
-/// 7.2b, 10.1a, 10.1b: all choices come from the seed. For each order of three runnable processes, there is a seed
-/// under which the processes run in this order. The three processes get different random numbers.
+/// 7.2b, 10.1a, 10.1b: the seed determines all choices. For each order of three runnable processes, there is a seed
+/// with which the processes run in this order. The three processes get different random numbers.
 #[test]
 fn every_order_of_three_processes_occurs_under_some_seed() {
     let orders: BTreeSet<_> = (0..100)

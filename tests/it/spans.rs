@@ -194,8 +194,8 @@ fn the_span_of_a_process_is_entered_while_it_is_stepped() {
     assert_eq!(log.events("process started").len(), 2);
 }
 
-/// 9.4a: the other observer panics in each of its methods. Each process still has its span, and the worker exits the
-/// span after each step.
+/// 9.4a: the observer that `TracingObserver::with` wraps panics in each of its methods. Nevertheless, each process has
+/// its span, and the worker exits the span after each step.
 #[test]
 fn a_panic_of_the_other_observer_leaves_no_span_entered() {
     struct Panics;
@@ -367,7 +367,7 @@ fn a_wrapped_message_carries_the_span_of_its_sender() {
     assert_eq!(log.span_of(receiver).1.follows, [log.span_of(sender).0]);
 }
 
-/// 9.4a: the observer of the program is called inside the span of the process.
+/// 9.4a: the observer that `TracingObserver::with` wraps is called inside the span of the process.
 #[test]
 fn another_observer_is_called_inside_the_span() {
     struct Next;

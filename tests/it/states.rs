@@ -13,7 +13,7 @@ use procession::*;
 
 use crate::{shut_down, step_aside, within};
 
-/// Every transition in the state diagram of processes. No other transition is allowed.
+/// Every allowed transition of a process that is never suspended.
 const TRANSITIONS: [(Option<ProcessState>, ProcessState); 8] = [
     (None, Ready),
     (Some(Ready), Running),
@@ -159,7 +159,8 @@ fn a_body_with_an_outstanding_operation_is_blocked() {
     rt.block_on(asked.receive()).unwrap().send(());
     settle(&rt);
     let mut napping = log.news(pid);
-    // The sleep of the process may not be over yet. Therefore, the test waits until it has observed all seven states.
+    // The sleep of the process may not be over yet. Therefore the test repeats this until it has observed all seven
+    // states.
     while napping.len() < 7 {
         settle(&rt);
         let more = log.news(pid);
@@ -246,8 +247,8 @@ fn a_hand_written_process_with_an_outstanding_operation_is_blocked() {
     assert_eq!(send(Do::Stop), [Idle, Ready, Running, Complete]);
 }
 
-/// 5.1a: a call through an address blocks a body in the same way as a call through the context of the body. If a body
-/// starts a call and another task awaits this call, the call does not block the body.
+/// 5.1a: while a body waits for a call, it is `Blocked`, no matter whether it has made the call through an address or
+/// through its context. If a body starts a call and another task awaits this call, the body is not `Blocked`.
 #[test]
 fn a_body_that_calls_through_an_address_is_blocked() {
     let (rt, log, _shelf) = watched();
@@ -272,7 +273,8 @@ fn a_body_that_calls_through_an_address_is_blocked() {
     assert_eq!(log.news(pid), [Idle, Ready, Running, Complete]);
 }
 
-/// 5.1a: the handler of a command makes a call. This call does not block the process that performed the command.
+/// 5.1a: if the handler of a command makes a call, this call does not count as outstanding for the process that
+/// performed the command.
 #[test]
 fn a_call_by_a_handler_does_not_block_the_process() {
     let log = Log::default();
@@ -471,7 +473,7 @@ fn a_transition_names_the_worker_on_which_it_happens() {
             thread::yield_now();
         }
         // The process becomes `Idle` shortly before its turn ends. If a message arrived between these two moments, the
-        // worker would queue the process. The runtime has only one worker. When this worker has run another process,
+        // worker would queue the process. Therefore the test waits until the only worker has run another process: then
         // the turn of the first process has ended.
         block_on(rt.spawn(async |_: Context| {})).unwrap();
         body.send(()).unwrap();

@@ -1,8 +1,8 @@
-//! Sections 2, 4.3, 4.9 and 11 of the specification: guessed pids, endless spawns and endless messages. Meanwhile,
-//! other processes still run, and the number of live processes and messages stays bounded.
+//! Sections 2, 4.3, 4.9 and 11 of the specification: guessed pids, endless spawns and endless messages. In these tests,
+//! other processes still run, and the numbers of live processes and messages stay bounded.
 //!
-//! If `PROCESSION_LONG` is set, the tests use very large amounts (10^7 spawns, 10^8 messages). If `PROCESSION_LONG` is
-//! not set, the amounts are smaller.
+//! If the environment variable `PROCESSION_LONG` is set, the tests use very large numbers (10^7 spawns, 10^8 messages),
+//! otherwise smaller numbers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,8 +64,8 @@ fn mutated(text: &str, random: &mut Random) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// 2.1a, 2.1e, 11: the test guesses pids from random text and random numbers. A guessed pid either does not parse, or
-/// reaches no process, or reaches only the live process that it names.
+/// 2.1a, 2.1e, 11: the test guesses pids from random text and random numbers. A guessed pid either cannot be parsed, or
+/// belongs to no live process, or reaches exactly the live process to which it belongs.
 #[test]
 fn a_guessed_pid_reaches_no_other_process() {
     let (cases, seconds) = amount(50_000, 5_000_000);
@@ -172,8 +172,8 @@ fn endless_spawns_stay_within_the_limit() {
         let storm = Arc::new(Storm { left: AtomicU64::new(spawned), ..Storm::default() });
         let mut answered = 0;
         while storm.left.load(SeqCst) > 0 {
-            // The storm ends when all spawns of its last processes were refused. Then a new process starts the storm
-            // again.
+            // The storm may end because all spawns of its last processes were refused. Then a new process starts the
+            // storm again.
             if storm.alive.load(SeqCst) == 0 {
                 let first = Alive::new(&storm);
                 drop(hosts.process().spawn(move |ctx| spawns(ctx, first)).unwrap());
@@ -185,8 +185,8 @@ fn endless_spawns_stay_within_the_limit() {
             std::thread::yield_now();
         }
         println!("{answered} answers, {} refused", storm.refused.load(SeqCst));
-        // When a spawn is refused, its process is counted as alive for a moment. At any time, each worker and each of
-        // the 16 replacement threads can count at most one refused process.
+        // A process is counted before its spawn, so a refused process counts as alive for a moment. At any time, each
+        // worker and each of the 16 replacement threads can count at most one refused process.
         assert!((MOST / 2..=MOST + 2 + 16).contains(&storm.most.load(SeqCst)), "{:?}", storm.most);
         assert!(storm.refused.load(SeqCst) > 0 && answered > 0);
         let counters = rt.counters();
@@ -195,9 +195,9 @@ fn endless_spawns_stay_within_the_limit() {
     });
 }
 
-/// 2.2a, 2.3a, 2.3b, 2.3c, 11: senders send endlessly, and the receiver is slower. The test tries each overflow policy.
-/// The number of live messages stays within the bound. Each message is received, returned, or dropped by the policy.
-/// Other processes still run.
+/// 2.2a, 2.3a, 2.3b, 2.3c, 11: senders send endlessly, and their receiver is slower than the senders. The test tries
+/// each overflow policy. The number of live messages stays within the bound. Each message is received, returned, or
+/// dropped by the policy. Other processes still run.
 #[test]
 fn endless_messages_stay_within_the_bounds() {
     const MOST: usize = 100;
@@ -252,8 +252,8 @@ fn endless_messages_stay_within_the_bounds() {
             let (refused, dropped) = (storm.refused.load(SeqCst), rt.counters().dropped_by_policy);
             println!("{bound:?}: {received} received, {refused} refused, {dropped} dropped");
             assert_eq!(received + refused + dropped, each * SENDERS);
-            // In addition to the waiting messages, other messages are alive, because each sender holds one message, and
-            // the receiver holds one message or a burst.
+            // Not only the queued messages are alive: each sender holds one message, and the receiver holds one message
+            // or a whole burst.
             assert!(storm.most.load(SeqCst) <= 2 * MOST + SENDERS as usize + 1, "{:?}", storm.most);
             assert_eq!(storm.alive.load(SeqCst), 0);
         });

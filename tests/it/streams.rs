@@ -1,5 +1,5 @@
-//! Section 3 of the specification: stream commands. The handler answers a stream command with many items, at the pace
-//! of the consumer.
+//! Section 3 of the specification: stream commands. The handler answers a stream command with many items, as fast as
+//! the consumer reads them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -32,7 +32,7 @@ async fn count(command: Count, mut replies: StreamCompletion<Count>) -> Result<(
     Ok(())
 }
 
-/// Stores the completions of its streams.
+/// Handler that stores the completions of its streams until the test takes them.
 #[derive(Clone, Default)]
 struct Shelf(Arc<Mutex<Vec<StreamCompletion<Count>>>>);
 
@@ -71,9 +71,9 @@ fn text_of(failure: &Failure) -> String {
     }
 }
 
-/// 1.1b, 1.2a: a hand-written process yields a command and a stream, and delegates its steps to an entry point. The
-/// body of the entry point reads the answers as events. After the body has read an answer, the command is not
-/// outstanding, and its tag cannot be answered again. A cancelled answer reaches no event.
+/// 1.1b, 1.2a: a hand-written process performs a command and a stream command, and delegates its steps to an entry
+/// point. The body of the entry point receives the answers as events. After that, the process has no outstanding
+/// command and no unread event. A command that was cancelled causes no event.
 #[test]
 fn a_delegated_body_reads_the_answers_of_its_process() {
     struct Number;
@@ -129,8 +129,8 @@ fn a_delegated_body_reads_the_answers_of_its_process() {
     }
 }
 
-/// A process that pulls items. If `eager` is set, the process requests the next item each time that the process has
-/// received an item. If `eager` is not set, the process requests an item only when a message asks for an item.
+/// A process that pulls items. If `eager` is set, the process requests the next item whenever it has received an item.
+/// If `eager` is not set, the process requests an item only when a message asks for an item.
 #[derive(Default)]
 struct Puller {
     tag: Option<Tag<Count>>,
@@ -363,7 +363,8 @@ fn the_end_of_a_stream_arrives_after_its_items() {
             },
             "the handler failed: by hand",
         ),
-        // The completion outlives the handler's future. Therefore an error of this future does not end the stream.
+        // The completion is still alive when the future of the handler returns. Therefore the error of this future does
+        // not end the stream.
         (
             |_, r| {
                 with(
@@ -542,7 +543,7 @@ fn a_stream_without_a_handler_fails_and_the_failure_names_the_command() {
     assert!(twice.to_string().contains("Count, as a stream"), "{twice}");
 }
 
-/// 3.1c: a command with a name can be a stream command. Hosts of scripting languages need named stream commands.
+/// 3.1c: a command with a name can be a stream command. Programs that run scripts need named stream commands.
 #[test]
 fn named_stream_commands_reach_their_handler() {
     let handle = |command: NamedCommand, replies: StreamCompletion<NamedCommand>| {
@@ -569,8 +570,8 @@ fn named_stream_commands_reach_their_handler() {
     assert!(matches!(twice.unwrap_err(), BuildError::DuplicateHandler(name) if name == "x"));
 }
 
-/// 3.3c: when a stream is cancelled, every item of the stream is dropped exactly once. The place of the item at this
-/// time does not matter. If the drop of an item panics, the panic is caught.
+/// 3.3c: when a stream is cancelled, every item of the stream is dropped exactly once. It does not matter whether the
+/// item is in the buffer or in a `send` that waits for free space. If the drop of an item panics, the panic is caught.
 #[test]
 fn each_item_of_a_cancelled_stream_is_dropped_exactly_once() {
     struct Value(Arc<AtomicUsize>);

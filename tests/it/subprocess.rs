@@ -37,7 +37,7 @@ impl Ran {
         self
     }
 
-    /// Asserts that the child exited within its time limit, with an error or by a signal.
+    /// Asserts that the child exited within its time limit, with a failure status or by a signal.
     #[track_caller]
     pub(crate) fn died(&self) -> &Self {
         assert!(self.status.is_some_and(|status| !status.success()), "the child did not die in time: {self:#?}");

@@ -49,7 +49,7 @@ impl Log {
     }
 }
 
-/// Logs that an instance has exited, whatever the reason.
+/// Value on the stack of an instance. The drop of this value logs the exit of the instance, for any exit reason.
 struct Over(Log, &'static str);
 
 impl Drop for Over {
@@ -237,8 +237,8 @@ fn rest_for_one_restarts_the_later_children() {
     });
 }
 
-/// 6.4c: a transient child is restarted when it fails. A temporary child is never restarted, and its supervisor removes
-/// the child from its list of children.
+/// 6.4c: a transient child is restarted when it fails. A temporary child is never restarted: when it has exited, the
+/// supervisor removes the child from its list of children.
 #[test]
 fn restart_policies_are_obeyed() {
     everywhere(async |host| {
@@ -285,7 +285,7 @@ fn failed_starts_count_as_restarts() {
         let never_ready =
             Child::new(C, async |_: Context<Do>| Err::<(), _>("not today")).options(ProcessBuilder::manual_start);
         for (child, last) in [(panics, "no process"), (never_ready, "not today")] {
-            // The supervisor stops its first child before it exits. Stopping this child does not count as a start.
+            // Before the supervisor exits, it stops its first child. This stop does not count as a start.
             let tree = Supervisor::one_for_one().intensity(4, SECOND * 60).add(Child::unnamed(obey)).add(child);
             let tree = host.spawn_process(tree);
             let exit = tree.started().await.unwrap_err();
@@ -519,8 +519,8 @@ impl Process for RawLog {
     }
 }
 
-/// 6.4g, 2.3d: a hand-written child has a bounded mailbox and takes all messages out of this mailbox in one step. The
-/// messages that wait in the kept mailbox of the child then move to the free places of the bounded mailbox.
+/// 6.4g, 2.3d: a hand-written child has a bounded mailbox and takes all messages out of this mailbox in one step. Then
+/// the messages that wait in the kept mailbox of the child move to the bounded mailbox.
 #[test]
 fn messages_move_from_a_kept_mailbox_to_a_hand_written_child() {
     everywhere(async |host| {
@@ -537,7 +537,8 @@ fn messages_move_from_a_kept_mailbox_to_a_hand_written_child() {
     });
 }
 
-/// 6.4g: the name that the options of a child set is ignored, also if the child has no name or a kept mailbox.
+/// 6.4g: if the options of a child set a name, this name is ignored, even if the child has no name of its own or has a
+/// kept mailbox.
 #[test]
 fn the_options_of_a_child_set_no_name() {
     everywhere(async |host| {
@@ -562,8 +563,8 @@ fn the_options_of_a_child_set_no_name() {
     });
 }
 
-/// 6.4b: two children crash again and again while their supervisor starts them. The step of the supervisor ends after a
-/// limited number of reports, so a kill ends the supervisor although the crashes continue.
+/// 6.4b: two children crash again and again while their supervisor starts them. A step of the supervisor ends after it
+/// has processed a limited number of exits. So a kill ends the supervisor although the crashes continue.
 #[test]
 fn a_step_of_a_supervisor_ends_while_its_children_crash() {
     within(60, || {
@@ -724,7 +725,7 @@ fn a_requested_restart_during_a_start_returns_the_new_instance() {
     });
 }
 
-/// 6.4e: a restart by request resets the backoff of the child, even while the child waits for its next instance.
+/// 6.4e: a requested restart resets the backoff of the child, even while the supervisor delays a restart of this child.
 #[test]
 fn a_requested_restart_resets_the_backoff() {
     timed(async |host, late| {
@@ -738,7 +739,7 @@ fn a_requested_restart_resets_the_backoff() {
         let tree = started(&host, Supervisor::one_for_one().intensity(1_000, SECOND).add(child)).await;
         let restart =
             async || tree.call(|reply| SupervisorMessage::RestartChild(A.into(), reply)).await.unwrap().unwrap();
-        // Makes the child exit four times. Asserts the delay before each restart.
+        // Makes the child exit four times, and asserts the delay before each restart.
         let dies = async |waits: [u64; 4]| {
             for wait in waits {
                 let died = host.now();
@@ -968,8 +969,8 @@ fn a_shutdown_stops_the_supervision_trees_first() {
     }
 }
 
-/// 6.5b, 6.5c, 6.5d: if a child ignores its cancellation, it is killed when its shutdown time has passed. A child that
-/// never returns is listed as left over.
+/// 6.5b, 6.5c, 6.5d: if a child ignores its cancellation, it is killed when its shutdown time has passed. If the step
+/// of a child never returns, the report lists the child as remaining.
 #[test]
 fn a_shutdown_keeps_to_its_deadline() {
     fn spawn_tree(host: &Host) -> JoinHandle<(), SupervisorMessage> {
@@ -1019,7 +1020,7 @@ fn a_shutdown_keeps_to_its_deadline() {
     });
 }
 
-/// 6.5a: while a tree shuts down, a branch that has not been stopped yet still restarts its children.
+/// 6.5a: during the shutdown of a tree, a supervisor that has not been stopped yet still restarts its children.
 #[test]
 fn a_branch_that_was_not_stopped_yet_restarts_its_children() {
     fn spawn_tree(host: &Host, mended: &Arc<AtomicBool>) -> JoinHandle<(), SupervisorMessage> {
@@ -1070,8 +1071,8 @@ fn a_child_that_is_added_at_run_time_may_have_a_computed_name() {
     });
 }
 
-/// 6.4b: two requests for the same child may overlap while the child exits. Each caller gets its answer, and a child
-/// that is to be deleted is deleted.
+/// 6.4b: two requests for the same child may overlap while the child exits. Each caller gets an answer. If a request
+/// demands that the child is deleted, the child is deleted.
 #[test]
 fn overlapping_requests_for_a_child_are_all_answered() {
     everywhere(async |host| {
@@ -1100,8 +1101,8 @@ fn overlapping_requests_for_a_child_are_all_answered() {
     });
 }
 
-/// 6.4b: a child without a name that was added while the supervisor ran leaves the supervisor when it stays down,
-/// because no request can address it any more.
+/// 6.4b: a supervisor removes a child from its list if the child has exited and is not restarted, has no name, and was
+/// added at run time. The reason is that no request can address this child any more.
 #[test]
 fn an_added_child_without_a_name_leaves_the_supervisor_when_it_is_down() {
     everywhere(async |host| {
@@ -1115,15 +1116,15 @@ fn an_added_child_without_a_name_leaves_the_supervisor_when_it_is_down() {
             let body = tree.call(|reply| SupervisorMessage::StartChild(body, reply)).await.unwrap().unwrap();
             assert!(tree.call(|reply| SupervisorMessage::TerminateChild(body.into(), reply)).await.unwrap());
         }
-        // The first child belongs to the fixed children of the supervisor.
+        // The first child was not added at run time, so it stays in the list.
         while tree.call(SupervisorMessage::WhichChildren).await.unwrap().children.len() != 1 {
             step_aside().await;
         }
     });
 }
 
-/// 6.4g: the cancellation of a kept mailbox cancels the instance, and the next instance gets a new mailbox. The pid of
-/// the mailbox and the pid of the instance both identify the child.
+/// 6.4g: if a kept mailbox is cancelled, the present instance of the child is cancelled too, and the next instance gets
+/// a new kept mailbox. The pid of the mailbox and the pid of the instance both identify the child.
 #[test]
 fn a_cancelled_kept_mailbox_is_replaced() {
     everywhere(async |host| {

@@ -1,4 +1,4 @@
-//! 9.2h of the specification: suspended processes.
+//! Section 9.2 of the specification: suspended processes.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -19,7 +19,7 @@ fn state(host: &Host, pid: Pid) -> Option<ProcessState> {
     host.process_details(pid).and_then(|details| details.info.state)
 }
 
-/// Adds the messages to a list, until the message 0.
+/// Adds each message to a list, until the message 0 arrives.
 async fn collect(mut ctx: Context<u64>, seen: Arc<Mutex<Vec<u64>>>) -> Result<(), Exit> {
     loop {
         match ctx.receive().await? {
@@ -61,7 +61,7 @@ fn a_suspended_process_receives_after_it_is_resumed() {
     rt.block_on(process).unwrap();
 }
 
-/// 9.2h: a process that is suspended before its first step begins after it is resumed.
+/// 9.2h: if a process is suspended before its first step, this step happens after the process is resumed.
 #[test]
 fn a_new_process_does_not_begin_while_it_is_suspended() {
     struct Begins(Arc<AtomicUsize>);
@@ -88,8 +88,8 @@ fn a_new_process_does_not_begin_while_it_is_suspended() {
     assert_eq!(steps.load(SeqCst), 2);
 }
 
-/// 9.2h: a kill ends a suspended process. A cancellation has its effect after the process is resumed, or kills the
-/// process at the deadline.
+/// 9.2h: a kill ends a suspended process. A cancelled process reacts after it is resumed. If it is not resumed before
+/// the deadline of the cancellation, it is killed.
 #[test]
 fn a_suspended_process_can_be_killed_and_cancelled() {
     everywhere(async |host| {
@@ -130,7 +130,8 @@ fn a_process_can_suspend_itself() {
     assert_eq!(steps.load(SeqCst), 2);
 }
 
-/// 9.2h: answers and timers wait for a suspended process.
+/// 9.2h: if a command is answered or a sleep ends while its process is suspended, the process continues only after it
+/// is resumed.
 #[test]
 fn answers_and_timers_wait_for_a_suspended_process() {
     struct Ask;
@@ -166,7 +167,8 @@ fn answers_and_timers_wait_for_a_suspended_process() {
     rt.block_on(sleeps).unwrap();
 }
 
-/// 9.2h: the end of a trace does not resume a process, and a resumed process is still recorded.
+/// 9.2h: the end of a trace does not resume a suspended process. If a process is resumed during a trace, the trace
+/// records the process.
 #[test]
 fn a_trace_and_a_suspension_do_not_disturb_each_other() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -174,7 +176,7 @@ fn a_trace_and_a_suspension_do_not_disturb_each_other() {
     let list = seen.clone();
     let process = rt.spawn(async move |ctx: Context<u64>| collect(ctx, list).await);
     settle(&rt);
-    // The process is suspended during the first trace, and resumed after its end.
+    // The process is suspended during the first trace, and stays suspended after the end of the trace.
     let trace = rt.start_trace_to(std::io::sink()).unwrap();
     rt.suspend(process.pid()).unwrap();
     settle(&rt);
@@ -182,7 +184,7 @@ fn a_trace_and_a_suspension_do_not_disturb_each_other() {
     process.send(1).unwrap();
     settle(&rt);
     assert!(seen.lock().unwrap().is_empty());
-    // The process is resumed during the second trace.
+    // The process is resumed during the second trace, so this trace contains its events.
     let trace = rt.start_trace_to(std::io::sink()).unwrap();
     rt.resume(process.pid()).unwrap();
     settle(&rt);
@@ -194,7 +196,7 @@ fn a_trace_and_a_suspension_do_not_disturb_each_other() {
     assert!(counted > without, "{counted} events with a resumed process, {without} without");
 }
 
-/// 9.2h: a suspended process is no part of a deadlock, because some of its waits may have ended.
+/// 9.2h: a suspended process is never part of a deadlock, because some of its waits may already have ended.
 #[test]
 fn a_suspended_process_is_not_deadlocked() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -227,7 +229,8 @@ fn a_suspended_process_is_not_deadlocked() {
     drop(second);
 }
 
-/// 9.2h: the observer receives the state `Suspended`, and each transition begins in the last state.
+/// 9.2h: the observer receives the state `Suspended`. Each transition begins in the state in which the previous
+/// transition ended.
 #[test]
 fn the_observer_receives_the_suspended_state() {
     #[derive(Clone, Default)]
@@ -354,7 +357,8 @@ fn answers_at_once() -> Runtime {
     Runtime::builder().workers(0).handler(handler).build().unwrap()
 }
 
-/// 9.2h: a process that suspends itself takes no step for an answer of its own turn. The answer is kept.
+/// 9.2h: a process suspends itself and then performs a command that is answered in the same turn. The process takes no
+/// step for this answer before it is resumed, and the answer is not lost.
 #[test]
 fn an_answer_in_the_turn_does_not_step_a_suspended_process() {
     let rt = answers_at_once();
@@ -378,7 +382,7 @@ fn an_answer_in_the_turn_does_not_step_a_suspended_process() {
     assert_eq!(rt.block_on(process).unwrap(), 10);
 }
 
-/// 9.2h: a suspended process that is killed drops the answer that it has not read.
+/// 9.2h: if a suspended process is killed, its unread answer is dropped.
 #[test]
 fn an_answer_in_the_turn_is_dropped_if_the_suspended_process_is_killed() {
     struct Noted(Arc<AtomicUsize>);
@@ -406,8 +410,8 @@ fn an_answer_in_the_turn_is_dropped_if_the_suspended_process_is_killed() {
     assert_eq!(drops.load(SeqCst), 1);
 }
 
-/// 9.2h: a hand-written process can suspend itself in `init` and in a step. It takes no further step of the same turn,
-/// and each event arrives once.
+/// 9.2h: a hand-written process can suspend itself in `init` and in a step. The process takes no further step in the
+/// same turn, and each event arrives once.
 #[test]
 fn a_hand_written_process_takes_no_further_step_of_its_turn() {
     struct Asks {

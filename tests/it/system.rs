@@ -223,8 +223,8 @@ fn signals_to_the_threads_of_a_runtime_change_nothing() {
             rt.spawn(|ctx: Context| calls(ctx, to, stop))
         })
         .collect();
-    // In each round this thread either is a guest thread or blocks outside the runtime. Then this thread waits for the
-    // blocking pool.
+    // In each round, this thread first waits either as a guest thread or outside the runtime. Then this thread waits
+    // for a job of the blocking pool.
     for round in 0..50 {
         let sleeps = rt.spawn(async move |ctx: Context| {
             let (begun, time) = (ctx.now(), Duration::from_millis(round % 7));
@@ -270,8 +270,8 @@ fn a_program_continues_after_a_signal_has_stopped_it() {
             interval.tick().await;
             counted.fetch_add(1, SeqCst);
         }
-        // The number of ticks of an interval that skips no tick. This interval skips the ticks that are due while the
-        // program is stopped.
+        // Returns the number of ticks of an interval that skips no tick. The interval of this process has fewer ticks,
+        // because it skips the ticks that are due while the program is stopped.
         Ok::<_, Exit>((ctx.now() - begun).as_millis() as u64 / 20 + 1)
     });
     let sleeps: Vec<_> = (0..50)
@@ -422,8 +422,8 @@ fn blocking_work_is_refused_if_no_thread_can_be_started() {
         again(blocking_work_is_refused_if_no_thread_can_be_started, "", 120).passed();
         return;
     }
-    // Each thread allocates its signal stack before it calls the hook. After both hooks have run, no worker allocates a
-    // signal stack under the memory limit.
+    // Each worker thread allocates its signal stack before it calls the start hook. So after both hooks have run, no
+    // worker allocates memory for a signal stack.
     let started = Arc::new(AtomicUsize::new(0));
     let hook = Arc::clone(&started);
     let rt = Runtime::builder().workers(2).on_thread_start(move || _ = hook.fetch_add(1, SeqCst)).build().unwrap();

@@ -31,7 +31,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// How late an event may be.
+/// Maximum lateness of an event.
 #[derive(Clone, Copy)]
 pub(crate) struct Late(Duration);
 
@@ -53,7 +53,7 @@ impl Late {
 }
 
 /// Runs a scenario as [`everywhere`] does: first on a runtime and then in simulations. The second argument of the
-/// scenario tells how late events may be.
+/// scenario is the maximum lateness of events.
 pub(crate) fn timed<F>(scenario: impl Fn(Host, Late) -> F + Send + Sync + 'static)
 where
     F: Future<Output = ()>,
@@ -106,8 +106,8 @@ fn a_waker_may_block_on_a_task_that_is_woken_in_the_same_tick() {
     });
 }
 
-/// 7.1b, 7.1d: no sleep ends early, whatever its length. In virtual time no sleep ends late either. The test prints how
-/// late the sleeps end.
+/// 7.1b, 7.1d: no sleep ends early, for any duration. In virtual time, each sleep ends exactly on time. The test prints
+/// the lateness of the sleeps.
 #[test]
 fn no_sleep_ends_early() {
     timed(async |host, exact| {
@@ -188,7 +188,7 @@ fn an_enormous_sleep_never_ends() {
     });
 }
 
-/// 7.1b: concurrent sleeps end in the order of their deadlines. The order in which the sleeps began does not matter.
+/// 7.1b: concurrent sleeps end in the order of their deadlines, and not in the order in which they began.
 #[test]
 fn sleeps_end_in_the_order_of_their_deadlines() {
     struct Note {
@@ -260,7 +260,7 @@ fn a_hundred_thousand_processes_sleep_at_the_same_time() {
     });
 }
 
-/// 7.1a: a dropped sleep leaves nothing behind. The waker of the dropped sleep is dropped and is never woken.
+/// 7.1a: when a sleep is dropped, its waker is dropped too, and is never called.
 #[test]
 fn a_dropped_sleep_leaves_nothing_behind() {
     struct Count(AtomicUsize);
@@ -280,7 +280,7 @@ fn a_dropped_sleep_leaves_nothing_behind() {
         host.sleep(3 * HOUR).await;
         assert_eq!(count.0.load(Ordering::SeqCst), 0);
 
-        // If a sleep is polled with another waker, the sleep drops the old waker, and later wakes the new waker.
+        // If a sleep is polled with another waker, the sleep drops the old waker, and later calls the new waker.
         let mut sleep = Box::pin(host.sleep(HOUR));
         let until = sleep.deadline();
         assert!(sleep.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
@@ -457,8 +457,8 @@ fn the_sleep_of_a_hand_written_process_has_a_tag_like_a_command() {
     });
 }
 
-/// 7.1a: a timeout polls its inner future before it checks the time. If the inner future is ready, its result is not
-/// lost, even if the time limit has passed.
+/// 7.1a: a timeout polls its inner future before it checks the time. Therefore the result of a ready inner future is
+/// returned, even if the time limit has passed.
 #[test]
 fn a_timeout_polls_its_future_first() {
     check(0..10, async |host: Host| {
@@ -470,8 +470,8 @@ fn a_timeout_polls_its_future_first() {
             let late = ctx.timeout(2 * HOUR, std::future::pending::<()>()).await;
             assert!(matches!(late, Err(Failure::TimedOut)));
             assert_eq!(ctx.now() - begun, 2 * HOUR);
-            // For both futures the time limit and the sleep have passed. The first future then gets its first poll, and
-            // the second future gets its second poll.
+            // For each of the two futures, both the time limit and the sleep have passed before the poll. It is the
+            // first poll of the first future, and the second poll of the second future.
             let both = |value| ctx.timeout(HOUR, ctx.sleep(HOUR).map(move |()| value));
             let (first, mut second) = (both(6), pin!(both(7)));
             assert!(futures::poll!(&mut second).is_pending());
@@ -520,8 +520,8 @@ fn commands_and_calls_time_out() {
     });
 }
 
-/// 4.5f, 7.1d: all workers are parked until a deadline in the far future. If another thread sets an earlier deadline,
-/// this deadline fires on time.
+/// 4.5f, 7.1d: all workers are parked until a deadline in the far future. If another thread begins a sleep with an
+/// earlier deadline, this sleep ends on time.
 #[test]
 fn an_earlier_deadline_of_another_thread_fires_on_time() {
     within(120, || {
@@ -555,8 +555,8 @@ fn an_earlier_deadline_of_another_thread_fires_on_time() {
 }
 
 /// 4.5f, 7.1d: one background thread wakes the sleeps of all runtimes that were dropped. While this thread waits for a
-/// far deadline, an earlier deadline still fires on time. The test also checks a guest thread of a foreign executor,
-/// and a sleep whose runtime is dropped immediately before the test awaits the sleep.
+/// far deadline, a sleep with an earlier deadline still ends on time. The test also checks a guest thread of a foreign
+/// executor, and a sleep whose runtime is dropped immediately before the test awaits the sleep.
 #[test]
 fn an_earlier_deadline_fires_on_time_after_a_runtime_was_dropped() {
     within(60, || {
@@ -574,7 +574,7 @@ fn an_earlier_deadline_fires_on_time_after_a_runtime_was_dropped() {
             assert!(other.now_or_never().is_none());
             block_on(near);
             block_on(kept.sleep(ms(1)));
-            // A foreign executor polls this runtime, which has no workers of its own.
+            // A foreign executor drives this runtime, which has no workers.
             let lent = empty();
             let sleeps = lent.spawn(async |ctx: Context| ctx.sleep(ms(1)).await);
             block_on(lent.run(sleeps)).unwrap_or_else(|exit| panic!("round {round}: {exit}"));
@@ -592,7 +592,8 @@ fn an_earlier_deadline_fires_on_time_after_a_runtime_was_dropped() {
 }
 
 /// 4.2b, 4.5f, 7.1d: when the worker that is the timekeeper runs a long step, a parked worker becomes the timekeeper.
-/// The monitor can't help, because it starts no replacement thread in this test.
+/// In this test, the monitor starts no replacement thread, so only the parked worker can fire the timer of the other
+/// process.
 #[test]
 fn a_due_timer_does_not_wait_for_a_long_step() {
     within(60, || {
@@ -672,8 +673,8 @@ fn an_interval_ticks_at_equal_distances() {
     });
 }
 
-/// 7.1a: the policy of an interval applies to missed ticks. Depending on the policy, missed ticks arrive in a burst,
-/// delay the later ticks, or are skipped.
+/// 7.1a: if ticks of an interval are missed, its policy decides: the missed ticks arrive in a burst, the later ticks
+/// are delayed, or the missed ticks are skipped.
 #[test]
 fn missed_ticks_of_an_interval_follow_its_policy() {
     check(0..10, async |host: Host| {
@@ -789,8 +790,8 @@ fn periodic_messages_are_sent_until_they_are_cancelled() {
     });
 }
 
-/// 7.1a: many timers of one tick fire while they are being cancelled. Each message is either sent or cancelled, never
-/// both.
+/// 7.1a: many timers fire in one tick while a process cancels them on another worker. Each message is either sent or
+/// cancelled, never both.
 #[test]
 fn each_message_of_a_timer_is_either_sent_or_cancelled() {
     within(120, || {

@@ -1,5 +1,6 @@
-//! 9.3 of the specification: execution traces in the format of Perfetto. The decoder of the traces is independent of
-//! the encoder.
+//! Section 9.3 of the specification: execution traces in the format of Perfetto. A trace has tracks, for example one
+//! for each worker and one for each process. A *slice* is an interval on a track, for example a step. An *arrow*
+//! connects two events. The decoder of the traces is independent of the encoder of the crate.
 
 mod decoder;
 mod filters;
@@ -17,7 +18,7 @@ use procession::*;
 use self::decoder::{Decoded, Kind, decode};
 use crate::{alone, two, within};
 
-/// A writer whose bytes the test can read.
+/// Writer that stores its bytes in memory, so that the test can read them.
 #[derive(Clone, Default)]
 struct Buffer(Arc<Mutex<Vec<u8>>>);
 
@@ -38,7 +39,7 @@ impl Buffer {
     }
 }
 
-/// Traces `scenario`, which runs on `host`.
+/// Writes a trace of `host` while `scenario` runs. Returns the bytes and the summary of the trace.
 fn traced(host: &Host, scenario: impl FnOnce()) -> (Vec<u8>, TraceSummary) {
     let buffer = Buffer::default();
     let trace = host.start_trace_to(buffer.clone()).unwrap();
@@ -64,7 +65,7 @@ async fn pong(mut ctx: Context<(u64, Address<u64>)>) -> Result<(), Exit> {
     }
 }
 
-/// Runs `count` rounds of ping-pong to the end, on the threads of the runtime.
+/// Spawns two processes and waits until they have exchanged `count` pairs of messages.
 fn ping_pong(rt: &Runtime, count: u64) {
     let pong = rt.spawn(pong);
     let ping = {
@@ -80,7 +81,7 @@ fn steps(decoded: &Decoded) -> u64 {
     decoded.of("step").len() as u64
 }
 
-/// 9.3a, 9.3b: on one thread, the trace contains exactly the steps, spawns and states that the counters count.
+/// 9.3a, 9.3b: on one thread, the trace contains as many steps, spawns and turns as the counters count.
 #[test]
 fn the_counts_of_a_trace_equal_the_counters() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -107,7 +108,8 @@ fn the_counts_of_a_trace_equal_the_counters() {
     assert_eq!(decode(&bytes).packets, decoded.packets);
 }
 
-/// 9.3a, 9.3b: traces begin and end while the workers record events. The slices of each track nest.
+/// 9.3a, 9.3b: a trace begins and ends while the workers record events. Two slices of a track never overlap in part:
+/// one slice either contains the other, or ends before the other begins.
 #[test]
 fn slices_nest_if_a_trace_begins_and_ends_on_busy_workers() {
     within(120, || {
@@ -149,7 +151,8 @@ fn each_worker_has_a_lane_and_each_process_has_a_track() {
         let before = rt.counters();
         let (bytes, summary) = traced(&rt, || {
             let (tell, told) = mpsc::channel();
-            // Each of the two processes waits for the other one inside its step, so they need both workers.
+            // The step of each of the two processes blocks until the other process runs. So the processes need both
+            // workers.
             let meeting = Arc::new(std::sync::Barrier::new(2));
             for name in ["left", "right"] {
                 let (tell, meeting) = (tell.clone(), Arc::clone(&meeting));
@@ -178,7 +181,7 @@ fn each_worker_has_a_lane_and_each_process_has_a_track() {
     });
 }
 
-/// 9.3b: a trace that begins later knows the processes that exist, with their names and states.
+/// 9.3b: a trace also contains the names and the states of the processes that existed before the trace.
 #[test]
 fn a_trace_contains_the_processes_that_existed_before_it() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -200,7 +203,7 @@ fn a_trace_contains_the_processes_that_existed_before_it() {
     drop(silent);
 }
 
-/// 9.3b: the slice of a step contains the entry method of its process.
+/// 9.3b: the name of the slice of a step contains the entry method of the process.
 #[test]
 fn a_step_is_named_by_its_entry_method() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -212,7 +215,7 @@ fn a_step_is_named_by_its_entry_method() {
     assert!(decode(&bytes).of("step").iter().all(|step| step.name.ends_with("::serve")));
 }
 
-/// 9.3c: turns that end by a panic, a kill, a failed step or a yield leave slices that nest.
+/// 9.3c: if a turn ends with a panic, a kill, an error or a yield, its slices still end correctly.
 #[test]
 fn slices_nest_if_processes_panic_or_are_killed() {
     let rt = Runtime::builder().workers(0).on_crash(|_| {}).build().unwrap();
@@ -241,7 +244,7 @@ fn slices_nest_if_processes_panic_or_are_killed() {
     });
     let (decoded, counted) = (decode(&bytes), rt.counters() - before);
     assert_eq!((summary.lost, steps(&decoded)), (0, counted.steps));
-    // The killed processes have a last turn without a step.
+    // Each of the two killed processes has a last turn without a step.
     assert_eq!(decoded.of("exit").len(), 2);
 }
 
@@ -251,7 +254,7 @@ impl Command for Double {
     type Reply = u64;
 }
 
-/// Hand-written process that yields two commands and sums up their answers.
+/// Hand-written process that performs two commands and sums up their answers.
 #[derive(Default)]
 struct ByHand {
     tags: Vec<Tag<Double>>,
@@ -297,8 +300,8 @@ fn arrows(decoded: &Decoded) -> Vec<(&decoder::Event, &decoder::Event)> {
     pairs
 }
 
-/// 9.3b: an arrow leads from each send to the receipt of the message, and from each yield to its completion. Their
-/// counts equal the counters.
+/// 9.3b: an arrow leads from each send to the receipt of the message, and from each yield to its completion. The
+/// numbers of arrows equal the counters.
 #[test]
 fn arrows_lead_from_sends_to_receipts_and_from_yields_to_completions() {
     let later = async |command: Double| {
@@ -342,7 +345,7 @@ fn arrows_lead_from_sends_to_receipts_and_from_yields_to_completions() {
     }
 }
 
-/// 9.3c: the counter tracks have the values of the counters.
+/// 9.3c: the last value on each counter track equals the counter of the runtime.
 #[test]
 fn counter_tracks_have_the_values_of_the_counters() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -539,7 +542,7 @@ fn simulated(seed: u64) -> (Vec<u8>, TraceSummary, observe::Counters) {
     (buffer.bytes(), summary, host.counters())
 }
 
-/// 9.3a, 10.1b: a simulation writes the same trace in virtual time. It loses no events, and the same seed gives the
+/// 9.3a, 10.1b: a simulation writes a trace with virtual times. The trace loses no events, and the same seed gives the
 /// same bytes.
 #[test]
 fn a_simulation_writes_a_trace_without_losses() {
@@ -552,7 +555,8 @@ fn a_simulation_writes_a_trace_without_losses() {
     assert!(bytes == simulated(7).0 && bytes != simulated(8).0);
 }
 
-/// 9.3a: the writer of a trace may end its own trace. This call does not wait for the writer.
+/// 9.3a: the writer of a trace may call `finish` for its own trace. This call does not wait for the writer, so there is
+/// no deadlock.
 #[test]
 fn the_writer_of_a_trace_may_end_the_trace() {
     struct Ends(Arc<Mutex<Option<observe::Trace>>>, mpsc::Sender<io::ErrorKind>);

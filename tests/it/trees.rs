@@ -1,7 +1,7 @@
-//! Sections 6.3 and 6.4 of the specification: random trees of supervisors, with links between their leaves, are
-//! compared with an executable model. The test kills, stops and restarts processes, and makes processes fail. The model
-//! predicts the exits with their reasons, the notifications, and the order and the number of the starts. The model also
-//! predicts which supervisors exceed their intensity.
+//! Sections 6.3 and 6.4 of the specification: the test builds random trees of supervisors, with links between the
+//! leaves. The test kills, stops and restarts processes, makes processes fail, and compares the result with an
+//! executable model. The model predicts the exits with their reasons, the notifications, and the order and the number
+//! of the starts. The model also predicts which supervisors exceed their intensity.
 
 mod model;
 
@@ -90,8 +90,8 @@ struct Seen {
     starts: BTreeMap<Place, u32>,
     /// For each supervisor, the log of its leaves.
     logs: BTreeMap<Place, Vec<String>>,
-    /// For each leaf, how its instances exited. `downs` contains the reports of monitors, and `exits` contains the
-    /// reports of links. `None` means that the instance had exited before the monitor or link was set.
+    /// For each leaf, the exits of its instances. `downs` contains the exits that monitors report, and `exits` contains
+    /// the exits that links report. `None` means that the instance had exited before the monitor or link was set.
     downs: BTreeMap<Place, Vec<Option<End>>>,
     exits: BTreeMap<Place, Vec<Option<End>>>,
 }
@@ -320,7 +320,7 @@ fn siblings(model: &Model, a: Place, b: Place) -> bool {
     model.nodes[a].parent == model.nodes[b].parent
 }
 
-/// Returns a child that its supervisor knows. The supervisor is running. The child is either running or stopped.
+/// Returns a random child of a running supervisor. The child itself is either running or stopped.
 fn known(chance: &mut Chance, model: &Model) -> Place {
     let all: Vec<Place> = (1..model.nodes.len())
         .filter(|&place| {
@@ -401,8 +401,8 @@ impl View {
         Self { families, logs, ends, root: life }
     }
 
-    /// Returns whether this view of the model matches the observed view. If the observed reason of an exit is `None`,
-    /// the instance had exited before the watcher set its monitor or link. `None` matches any reason.
+    /// Returns whether this view of the model matches the observed view. An observed exit of `None` matches any reason,
+    /// because the instance had exited before the watcher set its monitor or link.
     fn is_seen_as(&self, seen: &Self) -> bool {
         let same = |ends: &[Option<End>], seen: &[Option<End>]| {
             ends.len() == seen.len() && ends.iter().zip(seen).all(|(end, seen)| seen.is_none() || end == seen)

@@ -1,6 +1,6 @@
-//! Section 6.7 of the specification: a running process gets new code by an upgrade. The tests check which data an
-//! upgrade keeps and which data an upgrade drops. The tests also check that an upgrade changes nothing if its new code
-//! fails to start.
+//! Section 6.7 of the specification: an upgrade replaces the code of a running process. The tests check which data of
+//! the process an upgrade keeps, and which data it drops. The tests also check that an upgrade changes nothing if the
+//! new code fails before it has started.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,7 +34,7 @@ async fn serve(mut ctx: Context<Ask>, name: &'static str) -> Result<(), Exit> {
     }
 }
 
-/// Counts how many values of this type are alive.
+/// A value that counts the live values of its type.
 struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
@@ -128,8 +128,8 @@ fn an_upgrade_that_does_not_start_changes_nothing() {
             let mut exits = vec![];
             let (ctx, exit) = ctx
                 .upgrade(async |mut ctx: Context<u32>| {
-                    // The new code has read messages ahead, and these messages return to the old code. The new code has
-                    // also received one message, and this message does not return to the old code.
+                    // The old code gets back the messages that the new code has read ahead, but not the message that
+                    // the new code has received.
                     assert_eq!(ctx.receive().await?, 1);
                     Err::<Vec<String>, _>(Exit::failed("no disk"))
                 })
@@ -219,8 +219,8 @@ fn new_code_with_a_manual_start_takes_over_at_mark_started() {
 fn exits_apply_to_the_code_in_control() {
     within(60, || {
         let rt = rt();
-        // The process is cancelled while the new code starts. The new code exits because of this cancellation. Then the
-        // old code receives the cancellation too.
+        // The process is cancelled while the new code starts. The new code exits because of this cancellation, before
+        // it has started. So the old code continues, and receives the cancellation too.
         let process = rt.process().manual_start().spawn(async |ctx: Context| {
             ctx.mark_started();
             let (mut ctx, exit) = ctx.upgrade(async |mut ctx: Context| ctx.receive().await.map(|_| 1)).await;
@@ -233,8 +233,8 @@ fn exits_apply_to_the_code_in_control() {
         rt.cancel(process.pid(), "enough", SECOND).expect("it lives");
         assert_eq!(rt.block_on(process).expect("it cleans up"), 2);
 
-        // A kill drops the old code and the new code. The test kills one process while the new code starts, and another
-        // process after the new code has started.
+        // A kill drops both the old code and the new code. The test kills one process while its new code starts, and
+        // another process after its new code has started.
         for by_hand in [true, false] {
             let count = Arc::new(AtomicUsize::new(0));
             let (old, new) = (count.clone(), count.clone());
@@ -274,7 +274,7 @@ fn exits_apply_to_the_code_in_control() {
 }
 
 /// 6.7a: a body calls `upgrade` in a future of a combinator. The upgrade drops the combinator with its wakers and its
-/// other futures. The new code is still woken.
+/// other futures. Events still wake the new code.
 #[test]
 fn an_upgrade_works_inside_combinators() {
     within(60, || {
@@ -371,7 +371,7 @@ fn an_upgrade_can_be_dropped_until_it_has_started() {
     });
 }
 
-/// 6.7b: an upgrade future that is polled outside its process fails.
+/// 6.7b: if an upgrade future is polled outside its process, the upgrade fails.
 #[test]
 fn an_upgrade_that_is_polled_outside_its_process_fails() {
     within(60, || {
@@ -416,7 +416,7 @@ fn many_upgrades_leave_nothing_behind() {
     });
 }
 
-/// 6.7a: an entry point can be upgraded like any other body. A body in a local set can be upgraded too.
+/// 6.7a: the body of an entry point can upgrade itself like any other body, and so can a body in a local set.
 #[test]
 fn entry_points_and_local_bodies_can_be_upgraded() {
     within(60, || {
@@ -549,7 +549,7 @@ fn a_hand_written_process_upgrades_to_another_process() {
     });
 }
 
-/// 6.7a: a body may drop the future of an upgrade after its first poll. The reply to this upgrade does not answer the
+/// 6.7a: a body may drop the future of an upgrade after its first poll. The result of this upgrade does not reach the
 /// upgrade of another process on the same thread.
 #[test]
 fn the_reply_of_a_dropped_upgrade_answers_no_other_upgrade() {
@@ -580,7 +580,7 @@ fn the_reply_of_a_dropped_upgrade_answers_no_other_upgrade() {
     });
 }
 
-/// 2.3e: after a failed upgrade, the events keep their places among the messages.
+/// 2.3e: after a failed upgrade, the old code receives messages and events in their order of arrival.
 #[test]
 fn a_failed_upgrade_keeps_the_places_of_events() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -612,8 +612,8 @@ fn a_failed_upgrade_keeps_the_places_of_events() {
     assert_eq!(rt.block_on(process).unwrap(), ["2", "3", "4", "down"]);
 }
 
-/// 6.7b: the reply to a dropped upgrade answers no question of a later process, even if the later process uses the same
-/// memory.
+/// 6.7b: the result of a dropped upgrade does not reach the upgrade of a later process, even if the later process uses
+/// the same memory.
 #[test]
 fn a_reply_to_a_dropped_upgrade_answers_no_other_process() {
     fn first(ctx: Context) -> BoxFuture<'static, Result<u64, Exit>> {
@@ -621,7 +621,7 @@ fn a_reply_to_a_dropped_upgrade_answers_no_other_process() {
             let mut upgrade = Box::pin(ctx.upgrade(async |_: Context| Ok::<i64, Exit>(1)));
             assert!(futures::poll!(&mut upgrade).is_pending());
             drop(upgrade);
-            // The task stores its reply when this body has returned `Pending`.
+            // The runtime stores the result of the upgrade when this body has returned `Pending`.
             let mut polled = false;
             futures::future::poll_fn(|cx| {
                 if std::mem::replace(&mut polled, true) {
@@ -643,7 +643,8 @@ fn a_reply_to_a_dropped_upgrade_answers_no_other_process() {
     assert_eq!(rt.block_on(rt.spawn(second)).unwrap(), 7);
 }
 
-/// A server whose `init` fails unless the first field is true. Before that, `init` takes this number of turns.
+/// A server whose `init` fails unless the first field is true. The second field is the number of turns that `init`
+/// takes.
 struct Broken(bool, usize);
 
 impl Server for Broken {
@@ -663,8 +664,8 @@ impl Server for Broken {
 }
 
 /// 6.7b: if the `init` of a server fails in an upgrade, the old code continues, and counts as started after its first
-/// step. A later upgrade to a server succeeds. If the new server has started, a later error ends the process, even if
-/// the message that causes the error is already in the mailbox.
+/// step. A later upgrade to a server succeeds. Messages of the old code may be in the mailbox when the new server
+/// starts. If such a message causes an error of the new server, the process exits, because the new server has started.
 #[test]
 fn an_upgrade_to_a_server_succeeds_after_a_failed_upgrade_to_a_server() {
     for turns in [0, 3] {
@@ -683,8 +684,8 @@ fn an_upgrade_to_a_server_succeeds_after_a_failed_upgrade_to_a_server() {
     }
 }
 
-/// 6.7a: new code with a manual start has started when it calls `mark_started`. If the new code fails or panics in the
-/// same poll, the process exits.
+/// 6.7a: new code with a manual start counts as started from its call of `mark_started`. If the new code then fails or
+/// panics, even in the same poll, the process exits.
 #[test]
 fn new_code_that_has_reported_its_start_may_fail_in_the_same_poll() {
     for panics in [false, true] {
@@ -704,7 +705,8 @@ fn new_code_that_has_reported_its_start_may_fail_in_the_same_poll() {
     }
 }
 
-/// 6.7b: new code that has not started yet may itself request an upgrade. If both fail, the old code continues.
+/// 6.7b: new code that has not started yet may itself request an upgrade. If both upgrades fail, the old code
+/// continues.
 #[test]
 fn the_old_code_continues_after_a_failed_upgrade_inside_a_failed_upgrade() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -721,7 +723,8 @@ fn the_old_code_continues_after_a_failed_upgrade_inside_a_failed_upgrade() {
     assert_eq!(rt.block_on(process.unwrap()).unwrap(), 7);
 }
 
-/// 6.7b: a body may await two upgrades with different result types at the same time. Both fail.
+/// 6.7b: a body awaits two upgrades with different result types at the same time. Both upgrades fail, and each future
+/// gets the error of its own upgrade.
 #[test]
 fn two_upgrades_of_one_body_get_their_own_replies() {
     within(60, || {
@@ -744,8 +747,8 @@ fn two_upgrades_of_one_body_get_their_own_replies() {
     });
 }
 
-/// 6.7b: the step of a hand-written process polls the upgrade of an async body. The request never replaces the body of
-/// another process.
+/// 6.7b: the step of a hand-written process polls the upgrade future of an async body. This upgrade never replaces the
+/// body of another process.
 #[test]
 fn an_upgrade_in_a_step_by_hand_replaces_no_other_process() {
     type Upgraded = BoxFuture<'static, (Context<()>, Exit)>;

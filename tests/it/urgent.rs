@@ -15,8 +15,8 @@ fn all(mailbox: &mut Mailbox<u64>) -> Vec<u64> {
     std::iter::from_fn(|| mailbox.try_receive()).collect()
 }
 
-/// 2.3j: urgent messages come before all unread messages, and are FIFO among themselves. Normal messages keep their
-/// order.
+/// 2.3j: the receiver gets urgent messages before all other unread messages, and in their order of arrival. Normal
+/// messages keep their order.
 #[test]
 fn urgent_messages_come_first_and_in_order() {
     let rt = lone();
@@ -33,7 +33,7 @@ fn urgent_messages_come_first_and_in_order() {
 }
 
 /// 2.3j: an urgent message also overtakes the messages that the receiver has already taken into its read-ahead buffer.
-/// The receiver may be a body, a stream or a hand-written process, and may wait for messages or for events.
+/// The test receives with `receive`, `event` and `try_receive`.
 #[test]
 fn an_urgent_message_overtakes_the_read_ahead_buffer() {
     everywhere(async |host| {
@@ -74,7 +74,7 @@ fn an_urgent_message_overtakes_the_read_ahead_buffer() {
     });
 }
 
-/// A hand-written process that collects its messages, and returns them after five.
+/// A hand-written process that collects its messages. After five messages, it exits and returns them.
 struct Collect(Vec<u64>);
 
 impl Process for Collect {
@@ -103,7 +103,7 @@ fn a_hand_written_process_reads_urgent_messages_first() {
     });
 }
 
-/// 2.3j, 2.3i: a selective receive sees urgent messages first. A message that it skips keeps its position.
+/// 2.3j, 2.3i: a selective receive examines urgent messages first. A skipped message keeps its position.
 #[test]
 fn a_selective_receive_sees_urgent_messages_first() {
     for capacity in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(9)] {
@@ -124,7 +124,7 @@ fn a_selective_receive_sees_urgent_messages_first() {
         assert_eq!(pick(11), [10, 11]);
         assert_eq!(pick(1), [10, 12, 0, 1]);
         assert_eq!(all(&mut mailbox), [10, 12, 0, 2]);
-        // A selective receive that waits is woken by an urgent message, and passes no message to its function twice.
+        // An urgent message wakes a waiting selective receive. The receive passes no message to its filter twice.
         address.send_urgent(20).unwrap();
         let mut seen = Vec::new();
         let mut waits = Box::pin(mailbox.receive_where(|n| {
@@ -142,7 +142,8 @@ fn a_selective_receive_sees_urgent_messages_first() {
     }
 }
 
-/// 2.3j: an urgent message wakes a receiver that waits, in a turn of its process or elsewhere.
+/// 2.3j: an urgent message wakes a waiting receiver, no matter whether the process of the receiver or another task
+/// waits.
 #[test]
 fn an_urgent_message_wakes_a_waiting_receiver() {
     everywhere(async |host| {
@@ -162,7 +163,7 @@ fn an_urgent_message_wakes_a_waiting_receiver() {
     });
 }
 
-/// 2.2c, 2.3j: a closed mailbox returns an urgent message.
+/// 2.2c, 2.3j: if a mailbox is closed, the send of an urgent message fails and returns the message.
 #[test]
 fn a_closed_mailbox_returns_an_urgent_message() {
     let rt = lone();
@@ -199,7 +200,8 @@ fn unread_urgent_messages_become_dead_letters() {
     assert_eq!(rt.counters().dead_letters, 3);
 }
 
-/// 2.3j, 2.3a: a full mailbox takes as many urgent messages as its capacity, and then refuses them with every policy.
+/// 2.3j, 2.3a: in addition to its normal messages, a mailbox with a capacity of n accepts up to n urgent messages. It
+/// refuses every further urgent message, with each overflow policy.
 #[test]
 fn a_full_mailbox_has_separate_room_for_urgent_messages() {
     let rt = lone();
@@ -215,7 +217,7 @@ fn a_full_mailbox_has_separate_room_for_urgent_messages() {
         address.send_urgent(6).unwrap();
         assert_eq!(all(&mut mailbox), [4, 6, 1, 2], "{capacity:?}");
     }
-    // Urgent messages do not take the room of normal messages.
+    // An urgent message does not occupy the place of a normal message.
     let (address, mut mailbox) = rt.mailbox_with::<u64>(MailboxCapacity::Reject(1));
     address.send_urgent(1).unwrap();
     address.send(2).unwrap();
@@ -236,7 +238,7 @@ fn a_recipient_sends_urgent_messages() {
     assert_eq!(small.send_urgent(4).unwrap_err().kind(), SendErrorKind::NoProcess);
 }
 
-/// 2.3j: a pool routes an urgent message to one of its members, where the message comes first.
+/// 2.3j: a pool routes an urgent message to one of its members, and this member reads the message first.
 #[test]
 fn a_pool_routes_urgent_messages() {
     on_workers(async |host| {
@@ -264,7 +266,7 @@ fn a_pool_routes_urgent_messages() {
     });
 }
 
-/// 2.3j, 9.2a: unread urgent messages are counted in the row of their process.
+/// 2.3j, 9.2a: the row of a process counts its unread urgent messages.
 #[test]
 fn unread_urgent_messages_are_counted() {
     let rt = lone();
@@ -284,7 +286,7 @@ fn an_urgent_message_steps_a_process_that_does_not_read_events() {
         type Output = u32;
         fn step(&mut self, _: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<u32>, Exit> {
             self.0 += 1;
-            // The message of the first step arrives during the step.
+            // The first step sends a message to its own process, so the message arrives during this step.
             if self.0 == 1 {
                 out.send_urgent(out.pid(), ())?;
             }

@@ -93,8 +93,8 @@ fn observed(observer: impl Observer) {
     assert!(futures::executor::block_on(rt.spawn(async |_: Context| -> Result<(), Exit> { panic!("boom") })).is_err());
 }
 
-/// 5.2a: an `Arc` of an observer is an observer, and a static reference to an observer is an observer. The `Arc` and
-/// the reference forward all calls to the observer.
+/// 5.2a: an `Arc` of an observer, and a static reference to an observer, are observers too. They forward all calls to
+/// the inner observer.
 #[test]
 fn a_pointer_to_an_observer_is_an_observer() {
     static COUNTS: Counts = Counts {
@@ -114,9 +114,9 @@ fn a_pointer_to_an_observer_is_an_observer() {
     }
 }
 
-/// 6.1a: two exits are equal if they have the same variant and the same value. Two failures are also equal if they have
-/// the same variant and the same value. The errors inside exits and failures are compared by their text. The inner
-/// error is the source of an exit or a failure.
+/// 6.1a: two exits are equal if they have the same variant and the same value. The same holds for two failures. Errors
+/// inside exits and failures are compared by their text. The method `source` of an exit or a failure returns the error
+/// inside it.
 #[test]
 fn exits_and_failures_can_be_compared_and_have_sources() {
     let rt = lone();

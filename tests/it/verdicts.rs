@@ -1,4 +1,4 @@
-//! Sections 9.5 and 10.1 of the specification: a check of a simulation fails in three cases. A failed exit is not
+//! Sections 9.5 and 10.1 of the specification: a check of a simulation fails in three cases. An abnormal exit is not
 //! observed, the code is not deterministic, or there is a deadlock.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ fn panic_of(f: impl FnOnce()) -> Option<String> {
     catch_unwind(AssertUnwindSafe(f)).err().map(|panic| *panic.downcast::<String>().expect("a text"))
 }
 
-/// Returns the report of a check of one seed, or `None` if the seed passes.
+/// Checks a scenario with one seed. Returns the report, or `None` if the seed passes.
 macro_rules! verdict {
     ($scenario:expr) => {
         panic_of(|| check(0..1, $scenario))
@@ -404,8 +404,8 @@ fn a_wake_up_from_outside_the_simulation_is_detected() {
     });
 }
 
-/// 10.1d: a failing seed is run a second time too. If the two runs differ, the report contains both the difference and
-/// the failure.
+/// 10.1d: `check` also runs a failing seed a second time. If the two runs differ, the report contains both the
+/// difference and the failure.
 #[test]
 fn a_failure_that_does_not_recur_is_reported_with_the_difference() {
     let runs = AtomicUsize::new(0);
@@ -471,7 +471,7 @@ fn a_pid_belongs_to_one_simulation() {
         second.await
     });
     assert_eq!(counted.unwrap(), 7);
-    // Outside a run the text names no process.
+    // Outside a run, no process has the pid that this text contains.
     assert_eq!(one.send(text.parse::<Pid>().unwrap(), 1_u64).unwrap_err().kind(), SendErrorKind::NoProcess);
     one.send(first.pid(), 3_u64).unwrap();
     assert_eq!(one.run(first).unwrap(), 3);
@@ -524,7 +524,7 @@ fn a_periodic_timer_does_not_hide_a_deadlock() {
 }
 
 /// 10.1f: if a process sleeps for a long time while a periodic timer runs, there is no deadlock. A process may also
-/// wait for many ticks of a timer, if `deadlock_after` allows this number of ticks.
+/// wait for many ticks of a timer: `deadlock_after` then sets a sufficient number of ticks.
 #[test]
 fn a_long_wait_while_a_periodic_timer_runs_is_not_a_deadlock() {
     const TICKS: u64 = 70_000;
@@ -554,8 +554,8 @@ fn a_long_wait_while_a_periodic_timer_runs_is_not_a_deadlock() {
     });
 }
 
-/// 9.5a: a process that is killed exits as `Killed`. After the kill, the killed process no longer receives the panic of
-/// a linked process.
+/// 9.5a: a killed process exits as `Killed`. If a linked process panics after the kill, the killed process does not
+/// receive this panic, so the panic is unobserved.
 #[test]
 fn a_killed_process_does_not_receive_the_panic_of_a_linked_process() {
     let text = verdict!(async |host: Host| {
@@ -576,8 +576,8 @@ fn a_killed_process_does_not_receive_the_panic_of_a_linked_process() {
 }
 
 /// 9.5a: two children of a process fail, and the process is linked with both children. The first failure makes the
-/// process exit. Before this exit, the process also receives the second failure. The exit of the process reports one of
-/// the two failures.
+/// process exit. If the second failure arrives before this exit, it counts as received too. The exit of the process
+/// reports one of the two failures.
 #[test]
 fn a_process_that_must_exit_also_receives_a_second_failure() {
     let mut both_failed = 0;
@@ -602,8 +602,8 @@ fn a_process_that_must_exit_also_receives_a_second_failure() {
                 first_run.get_or_init(|| failed.load(SeqCst));
             });
         });
-        // If the process `session` exits before its second child runs, the link makes the second child exit too. In
-        // this case, nothing receives the exit of the second child.
+        // If the process `session` exits before its second child runs, the link makes the second child exit too. Then
+        // nothing receives the exit of the second child, so the check reports this exit.
         let both = *first_run.get().expect("the scenario ends") == 2;
         assert_eq!(text.is_none(), both, "{text:?}");
         both_failed += u64::from(both);
@@ -677,8 +677,8 @@ fn an_exit_is_observed_even_if_the_scenario_ends_first() {
 }
 
 /// 9.5a, 10.1e: a failure after the end of the scenario does not fail the run, even if the end of the scenario causes
-/// this failure. A failure before the end of the scenario still fails the run. The run also fails if a linked process
-/// receives such a failure and exits only after the end.
+/// this failure. A failure before the end of the scenario still fails the run. This holds even if a linked process
+/// receives this failure and exits only after the end.
 #[test]
 fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
     check(0..50, async |host: Host| {
@@ -712,7 +712,8 @@ fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
     }
 }
 
-/// 9.5a: an `exited()` future that is dropped after the exit has not received the exit. The failure is reported then.
+/// 9.5a: if an `exited()` future is dropped after the exit without a poll, it has not received the exit. The failure is
+/// reported when the last such future is dropped.
 #[test]
 fn a_failure_is_reported_when_its_last_exited_future_is_dropped() {
     let rt = Runtime::builder().workers(0).on_crash(|_| ()).build().unwrap();

@@ -1,5 +1,5 @@
-//! Section 9.2 of the specification: the operations that a process waits for, with the other process and the source
-//! line.
+//! Section 9.2 of the specification: the operations that a process waits for. Each operation states the other process
+//! and, if it is a call or a send, the source line.
 
 use std::future::pending;
 use std::panic::Location;
@@ -18,7 +18,7 @@ use crate::{step_aside, within};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Ignores its mailbox.
+/// Body that never reads its mailbox.
 async fn deaf<M: Send>(_: Context<M>) {
     pending().await
 }
@@ -41,8 +41,8 @@ fn line_of(wait: &WaitsFor) -> Option<(&'static str, u32)> {
 
 type Question = Reply<()>;
 
-/// 9.2b: a process that waits for a call names the callee and the source line of the call, no matter how the target is
-/// given.
+/// 9.2b: the details of a process that waits for a call contain the callee and the source line of the call. The target
+/// of the call may be a pid, a name or an address.
 #[test]
 fn a_call_names_its_callee_and_its_source_line() {
     let rt = lone();
@@ -68,7 +68,7 @@ fn a_call_names_its_callee_and_its_source_line() {
     assert!(matches!(waits_for(&rt, late.pid())[..], [WaitsFor::Call { callee: Some(to), .. }] if to == pid));
 }
 
-/// 9.2b: a process states whether its call has a time limit, also if the limit is set after the request was sent.
+/// 9.2b: the details state whether a call has a time limit, even if the limit is set after the request was sent.
 #[test]
 fn a_call_states_whether_it_has_a_time_limit() {
     let rt = lone();
@@ -85,7 +85,7 @@ fn a_call_states_whether_it_has_a_time_limit() {
     }
 }
 
-/// 9.2b: a process that waits for several operations lists each of them until it ends.
+/// 9.2b: if a process waits for several operations, the details list each operation until it ends.
 #[test]
 fn several_waits_are_listed_until_each_of_them_ends() {
     let rt = lone();
@@ -118,7 +118,7 @@ enum Ask {
     Answer,
 }
 
-/// Answers each question after an `Answer`.
+/// Body that answers its questions only when it receives an `Answer`.
 async fn holds(mut ctx: Context<Ask>) -> Result<(), Exit> {
     let mut held = Vec::new();
     loop {
@@ -129,7 +129,8 @@ async fn holds(mut ctx: Context<Ask>) -> Result<(), Exit> {
     }
 }
 
-/// 9.2b: a process that waits for times states their number, also if a sleep reuses the timer of an earlier sleep.
+/// 9.2b: the details contain the number of sleeps that a process waits for, even if a sleep reuses the timer of an
+/// earlier sleep.
 #[test]
 fn a_process_states_the_number_of_its_sleeps() {
     let rt = lone();
@@ -150,7 +151,8 @@ fn a_process_states_the_number_of_its_sleeps() {
     }
 }
 
-/// 9.2b: a process that waits for room, for an exit or for a start names the other process.
+/// 9.2b: if a process waits for free mailbox space, for an exit or for a start, the details contain the pid of the
+/// other process.
 #[test]
 fn other_waits_name_the_other_process() {
     let rt = lone();
@@ -173,7 +175,8 @@ fn other_waits_name_the_other_process() {
     }
 }
 
-/// 9.2b: a wait that ends leaves no record, no matter whether the operation succeeds, fails or is dropped.
+/// 9.2b: when an operation ends, the details no longer list it, no matter whether the operation succeeds, fails or is
+/// dropped.
 #[test]
 fn a_wait_that_ends_is_not_listed_any_more() {
     let rt = lone();
@@ -206,7 +209,8 @@ fn pin<F: Future>(future: F) -> std::pin::Pin<Box<F>> {
     Box::pin(future)
 }
 
-/// 9.2b: a process stops listing a call that another thread drops, and its next calls are listed again.
+/// 9.2b: if another thread drops a call of a process, the details no longer list this call. They still list the next
+/// call of the process.
 #[test]
 fn a_call_that_another_thread_drops_is_not_listed_any_more() {
     within(60, || {

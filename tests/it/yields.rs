@@ -31,7 +31,7 @@ impl Shelf {
     }
 }
 
-/// A process that performs one command. The process counts its own steps and records the answers that it receives.
+/// A process that performs one command, counts its steps and records the answers that it receives.
 struct Once {
     tag: Option<Tag<Ask>>,
     steps: Arc<AtomicUsize>,
@@ -364,7 +364,8 @@ fn a_command_whose_completion_is_dropped_is_abandoned() {
     }
 }
 
-/// 3.3b: if a handler runs on a thread that is unwinding, only a panic of the handler itself gives `Panicked`.
+/// 3.3b: if a handler runs on a thread that is already unwinding, only a panic of the handler itself makes the command
+/// fail with `Panicked`.
 #[test]
 fn a_command_can_be_abandoned_on_a_thread_that_is_unwinding() {
     struct OnDrop<F: FnMut()>(F);
@@ -375,7 +376,7 @@ fn a_command_can_be_abandoned_on_a_thread_that_is_unwinding() {
     }
     let handler = |Ask(n): Ask, completion: Completion<u64>| {
         if n == 2 {
-            // No panic hook prints a backtrace.
+            // `resume_unwind` calls no panic hook, so no backtrace is printed.
             resume_unwind(Box::new("the handler panics"));
         }
         if n == 0 {
@@ -447,7 +448,8 @@ fn the_future_of_an_async_handler_is_dropped_with_its_command() {
         })
         .build()
         .unwrap();
-    // On a slow machine, a limit may pass before the process yields the command. The handler then gets no command.
+    // On a slow machine, the time limit may pass before the process issues the command. Then the handler gets no
+    // command, and the test tries again.
     while !begun.load(Ordering::SeqCst) {
         let body = rt.spawn(async |ctx: Context| ctx.perform(Ask(1)).timeout(Duration::from_millis(2)).await);
         assert!(rt.block_on(body).is_err());
@@ -495,7 +497,7 @@ fn a_layer_can_change_the_answer_of_its_handler() {
 }
 
 /// 3.2a, 4.7i, 4.9c: closures run on the blocking pool, and the size of this pool is bounded. The caller gets the
-/// result, the panic, or a refusal.
+/// result of the closure, its panic, or the reason why the pool refused the closure.
 #[test]
 fn the_blocking_pool_runs_closures() {
     let rt = two();

@@ -1,4 +1,4 @@
-//! 9.3a of the specification: traces of some processes, and the limits of a trace.
+//! 9.3a of the specification: traces that record only some processes, and the limits of a trace.
 
 use procession::observe::TraceOptions;
 
@@ -17,8 +17,8 @@ fn labels(decoded: &Decoded) -> BTreeSet<String> {
     decoded.of("step").into_iter().map(|step| step.name).collect()
 }
 
-/// 9.3a: a trace of one process contains its turns, its states and its received messages, and no other process. The
-/// trace ends when the process exits.
+/// 9.3a: a trace of one process contains the turns, the states and the received messages of this process, and no events
+/// of other processes. The trace ends when the process exits.
 #[test]
 fn a_trace_of_one_process_contains_only_this_process() {
     within(60, || {
@@ -35,7 +35,8 @@ fn a_trace_of_one_process_contains_only_this_process() {
         while !trace.has_ended() {
             std::thread::yield_now();
         }
-        // The next process is not in the trace, although the handle still exists.
+        // The trace has ended with its process. So the trace does not contain these new processes, although the trace
+        // handle still exists.
         ping_pong(&rt, 3);
         let (summary, decoded) = (trace.finish().unwrap(), decode(&buffer.bytes()));
         assert_eq!(summary.lost, 0);
@@ -83,7 +84,7 @@ fn traces_with_different_filters_can_overlap() {
     assert_eq!((steps(&decode(&whole)), summary.lost), ((rt.counters() - before).steps, 0));
     let names = labels(&partial.unwrap());
     assert!(names.len() == 1 && names.first().unwrap().contains("pong"), "{names:?}");
-    // The end of a whole trace does not end the recording of a filtered trace.
+    // The end of a trace without a filter does not end a trace with a filter.
     let (partial, _) = traced_with(&rt, TraceOptions::new().type_contains("traces::pong"), || {
         drop(traced(&rt, || ping_pong(&rt, 5)));
         ping_pong(&rt, 5);

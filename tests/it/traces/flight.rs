@@ -30,7 +30,8 @@ impl Drop for Folder {
     }
 }
 
-/// Options that write their files to this folder, and send the path of each file that was written.
+/// Returns options for a flight recorder that writes its files to this folder. Also returns a channel that receives the
+/// path of each written file.
 fn told(folder: &Folder) -> (FlightRecorder, mpsc::Receiver<PathBuf>) {
     let (tell, told) = mpsc::channel();
     let on_written = move |path: &Path, result: &io::Result<FlightSummary>| {
@@ -78,7 +79,7 @@ fn a_full_buffer_overwrites_its_oldest_events() {
         ctx.receive().await
     };
     let host = rt.host().clone();
-    // All spawns are made inside a process, so they are in the buffer of the worker.
+    // A process makes all spawns, so these events are in the buffer of the thread that runs the process.
     let root = async move |_: Context| {
         let old = host.process().name("old").spawn(body).map_err(Exit::failed)?;
         old.started().await.map_err(Exit::failed)?;
@@ -102,13 +103,16 @@ fn a_full_buffer_overwrites_its_oldest_events() {
     assert_eq!(decoded.named(Kind::Instant, "lost").len(), 1);
     let labels: BTreeSet<_> = decoded.of("step").into_iter().map(|step| step.name).collect();
     assert!(steps(&decoded) < rt.counters().steps);
-    // The spawn of this process is overwritten. The record knows its name from the pid table.
+    // The event of the spawn of this process is overwritten. Nevertheless, the record contains the name, which is read
+    // from the pid table.
     assert!(labels.iter().any(|label| label.starts_with("old (")), "{labels:?}");
     assert!(labels.iter().any(|label| label.starts_with("last (")), "{labels:?}");
     assert_eq!(decoded.named(Kind::Instant, "spawn").len(), 2);
-    // The processes of the ping-pong have exited. The record knows their types from their exits.
+    // The processes of the ping-pong have exited. Nevertheless, the record contains their types, because the event of
+    // an exit contains the type.
     assert!(!labels.contains("process"), "{labels:?}");
-    // The contents of the mailboxes become known when the processes are idle. No arrow is wrong before.
+    // The decoder of the record learns the contents of a mailbox only when its process is idle. Before that, the record
+    // contains no arrow, so that no arrow is wrong.
     assert!(arrows(&decoded).len() > 1_000);
     drop(old);
 }
@@ -133,7 +137,7 @@ fn a_panic_writes_a_flight_record() {
     });
 }
 
-/// 9.3f: the function that is called after a write may drop the last handle of the runtime.
+/// 9.3f: the function of `on_written` may drop the last handle of the runtime.
 #[test]
 fn the_function_of_a_flight_recorder_drops_the_runtime() {
     within(60, || {
@@ -154,7 +158,7 @@ fn the_function_of_a_flight_recorder_drops_the_runtime() {
     });
 }
 
-/// 9.3f: a worker in a long step writes a record, which shows the long step on the lane of the worker.
+/// 9.3f: a long step causes a flight record. The record shows the long step on the lane of the worker.
 #[test]
 fn a_blocked_worker_writes_a_flight_record() {
     within(60, || {
@@ -174,7 +178,7 @@ fn a_blocked_worker_writes_a_flight_record() {
     });
 }
 
-/// 9.3f: the number of files that the runtime writes on its own is limited.
+/// 9.3f: the number of files that the runtime writes without a request is limited.
 #[test]
 fn the_number_of_automatic_flight_records_is_limited() {
     within(60, || {
@@ -204,7 +208,7 @@ fn a_runtime_without_a_flight_recorder_returns_an_error() {
     assert!(folder.files().is_empty() && error.to_string().contains("Builder::flight_recorder"), "{error}");
 }
 
-/// 9.3f: an error of the writer is returned. The next record is complete.
+/// 9.3f: if the writer fails, `write_flight_record_to` returns the error. The next record still contains all events.
 #[test]
 fn a_failed_write_of_a_flight_record_loses_nothing() {
     let rt = Runtime::builder().workers(0).flight_recorder(FlightRecorder::new()).build().unwrap();
@@ -213,8 +217,8 @@ fn a_failed_write_of_a_flight_record_loses_nothing() {
     assert_eq!(steps(&written(&rt).0), rt.counters().steps);
 }
 
-/// 9.3a, 9.3f: a trace of a runtime with a flight recorder contains all its events, and the recorder continues after
-/// it.
+/// 9.3a, 9.3f: in a runtime with a flight recorder, a trace contains all events that occur during the trace. The
+/// recorder also records these events, and continues after the trace.
 #[test]
 fn a_trace_and_a_flight_recorder_record_the_same_events() {
     let rt = Runtime::builder().workers(0).flight_recorder(FlightRecorder::new()).build().unwrap();

@@ -27,7 +27,7 @@ pub(super) enum End {
     Failed,
     Panicked,
     Killed,
-    /// The supervisor of the process or the shutdown stopped the process.
+    /// Its supervisor or the shutdown has stopped the process.
     Stopped,
     /// The process is a supervisor that exceeded its restart intensity.
     GaveUp,
@@ -48,7 +48,7 @@ pub(super) enum Life {
     Up,
     /// The node is a leaf that was asked to stop. The leaf exits in its next turn.
     Told,
-    /// The process exits for this reason in its next turn, and does nothing else before its exit.
+    /// The process must exit for this reason: its next turn is its last turn, and does nothing else.
     MustExit(End),
     /// The instance has exited, but its supervisor has not processed the exit yet.
     Over(End),
@@ -79,12 +79,12 @@ pub(super) struct Node {
     pub(super) keeps: Option<Keeps>,
     /// Each start of this node has a number. This set contains the numbers of the starts that fail.
     pub(super) fails: BTreeSet<u32>,
-    /// Set if the node was added while its supervisor ran. A supervisor that is restarted forgets the nodes that were
-    /// added later.
+    /// Whether the node was added while its supervisor ran. When a supervisor is restarted, it does not start such
+    /// nodes again.
     pub(super) added: bool,
     pub(super) life: Life,
     starts: u32,
-    /// How often the supervisor of the node has restarted the node.
+    /// Number of restarts of the node by its supervisor.
     pub(super) restarts: u64,
     /// Siblings that are linked with this node.
     links: BTreeSet<Place>,
@@ -109,7 +109,7 @@ impl Node {
     }
 }
 
-/// What happens to a stopped child after its exit.
+/// Action of the supervisor after the exit of a child that it has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Then {
     Stay,
@@ -124,8 +124,8 @@ pub(super) struct Keeps {
     /// Maximum number of restarts. `used` is the number of restarts so far.
     pub(super) most: u32,
     used: u32,
-    /// Children that wait for their start and start in order: each child starts after the previous child has started.
-    /// The children in `due` start independently of this order.
+    /// Children that wait for their start. They start in order: each child starts after the previous child has started.
+    /// The children in `due` start without this order.
     turns: BTreeSet<Place>,
     due: BTreeSet<Place>,
     /// Children that must be stopped, from the last to the first. `told` is the child that was asked to stop and whose
@@ -255,7 +255,7 @@ impl Model {
             node.life = Life::Starting;
             *keeps = Keeps { log: std::mem::take(&mut keeps.log), ..Keeps::new(keeps.strategy, keeps.most) };
             // A new instance of a supervisor starts all its original children again, even a child that the previous
-            // instance forgot. A new instance does not start a child that was added to the previous instance.
+            // instance has removed. The new instance does not start a child that was added to the previous instance.
             for child in place + 1..self.nodes.len() {
                 let node = &mut self.nodes[child];
                 if node.parent == Some(place) {
@@ -300,7 +300,7 @@ impl Model {
         keeps.due.clear();
     }
 
-    /// Takes the last turn of a process that was asked to stop or must exit.
+    /// Models the last turn of a process that was asked to stop or must exit.
     fn take_last_turn(&mut self, place: Place) {
         let end = match self.nodes[place].life {
             Life::MustExit(end) => end,
@@ -330,7 +330,7 @@ impl Model {
             && (self.nodes[place].keeps.is_none() || self.children(place).into_iter().all(|child| self.is_over(child)))
     }
 
-    /// The supervisor processes the exit of a child that it has stopped.
+    /// Makes the supervisor process the exit of a child that it has stopped.
     fn process_requested_exit(&mut self, child: Place) {
         let above = self.above(child);
         let keeps = self.keeps(above);
@@ -344,7 +344,7 @@ impl Model {
         }
     }
 
-    /// The supervisor processes the exit of a child that it has not stopped.
+    /// Makes the supervisor process the exit of a child that it has not stopped.
     fn process_exit(&mut self, child: Place, end: End) {
         let above = self.above(child);
         let policy = self.nodes[child].policy;
@@ -393,7 +393,7 @@ impl Model {
         }
     }
 
-    /// The supervisor asks the last child in `stops` to stop.
+    /// Makes the supervisor ask the last child in `stops` to stop.
     fn ask_to_stop(&mut self, supervisor: Place) {
         let keeps = self.keeps(supervisor);
         let (&child, _) = keeps.stops.last_key_value().expect("somebody is to be stopped");

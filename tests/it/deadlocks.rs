@@ -163,7 +163,7 @@ fn several_calls_at_once_are_a_deadlock_if_no_callee_can_answer() {
 /// 9.2e: a wait for free space in a full mailbox, and a wait for an exit, are edges of a deadlock, like a call. One
 /// cycle may contain all three kinds of edge.
 #[test]
-fn room_and_exits_are_edges_of_a_deadlock() {
+fn waits_for_mailbox_space_and_for_exits_are_edges_of_a_deadlock() {
     let full = |host: &Host, name: &'static str, to: &'static str| {
         let body = async move |ctx: Context<u8>| {
             while ctx.send(to, 0_u8).is_ok() {}
@@ -223,7 +223,7 @@ fn a_child_that_calls_its_parent_before_it_has_started_is_a_deadlock() {
 /// 9.2d, 9.2e: a process that awaits the join handle of a child is deadlocked if the child calls this process. The
 /// process may await the handle directly, in a combinator, or in a join set.
 #[test]
-fn a_parent_that_joins_a_child_that_calls_it_is_a_deadlock() {
+fn a_parent_is_deadlocked_if_it_joins_a_child_that_calls_it() {
     async fn child(ctx: Context) {
         _ = ctx.call("parent", |reply: Question| reply).await;
     }
@@ -258,7 +258,7 @@ fn a_parent_that_joins_a_child_that_calls_it_is_a_deadlock() {
 /// 9.2e: a process that waits for both a join handle and a call is deadlocked only if neither of the two can ever
 /// complete.
 #[test]
-fn a_join_beside_another_wait_is_a_deadlock_if_neither_can_end() {
+fn a_process_that_joins_and_calls_is_deadlocked_if_neither_can_complete() {
     let plant = |free: bool| {
         graph_of(move |host| {
             let parent = async move |ctx: Context<Question>| {
@@ -315,7 +315,7 @@ fn the_edge_of_a_join_belongs_to_the_process_that_polled_the_handle_last() {
 /// 9.2e: a cycle is no deadlock if another event can end the wait of one of its processes. In this test, such an event
 /// is a message, the end of a sleep, the answer to a command, a time limit of the call, or the deadline of the process.
 #[test]
-fn a_cycle_with_another_way_out_is_no_deadlock() {
+fn a_cycle_that_another_event_can_end_is_no_deadlock() {
     let plant = |other: fn(&Host)| {
         let graph = graph_of(|host| {
             calls(host, "a", "b");
@@ -413,7 +413,7 @@ async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), E
 /// 9.2e: many processes call, join, and wait for mailbox space, but never in a cycle. Meanwhile no deadlock is
 /// reported, on two workers and in simulations. Then two more processes call each other, and this deadlock is reported.
 #[test]
-fn no_deadlock_is_invented_in_a_storm() {
+fn no_false_deadlock_is_reported_under_load() {
     let seen = Arc::new(AtomicUsize::new(0));
     let edges = Arc::clone(&seen);
     everywhere(async move |host: Host| {
@@ -579,7 +579,7 @@ fn a_join_that_is_about_to_end_is_no_deadlock() {
 /// 9.2c, 9.2e: a deadlock is confirmed by a second reading. On two workers, two processes call each other in turn. Both
 /// edges of a cycle occur, but never at the same time, so no deadlock is reported.
 #[test]
-fn edges_of_different_moments_are_no_deadlock() {
+fn edges_that_never_exist_together_are_no_deadlock() {
     crate::within(60, || {
         let rt = crate::two();
         let peer = |other: &'static str| {
@@ -665,7 +665,7 @@ fn a_call_in_block_on_inside_a_step_is_an_edge_of_a_deadlock() {
 /// 9.2d, 9.2e: if a step waits in `block_on` for an exit, a start or free mailbox space, this wait is also an edge of a
 /// deadlock.
 #[test]
-fn a_join_a_start_and_room_in_block_on_are_edges_of_a_deadlock() {
+fn each_kind_of_wait_in_block_on_is_an_edge_of_a_deadlock() {
     async fn child(ctx: Context<u8>) {
         _ = ctx.call("a", |reply: Question| reply).await;
     }
@@ -698,7 +698,7 @@ fn a_join_a_start_and_room_in_block_on_are_edges_of_a_deadlock() {
 /// waiting only for the future in `block_on`. If the runtime does not know the event of this future, the process is not
 /// part of a deadlock.
 #[test]
-fn an_earlier_wait_is_no_wait_of_a_step_that_blocks_its_thread() {
+fn a_process_in_block_on_does_not_wait_for_its_earlier_operations() {
     crate::within(60, || {
         let rt = Arc::new(crate::two());
         let inner = Arc::clone(&rt);

@@ -103,7 +103,7 @@ fn the_list_keeps_only_the_last_records() {
 
 /// 9.5d: the record exists before the join handle receives the exit, even if several workers run the processes.
 #[test]
-fn a_joiner_finds_the_record_of_the_exit() {
+fn the_record_of_an_exit_exists_before_the_join_handle_resolves() {
     within(60, || {
         let rt = Runtime::builder().workers(2).exit_history(1_000).on_crash(|_| ()).build().unwrap();
         let processes: Vec<_> = (0..400).map(|_| rt.spawn(fails)).collect();
@@ -118,7 +118,7 @@ fn a_joiner_finds_the_record_of_the_exit() {
 /// 9.5d: a shutdown cancels and kills all processes. These exits are not recorded, so they remove no older record. A
 /// failure during the shutdown is recorded.
 #[test]
-fn a_shutdown_displaces_no_record() {
+fn exits_that_a_shutdown_causes_are_not_recorded() {
     within(60, || {
         let rt = Runtime::builder().workers(1).on_crash(|_| ()).build().unwrap();
         let host = rt.host().clone();

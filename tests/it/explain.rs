@@ -495,7 +495,7 @@ fn processes_that_nothing_can_wake_are_explained() {
 /// 9.2f: if a timer, a command, a blocking job, a future without a pid, or a runnable process exists, the explanation
 /// does not state that nothing is outstanding.
 #[test]
-fn something_outstanding_is_not_overlooked() {
+fn outstanding_work_prevents_the_finding_that_nothing_is_outstanding() {
     within(60, || {
         let nothing_after = |plant: &dyn Fn(&Runtime)| {
             let rt = runtime(Runtime::builder());
@@ -528,7 +528,7 @@ fn something_outstanding_is_not_overlooked() {
 /// 9.2f: two processes on two workers send a message back and forth. Meanwhile, no explanation states that nothing is
 /// outstanding. After the last message, an explanation states it.
 #[test]
-fn a_message_on_its_way_is_not_overlooked() {
+fn an_unread_message_prevents_the_finding_that_nothing_is_outstanding() {
     within(60, || {
         let rt = crate::two();
         let peers: Vec<_> = (0..2)

@@ -390,7 +390,7 @@ fn the_details_state_measured_times() {
 /// 9.2a: a row contains the time at which the wait of a process began. In a simulation, the time is exact. If an event
 /// wakes the process and the process waits again, a new wait begins.
 #[test]
-fn a_row_states_since_when_a_process_waits() {
+fn a_row_contains_the_time_at_which_a_wait_began() {
     let mut sim = Simulation::new(1);
     let (host, begin) = (sim.host().clone(), sim.now());
     let (first, second) = (host.spawn(idle), host.spawn(deaf));
@@ -416,7 +416,7 @@ type Large = [u64; 4];
 
 /// 9.2a: a row contains a time since which the process has not taken the oldest message out of its mailbox.
 #[test]
-fn a_row_states_since_when_messages_are_unread() {
+fn a_row_contains_a_time_since_which_messages_are_unread() {
     async fn waits(_: Context<Large>) {
         pending().await
     }
@@ -538,7 +538,7 @@ fn a_sampler_finds_the_busiest_processes() {
 
 /// 9.2i: if a measured turn calls `block_on`, and this call runs another measured turn, both turns are counted.
 #[test]
-fn a_turn_inside_a_turn_is_counted_beside_the_outer_turn() {
+fn a_turn_inside_another_turn_and_the_outer_turn_are_both_counted() {
     within(60, || {
         let rt = Arc::new(Runtime::builder().workers(1).sample_every_step(true).build().unwrap());
         let mut sampler = rt.sample_run_times();

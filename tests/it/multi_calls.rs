@@ -183,7 +183,7 @@ fn a_quorum_ends_the_call_with_exactly_its_replies() {
 /// 2.6e: a call fails as soon as its quorum cannot be reached any more, even if some processes have not answered yet.
 /// The error contains the answers so far.
 #[test]
-fn a_quorum_out_of_reach_fails_at_once_with_the_answers_so_far() {
+fn a_call_fails_as_soon_as_its_quorum_cannot_be_reached() {
     let rt = lone();
     let (callees, mut boxes) = mailboxes::<4>(&rt);
     let mut call = rt.multi_call(&callees, |reply| reply).quorum(3).start();
@@ -226,7 +226,7 @@ fn a_quorum_larger_than_the_number_of_processes_sends_nothing() {
 /// 2.6e: a call to a group without members, or to a name without a process, sends no request. The call returns an empty
 /// list immediately. With `first` or `quorum`, the call fails immediately.
 #[test]
-fn a_call_to_no_process_ends_at_once() {
+fn a_multi_call_without_receivers_ends_immediately() {
     const EMPTY: Group<Reply<u64>> = Group::new("empty");
     let rt = lone();
     assert_eq!(rt.multi_call(EMPTY, |reply| reply).now_or_never(), Some(vec![]));

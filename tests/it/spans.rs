@@ -231,7 +231,7 @@ fn a_panic_of_the_other_observer_leaves_no_span_entered() {
 
 /// 9.4a: the span of a child is inside the span of the process that spawned it.
 #[test]
-fn the_context_travels_with_a_spawn() {
+fn the_span_of_a_child_is_inside_the_span_of_its_parent() {
     let log = logged(|rt| {
         let outer = tracing::info_span!("outer");
         let parent = outer.in_scope(|| {

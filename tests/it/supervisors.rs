@@ -540,7 +540,7 @@ fn messages_move_from_a_kept_mailbox_to_a_hand_written_child() {
 /// 6.4g: if the options of a child set a name, this name is ignored, even if the child has no name of its own or has a
 /// kept mailbox.
 #[test]
-fn the_options_of_a_child_set_no_name() {
+fn a_name_in_the_options_of_a_child_is_ignored() {
     everywhere(async |host| {
         for keeps in [false, true] {
             let named = |child: Child, name: Name<Do>| {
@@ -1104,7 +1104,7 @@ fn overlapping_requests_for_a_child_are_all_answered() {
 /// 6.4b: a supervisor removes a child from its list if the child has exited and is not restarted, has no name, and was
 /// added at run time. The reason is that no request can address this child any more.
 #[test]
-fn an_added_child_without_a_name_leaves_the_supervisor_when_it_is_down() {
+fn an_unnamed_child_that_was_added_at_run_time_is_removed_after_its_exit() {
     everywhere(async |host| {
         let first = Child::unnamed(async |_: Context| ()).restart(RestartPolicy::Transient);
         let tree = started(&host, Supervisor::one_for_one().add(first)).await;

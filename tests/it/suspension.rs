@@ -133,7 +133,7 @@ fn a_process_can_suspend_itself() {
 /// 9.2h: if a command is answered or a sleep ends while its process is suspended, the process continues only after it
 /// is resumed.
 #[test]
-fn answers_and_timers_wait_for_a_suspended_process() {
+fn a_suspended_process_gets_answers_and_timers_after_it_is_resumed() {
     struct Ask;
     impl Command for Ask {
         type Reply = u64;

@@ -552,7 +552,7 @@ fn a_hand_written_process_upgrades_to_another_process() {
 /// 6.7a: a body may drop the future of an upgrade after its first poll. The result of this upgrade does not reach the
 /// upgrade of another process on the same thread.
 #[test]
-fn the_reply_of_a_dropped_upgrade_answers_no_other_upgrade() {
+fn the_result_of_a_dropped_upgrade_reaches_no_other_upgrade() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         for _ in 0..2 {
@@ -615,7 +615,7 @@ fn a_failed_upgrade_keeps_the_places_of_events() {
 /// 6.7b: the result of a dropped upgrade does not reach the upgrade of a later process, even if the later process uses
 /// the same memory.
 #[test]
-fn a_reply_to_a_dropped_upgrade_answers_no_other_process() {
+fn the_result_of_a_dropped_upgrade_reaches_no_later_process() {
     fn first(ctx: Context) -> BoxFuture<'static, Result<u64, Exit>> {
         async move {
             let mut upgrade = Box::pin(ctx.upgrade(async |_: Context| Ok::<i64, Exit>(1)));
@@ -750,7 +750,7 @@ fn two_upgrades_of_one_body_get_their_own_replies() {
 /// 6.7b: the step of a hand-written process polls the upgrade future of an async body. This upgrade never replaces the
 /// body of another process.
 #[test]
-fn an_upgrade_in_a_step_by_hand_replaces_no_other_process() {
+fn an_upgrade_that_a_hand_written_process_polls_replaces_no_other_body() {
     type Upgraded = BoxFuture<'static, (Context<()>, Exit)>;
     type Slot = Arc<std::sync::Mutex<Option<Context<()>>>>;
     struct Polls(EntryPoints<(), ()>, Slot, Option<Upgraded>, u32);

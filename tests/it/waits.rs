@@ -154,7 +154,7 @@ fn a_process_states_the_number_of_its_sleeps() {
 /// 9.2b: if a process waits for free mailbox space, for an exit or for a start, the details contain the pid of the
 /// other process.
 #[test]
-fn other_waits_name_the_other_process() {
+fn waits_for_space_an_exit_or_a_start_name_the_other_process() {
     let rt = lone();
     let full = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(deaf::<u8>).unwrap();
     full.send(0).unwrap();

@@ -630,7 +630,7 @@ fn a_future_runs_until_its_process_is_cancelled() {
     });
 }
 
-/// 6.2c: a token cancels a future outside any process.
+/// 6.2c: a token can cancel a future that runs outside any process.
 #[test]
 fn a_future_runs_until_a_token_is_cancelled() {
     let token = CancelToken::new();

@@ -836,9 +836,9 @@ fn the_future_of_a_handler_is_dropped_with_its_command() {
 
 /// Returns the tag of the first command of a process.
 fn tag_of(rt: &Runtime, body: &Address<Payload>) -> Tag {
-    // The handler of `body` is a future, so it has no completion that could tell the tag. Therefore the function reads
-    // the tag of the first command of a process in another runtime. Every process numbers its commands in the same way,
-    // so the first commands of both processes have the same tag if both processes call `start`.
+    // The handler of `body` is a future, so it gets no completion from which it could read the tag. Therefore the
+    // function reads the tag of the first command of a process in another runtime. Every process numbers its commands
+    // in the same way, so the first commands of both processes have the same tag if both processes call `start`.
     let shelf = Shelf::default();
     let twin = shelf.runtime(0);
     let other = twin.spawn(async |ctx: Context| ctx.perform(Ask(1)).start().await);
@@ -1681,7 +1681,7 @@ fn a_chosen_tag_never_receives_the_answer_of_an_earlier_command() {
         } else {
             drop(first);
         }
-        // The time limit of the first command passes.
+        // After this sleep, the time limit of the first command has passed.
         rt.block_on(rt.sleep(TICK * 3));
         settle(&rt);
         assert_eq!(noted.log(), "again");

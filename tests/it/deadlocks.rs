@@ -399,7 +399,7 @@ async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), E
                 }
                 _ = set.join_next().await;
             }
-            // The worker passes its duty to reply on to another worker.
+            // The worker sends the `Reply` to another worker, and this worker answers.
             7 => {
                 _ = next.send_wait(Job::Ask(chance / 5, reply)).await;
                 continue;
@@ -576,8 +576,8 @@ fn a_join_that_is_about_to_end_is_no_deadlock() {
     assert!(joins.is_finished());
 }
 
-/// 9.2c, 9.2e: a deadlock is confirmed by a second reading. On two workers, two processes call each other in turn. Both
-/// edges of a cycle occur, but never at the same time, so no deadlock is reported.
+/// 9.2c, 9.2e: a deadlock is confirmed by a second reading. On two workers, two processes call each other alternately.
+/// Both edges of a cycle occur, but never at the same time, so no deadlock is reported.
 #[test]
 fn edges_that_never_exist_together_are_no_deadlock() {
     crate::within(60, || {
@@ -738,8 +738,8 @@ fn a_process_in_block_on_does_not_wait_for_its_earlier_operations() {
     });
 }
 
-/// 9.2c, 9.2e: two processes call each other in turn, one of them in `block_on` inside a step. Both edges of a cycle
-/// occur, but never at the same time, so no deadlock is reported.
+/// 9.2c, 9.2e: two processes call each other alternately, one of them in `block_on` inside a step. Both edges of a
+/// cycle occur, but never at the same time, so no deadlock is reported.
 #[test]
 fn an_answered_call_in_block_on_is_no_edge() {
     crate::within(60, || {

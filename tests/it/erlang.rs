@@ -1,7 +1,7 @@
 //! Sections 6.3 and 6.4 of the specification: links, monitors, names and supervisors behave as in Erlang. The file
-//! `erlang/scenarios.txt` contains the scenarios. Each scenario runs in this crate and on a real Erlang/OTP. The file
-//! `erlang/outcomes.txt` contains the outcomes of Erlang/OTP. If the crate differs from Erlang/OTP on purpose,
-//! `scenarios.txt` states the reason.
+//! `erlang/scenarios.txt` contains the scenarios. Each line of a scenario is an *act*, for example a spawn or a kill.
+//! Each scenario runs in this crate and on a real Erlang/OTP. The file `erlang/outcomes.txt` contains the outcomes of
+//! Erlang/OTP. If the crate differs from Erlang/OTP on purpose, `scenarios.txt` states the reason.
 //!
 //! If the environment variable `PROCESSION_ERLANG` is `required`, the test fails if Erlang/OTP is not installed. If the
 //! variable is `record`, the test records the outcomes of Erlang/OTP again.

@@ -158,7 +158,8 @@ fn a_record_does_not_keep_the_error_alive() {
     assert_eq!(Arc::strong_count(&count), 1);
 }
 
-/// 9.5d, 10.1a: equal simulations have equal records, with virtual times.
+/// 9.5d, 10.1a: two runs of the same simulation with the same seed have equal records. The times of the records are
+/// virtual.
 #[test]
 fn equal_simulations_have_equal_records() {
     let run = |seed| {

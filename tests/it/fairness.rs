@@ -64,8 +64,7 @@ fn most_between_turns(workers: usize, greedy: impl Fn(&Host, Steps) + Send + Syn
     let turns = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
     let greedy = Arc::new(greedy);
     within(120, move || {
-        // In a run in which no modest process shared a worker with a greedy process, nothing was measured. Such a run
-        // is repeated.
+        // If no modest process shared a worker with a greedy process, the run has measured nothing and is repeated.
         loop {
             let rt = with(workers);
             let (steps, host) = (Steps::new(), rt.host().clone());
@@ -317,8 +316,8 @@ where
     done
 }
 
-/// 4.2a, 4.6a: if another thread spawns a process, the worker that runs this process first searches for other tasks at
-/// most 61 times. The length of the local queues does not matter.
+/// 4.2a, 4.6a: if a thread that is not a worker spawns a process, a worker runs this process after at most 61 searches
+/// for other tasks. The length of the local queues does not matter.
 #[test]
 fn a_process_spawned_by_another_thread_waits_for_at_most_61_searches() {
     for workers in WORKERS {
@@ -351,8 +350,8 @@ fn a_process_spawned_by_another_thread_waits_for_at_most_61_searches() {
     }
 }
 
-/// 4.2a, 4.6a: the worker that fires a due timer first searches for tasks at most 61 times. The length of the local
-/// queues does not matter.
+/// 4.2a, 4.6a: a worker fires a due timer after at most 61 searches for tasks. The length of the local queues does not
+/// matter.
 #[test]
 fn a_due_timer_waits_for_at_most_61_searches() {
     for workers in WORKERS {

@@ -136,8 +136,8 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// 3.2e: a layer calls its handler and receives the answer. The answer is a value, an error, the text of a panic, or a
-/// failure because the completion was dropped.
+/// 3.2e: a layer calls its handler and receives the answer. The answer is a value, an error, a panic with its text, or
+/// the failure that a dropped completion causes.
 #[test]
 fn a_layer_receives_every_kind_of_answer() {
     struct Tell<H>(H, Arc<Mutex<Vec<String>>>);
@@ -539,8 +539,8 @@ fn a_concurrency_limit_is_exact_with_several_workers() {
 }
 
 /// 3.2e, 3.3c: if a command is cancelled while it waits in the queue, the command leaves the queue immediately, and its
-/// place in the queue is free. If the handler already has the command, the command counts towards the limit until the
-/// handler drops or completes it.
+/// place in the queue becomes free. If the handler already has the command, the command counts towards the limit until
+/// the handler drops or completes it.
 #[test]
 fn a_cancelled_command_leaves_the_queue_immediately() {
     let shelf = Shelf::default();
@@ -639,7 +639,7 @@ fn clones_of_a_layer_share_its_limit() {
 }
 
 /// 3.2e: a period of zero means that the rate is not limited. No command is refused, although several workers perform
-/// commands at the same time, and the queue has no place.
+/// commands at the same time and the queue has a capacity of zero.
 #[test]
 fn a_rate_limit_without_a_period_refuses_no_command() {
     within(60, || {

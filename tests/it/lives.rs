@@ -704,8 +704,7 @@ fn a_shutdown_refuses_new_work_and_waits_for_clean_up() {
     });
 }
 
-/// 6.1b, 6.5a: a shutdown cancels every process, no matter what its state is. When the shutdown returns, all processes
-/// have exited.
+/// 6.1b, 6.5a: a shutdown cancels every process, in any state. When the shutdown returns, all processes have exited.
 #[test]
 fn a_shutdown_cancels_every_process() {
     for workers in [0, 2] {
@@ -787,7 +786,7 @@ fn the_earlier_deadline_of_two_shutdowns_applies() {
     }
 }
 
-/// 6.5b: if no process exists, a shutdown returns immediately, no matter what its time limit is.
+/// 6.5b: if no process exists, a shutdown returns immediately, for any time limit.
 #[test]
 fn a_shutdown_without_processes_returns_immediately() {
     for workers in [0, 1, 2] {

@@ -231,8 +231,8 @@ fn a_long_future_that_wakes_itself_does_not_starve_local_processes() {
     local.block_on(process).unwrap();
 }
 
-/// 8.1g: if two futures drive a local set, each wake-up of a local process reaches both. If one of the two futures has
-/// completed or was dropped, the other future still gets every wake-up.
+/// 8.1g: if two futures drive a local set, each wake-up of a local process wakes both futures. If one of the two
+/// futures has completed or was dropped, the other future still gets every wake-up.
 #[test]
 fn two_drivers_of_a_local_set_lose_no_wake_up() {
     within(60, || {

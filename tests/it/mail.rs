@@ -20,8 +20,8 @@ async fn echo(mut ctx: Context<u64>) -> Result<u64, Exit> {
     ctx.receive().await
 }
 
-/// 2.1a, 2.1d: a pid can be printed and parsed, is ordered, and is small. A restarted runtime has a new incarnation
-/// number, and refuses the pids of the previous incarnation.
+/// 2.1a, 2.1d: a pid can be printed and parsed. Pids are ordered, and a pid needs few bytes. A restarted runtime has a
+/// new incarnation number, and refuses the pids of the previous incarnation.
 #[test]
 fn a_pid_can_be_printed_and_parsed() {
     let rt = two();

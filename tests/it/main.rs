@@ -1,5 +1,5 @@
-//! Integration tests of the crate, one file per behaviour. `tests/promises.md` lists the test that verifies each
-//! promise.
+//! Integration tests of the crate, one file per behaviour. `tests/promises.md` lists the promises of the crate. The doc
+//! comment of a test cites the numbers of the promises that the test verifies.
 
 // The lints below restrict the crate, not its tests. Many tests drop a handle on purpose, to detach the process.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::let_underscore_future)]

@@ -25,7 +25,7 @@ impl Command for Now {
     type Reply = ();
 }
 
-/// Command whose handler is a future that waits.
+/// Command whose handler returns a future that is not ready at its first poll.
 struct Later;
 impl Command for Later {
     type Reply = ();
@@ -259,7 +259,8 @@ fn a_simulation_counts_its_runnable_processes() {
     assert_eq!(simulation.metrics().global_queue_depth, 0);
 }
 
-/// 9.1f: a difference contains the counts and durations between two snapshots, and the gauges of the later snapshot.
+/// 9.1f: the difference of two snapshots contains the counts and durations between them, and the gauges of the later
+/// snapshot.
 #[test]
 fn a_difference_keeps_the_gauges_of_the_later_snapshot() {
     let rt = Runtime::builder().workers(0).sample_every_step(true).build().unwrap();

@@ -540,7 +540,7 @@ fn a_process_that_spins_does_not_stop_other_processes() {
         let left: Vec<_> = shutdown.left.iter().map(|left| (left.pid, left.state)).collect();
         assert_eq!(left, [(greedy.pid(), Some(ProcessState::Running))]);
         release.store(true, SeqCst);
-        // The body returned in the step in which it spun, so the process exits normally.
+        // The step that spun has returned the result of the body, so the process exits normally.
         block_on(greedy).unwrap();
     });
 }

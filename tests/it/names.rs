@@ -202,8 +202,8 @@ fn concurrent_registrations_and_exits_leave_no_name_behind() {
     });
 }
 
-/// 2.5a, 2.5b: a process with many names may unregister them in any order. Its oldest name identifies it, and its exit
-/// releases the remaining names.
+/// 2.5a, 2.5b: a process with many names may unregister them in any order. The process is identified by its oldest
+/// name. Its exit releases the remaining names.
 #[test]
 fn a_process_may_have_many_names() {
     const NAMES: usize = 100;
@@ -329,7 +329,7 @@ fn concurrent_calls_of_spawn_or_send_spawn_one_process_and_lose_no_message() {
     });
 }
 
-/// 2.5d: processes with the same name start and exit all the time. Each message either is read, or becomes a dead
+/// 2.5d: processes with the same name continuously start and exit. Each message either is read, or becomes a dead
 /// letter because its process exits. There is never more than one process with the name.
 #[test]
 fn calls_of_spawn_or_send_lose_no_message_while_processes_exit() {
@@ -359,7 +359,7 @@ fn calls_of_spawn_or_send_lose_no_message_while_processes_exit() {
             }
         });
         // When a process exits, its name becomes free before its unread messages become dead letters. The pid of the
-        // process stays known until all its unread messages are dead letters.
+        // process stays in the pid table until all its unread messages have become dead letters.
         for pid in pids.into_inner().unwrap() {
             let _ = rt.block_on(rt.exited(pid));
         }

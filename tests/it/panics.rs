@@ -141,8 +141,9 @@ impl Drop for Victim {
     }
 }
 
-/// 1.1h, 4.8a, 11: if `init`, a step, `close` or the drop of the state panics, only that process exits, as `Panicked`.
-/// If `init` succeeded, `close` runs exactly once. Even if one stage of the exit panics, the later stages run.
+/// 1.1h, 4.8a, 11: if `init`, a step, `close` or the drop of the state panics, only that process exits, with
+/// `Exit::Panicked`. If `init` succeeded, `close` runs exactly once. Even if one stage of the exit panics, the later
+/// stages run.
 #[test]
 fn a_panic_in_a_hand_written_process_ends_only_that_process() {
     use Site::*;

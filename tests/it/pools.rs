@@ -76,7 +76,8 @@ fn a_turn_of_a_pool_ends_while_its_members_crash() {
             if self.1.fetch_add(1, SeqCst) == 10 {
                 rt.cancel(rt.whereis("pool").unwrap(), "enough", LONG).unwrap();
             }
-            // The other member runs and crashes in the turn of the pool, as it could on another worker.
+            // The other member runs and crashes during the turn of the pool. With several workers, this can happen on
+            // another worker.
             rt.block_on(async {
                 for _ in 0..4 {
                     step_aside().await;

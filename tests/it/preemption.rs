@@ -83,7 +83,7 @@ fn a_process_in_a_long_step_is_asked_to_yield() {
 }
 
 /// 1.7a: a step of a process blocks in `block_on`, and meanwhile its thread runs another process. A request to yield
-/// reaches only the process whose pid the request names.
+/// reaches only the process with the given pid.
 #[test]
 fn a_request_to_yield_reaches_only_the_named_process() {
     within(60, || {

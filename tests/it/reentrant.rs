@@ -388,7 +388,7 @@ fn user_code_can_call_the_runtime_at_every_site() {
     }
 }
 
-/// 11: while the runtime is dropped, the destructors of its values run actions. Every action returns, and either
+/// 11: while the runtime is dropped, the destructors of its values call the runtime. Every call returns, and either
 /// succeeds or is refused.
 #[test]
 fn destructors_can_call_the_runtime_while_it_is_dropped() {

@@ -534,7 +534,8 @@ fn a_server_that_divides_its_task_lets_other_processes_run() {
     });
 }
 
-/// 1.3g, 2.3i: a handler can use the whole context. For example, a handler may receive selectively and stash messages.
+/// 1.3g, 2.3i: a handler can call every method of its context. For example, a handler may receive selectively and stash
+/// messages.
 #[test]
 fn a_handler_of_a_server_may_receive_messages_itself() {
     struct Picky(Vec<u32>);

@@ -1,4 +1,4 @@
-//! 9.4a of the specification: spans and events of the crate `tracing`.
+//! Section 9.4 of the specification: spans and events of the crate `tracing`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -545,7 +545,7 @@ fn an_observer_that_panics_affects_no_process() {
     });
 }
 
-/// 5.2a: every process finally becomes `Complete`, even a process that is still alive when its runtime is dropped.
+/// 5.2a: the last state of every process is `Complete`, even if the process is alive when its runtime is dropped.
 #[test]
 fn every_process_is_complete_after_the_drop_of_its_runtime() {
     within(30, || {

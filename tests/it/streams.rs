@@ -307,8 +307,8 @@ fn a_hand_written_process_pulls_items_at_its_own_pace() {
     eager.send(Do::End).unwrap();
     rt.block_on(eager).unwrap();
 
-    // The process cancels a stream while pulls are outstanding. After the cancellation, the process receives no item,
-    // and the reply is discarded.
+    // The process cancels a stream while requests for items are outstanding. After the cancellation, the process
+    // receives no item, and the reply is discarded.
     let shelf = Shelf::default();
     let rt = shelf.runtime(0);
     let puller = rt.spawn_process(Puller { seen: log.clone(), ..Puller::default() });

@@ -582,7 +582,8 @@ fn a_step_of_a_supervisor_ends_while_its_children_crash() {
                 if counts.fetch_add(1, SeqCst) == 10 {
                     rt.kill(rt.whereis(SUB).unwrap()).unwrap();
                 }
-                // The other child runs and crashes in the step of the supervisor, as it could on another worker.
+                // The other child runs and crashes during the step of the supervisor. With several workers, this can
+                // happen on another worker.
                 rt.block_on(async {
                     for _ in 0..4 {
                         step_aside().await;
@@ -1053,7 +1054,7 @@ fn a_branch_that_was_not_stopped_yet_restarts_its_children() {
     }
 }
 
-/// 6.4b: a child that is added at run time may have a name that was made at run time. The name survives a restart.
+/// 6.4b: a child that is added at run time may have a name that was computed at run time. The name survives a restart.
 #[test]
 fn a_child_that_is_added_at_run_time_may_have_a_computed_name() {
     everywhere(async |host| {
@@ -1076,7 +1077,7 @@ fn a_child_that_is_added_at_run_time_may_have_a_computed_name() {
 #[test]
 fn overlapping_requests_for_a_child_are_all_answered() {
     everywhere(async |host| {
-        /// Exits only after the second message.
+        /// Body that exits 20 ms after its first event.
         async fn slow(mut ctx: Context<Do>) -> Result<(), Exit> {
             let _ = ctx.event().await;
             ctx.host().sleep(ms(20)).await;

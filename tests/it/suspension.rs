@@ -306,7 +306,8 @@ fn no_message_is_lost_while_threads_suspend_and_resume() {
     });
 }
 
-/// 9.2h: a process can suspend its child, also in a simulation. A process of a local set can be suspended.
+/// 9.2h: a process can suspend its child, in a runtime and in a simulation. A process of a local set can be suspended
+/// too.
 #[test]
 fn children_and_processes_of_a_local_set_can_be_suspended() {
     everywhere(async |host| {
@@ -351,7 +352,7 @@ impl Command for Echo {
     type Reply = u64;
 }
 
-/// Returns a runtime whose handler answers in the turn of the process.
+/// Returns a runtime whose handler answers in the same turn in which the process performs the command.
 fn answers_at_once() -> Runtime {
     let handler = |Echo(n): Echo, completion: Completion<u64>| completion.complete(n);
     Runtime::builder().workers(0).handler(handler).build().unwrap()
@@ -461,7 +462,7 @@ fn a_hand_written_process_takes_no_further_step_of_its_turn() {
     assert_eq!(steps.load(SeqCst), 4);
 }
 
-/// 9.2h: suspended processes take no step while traces end, although a thread wakes the processes all the time.
+/// 9.2h: suspended processes take no step while traces end, although a thread continuously wakes the processes.
 #[test]
 fn the_end_of_a_trace_does_not_step_a_suspended_process() {
     within(60, || {

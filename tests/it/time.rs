@@ -651,8 +651,8 @@ fn random_numbers_come_from_the_seed_of_the_runtime() {
 
 // ---- Intervals and delayed messages
 
-/// 7.1a, 7.1b: an interval ticks at equal distances and never early. If the future of a tick is dropped, the tick is
-/// not lost.
+/// 7.1a, 7.1b: the ticks of an interval have equal distances and are never early. If the future of a tick is dropped,
+/// the tick is not lost.
 #[test]
 fn an_interval_ticks_at_equal_distances() {
     check(0..10, async |host: Host| {

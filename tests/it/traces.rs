@@ -126,7 +126,7 @@ fn slices_nest_if_a_trace_begins_and_ends_on_busy_workers() {
                 })
             })
             .collect();
-        // The begin of a trace visits all processes, and takes longer with many processes.
+        // When a trace begins, it visits all processes. With many processes, this takes longer.
         let idle: Vec<_> = (0..2_000).map(|_| rt.spawn(async |mut ctx: Context| ctx.receive().await)).collect();
         for _ in 0..8 {
             let (bytes, _) = traced(&rt, || {
@@ -524,7 +524,7 @@ fn two_traces_can_overlap() {
     assert!(inner > 0 && outer == 3 * inner, "{inner} {outer}");
 }
 
-/// Traces a simulation with this seed.
+/// Runs a simulation with this seed and writes a trace of it.
 fn simulated(seed: u64) -> (Vec<u8>, TraceSummary, observe::Counters) {
     let mut simulation = Simulation::new(seed);
     let host = simulation.host().clone();

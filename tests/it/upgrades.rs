@@ -593,7 +593,7 @@ fn a_failed_upgrade_keeps_the_places_of_events() {
         }
         let (mut ctx, _) = ctx
             .upgrade(async move |mut ctx: Context<u32>| {
-                // The receiver reads 2 and 3 ahead. The message 4 goes into the slot of the mailbox.
+                // The receiver reads 2 and 3 ahead. The message 4 is stored in the mailbox slot.
                 assert_eq!(ctx.try_receive(), Some(1));
                 ctx.send(ctx.pid(), 4_u32).unwrap();
                 ctx.monitor(dead);

@@ -16,8 +16,8 @@ async fn idle(mut ctx: Context<u8>) -> Result<(), Exit> {
     ctx.receive().await.map(drop)
 }
 
-/// 1.6a: two addresses of the same process are equal and have the same hash. An address can tell whether its process
-/// has closed the mailbox.
+/// 1.6a: two addresses of the same process are equal and have the same hash. A method of an address returns whether the
+/// mailbox of the process is closed.
 #[test]
 fn two_addresses_of_the_same_process_are_equal() {
     let rt = lone();

@@ -477,8 +477,8 @@ fn a_pid_belongs_to_one_simulation() {
     assert_eq!(one.run(first).unwrap(), 3);
 }
 
-/// Waits for a message of the other process. The other process waits for a message of this process, so both wait
-/// forever.
+/// Body of a process that waits for a message of another process. The other process waits for a message of this
+/// process, so both processes wait forever.
 async fn waits_for_the_other(mut ctx: Context<Pid>) -> Result<(), Exit> {
     let other = ctx.receive().await?;
     let answer = ctx.receive().await?;

@@ -36,8 +36,9 @@ impl Drop for Message {
     }
 }
 
-/// Sends messages from two threads to all of `addresses`, while another thread polls `stale`. Returns when the
-/// processes have received all messages, each message exactly once. Asserts that the stale receivers get no message.
+/// Sends messages from two threads to all of `addresses`, while another thread polls the replaced receivers in `stale`.
+/// Returns when the processes have received all messages, each message exactly once. Asserts that the stale receivers
+/// get no message.
 fn send_to_all(addresses: Vec<Address<Message>>, mut stale: Vec<Mailbox<Message>>, received: &AtomicUsize) {
     let total = SENDERS * PROCESSES * MESSAGES;
     let drops = Arc::new(Drops((0..total).map(|_| AtomicUsize::new(0)).collect()));

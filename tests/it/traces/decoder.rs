@@ -1,6 +1,6 @@
 //! Decoder of the parts of Perfetto traces that the tests need. It shares no code with the encoder of the crate. It
-//! knows the field numbers of `protos/perfetto/trace` in the repository of Perfetto, and checks the rules of the format
-//! that these files state.
+//! uses the field numbers of the files in `protos/perfetto/trace` in the repository of Perfetto, and checks the rules
+//! of the format that these files state.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
-//! 9.3a of the specification: traces that record only some processes, and the limits of a trace.
+//! Section 9.3 of the specification: traces that record only some processes, and the limits of a trace.
 
 use procession::observe::TraceOptions;
 
 use super::*;
 
-/// Traces `scenario` with these options.
+/// Writes a trace with these options while `scenario` runs.
 fn traced_with(host: &Host, options: TraceOptions, scenario: impl FnOnce()) -> (Decoded, TraceSummary) {
     let buffer = Buffer::default();
     let trace = host.start_trace_with(options, buffer.clone()).unwrap();

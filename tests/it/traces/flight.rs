@@ -1,4 +1,4 @@
-//! 9.3f of the specification: the flight recorder.
+//! Section 9.3 of the specification: the flight recorder.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -230,7 +230,7 @@ fn a_trace_and_a_flight_recorder_record_the_same_events() {
     assert_eq!(steps(&written(&rt).0), rt.counters().steps);
 }
 
-/// Runs a simulation with a flight recorder and, if `traces` is true, a trace.
+/// Runs a simulation with a flight recorder. If `traces` is true, the simulation also writes a trace.
 fn simulated(seed: u64, traces: bool) -> (Vec<u8>, observe::Counters) {
     let mut simulation = Simulation::new(seed).flight_recorder(FlightRecorder::new());
     let host = simulation.host().clone();

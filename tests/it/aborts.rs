@@ -45,8 +45,8 @@ async fn waits_with_two_bombs(_: Context) {
 }
 
 /// 4.8a: if a destructor panics while another panic unwinds, the program aborts. The message contains the pid and the
-/// function or type of the process. Each child program of the test causes such a panic in another way: in a step on a
-/// guest thread, on a worker or in a simulation, by a kill of the process, and by the drop of the runtime.
+/// function or type of the process. The test starts several child programs. Three of them run the process on a guest
+/// thread, on a worker and in a simulation. Another one kills the process, and the last one drops the runtime.
 #[test]
 fn the_message_of_a_double_panic_names_the_process() {
     if let Some(role) = role() {

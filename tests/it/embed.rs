@@ -317,8 +317,8 @@ fn tokio_tasks_can_communicate_with_processes() {
     });
 }
 
-/// 8.1b, 8.2a: if the guests of the runtime are tokio tasks, the processes can use tokio without `Builder::tokio`,
-/// because the threads of these guests are already inside the context of tokio.
+/// 8.1b, 8.2a: if the guests of the runtime are tokio tasks, the processes can use tokio without `Builder::tokio`. The
+/// reason is that the threads of these guests are already inside the context of tokio.
 #[test]
 fn guests_of_tokio_are_inside_the_context_of_tokio() {
     within(60, || {

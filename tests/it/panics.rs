@@ -265,8 +265,9 @@ fn a_panic_in_a_body_ends_only_that_process() {
             panic!("later")
         });
         panicked(block_on(later), "later");
-        // A body holds a value that panics when it is dropped. The process is killed either after its start, when the
-        // value is a local variable of the body, or before its start, when the body has captured the value.
+        // A body holds a value that panics when it is dropped. The process is killed after its start or before its
+        // start. After the start, the value is a local variable of the body. Before the start, it is a captured
+        // variable of the body.
         for started in [true, false] {
             let bomb = Bomb(true);
             let gate = scene.rt.spawn(async |ctx: Context| ctx.yield_now().await);

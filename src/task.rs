@@ -361,6 +361,9 @@ impl<'a, X: Machine> Turn<'a, X> {
             Ok(Next::Done(output)) => Stepped::ended(end, Ok(output)),
             Err(exit) => Stepped::ended(end, Err(exit)),
         });
+        // The call comes before the dispatch. Therefore a reply that a handler drops is not stored, and its caller is
+        // notified immediately.
+        self.around.leave();
         let stepped = match stepped {
             Ok(stepped) => {
                 self.around.notify_callers(None);
@@ -374,7 +377,6 @@ impl<'a, X: Machine> Turn<'a, X> {
         } else {
             self.around.dispatch();
         }
-        self.around.leave();
         match begun {
             Some(begun) if stepped != Stepped::Ended => match self.around.end_metered(begun) {
                 Ok(()) => stepped,
@@ -446,6 +448,9 @@ struct Exiting<'t, 'a> {
 impl ExitOwner for Exiting<'_, '_> {
     #[inline]
     fn close(&mut self, exit: &mut Exit) {
+        if self.current.steps(self.around.address()) {
+            self.current.begin_keeping();
+        }
         if let Err(text) = catch(|| self.machine.close()) {
             let _ = drop_caught(std::mem::replace(exit, self.around.panicked(text)));
         }
@@ -458,9 +463,6 @@ impl ExitOwner for Exiting<'_, '_> {
         // A process may be dropped outside its own turns, for example in the turn of another process. In this case, the
         // timer and the inline command of this thread do not belong to the dropped process.
         let in_turn = current.steps(around.address());
-        if in_turn {
-            current.begin_keeping();
-        }
         if let Err(text) = catch(|| self.machine.clear()) {
             let _ = drop_caught(std::mem::replace(exit, around.panicked(text)));
         }
@@ -479,9 +481,10 @@ impl ExitOwner for Exiting<'_, '_> {
 
     #[inline]
     fn notify_callers(&mut self, exit: &Exit) {
-        self.around.notify_callers(Some(exit));
         self.unread = self.ending.as_ref().map_or(0, Ending::unread);
+        // The notification may run a waker of the user. A reply that this waker drops belongs to another process.
         self.ending = None;
+        self.around.notify_callers(Some(exit));
     }
 
     #[inline]
@@ -571,6 +574,7 @@ impl<X: Machine> Turn<'_, X> {
     #[cold]
     fn end_suspended_turn(&self) -> Poll<()> {
         self.around.leave();
+        self.around.notify_callers(None);
         Poll::Pending
     }
 

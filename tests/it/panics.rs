@@ -1017,3 +1017,68 @@ fn a_nested_exit_does_not_answer_the_calls_to_the_outer_process() {
         assert!(matches!(answer, Err(CallError::Died(Exit::Killed))), "{answer:?}");
     }
 }
+
+/// Panics, and drops the reply that it owns.
+struct AskAndPanic(#[expect(dead_code)] Reply<u64>);
+
+impl Command for AskAndPanic {
+    type Reply = ();
+}
+
+/// 2.6b, 3.2c: an inline handler panics while it owns the reply of a call. The call fails immediately, although the
+/// process neither exits nor gets another step. The same applies if the process performs the command in its last step.
+#[test]
+fn a_handler_that_panics_drops_the_reply_of_its_command() {
+    for exits in [false, true] {
+        let rt = Runtime::builder().workers(0).handle(|_: AskAndPanic| -> () { panic!("on purpose") }).build().unwrap();
+        let asked = rt.spawn(async move |mut ctx: Context<Reply<u64>>| {
+            loop {
+                let reply = ctx.receive().await?;
+                ctx.perform(AskAndPanic(reply)).detach();
+                if exits {
+                    return Ok::<(), Exit>(());
+                }
+            }
+        });
+        let mut call = asked.call(|reply| reply);
+        let answer = rt.block_on(async {
+            for _ in 0..10 {
+                if let Poll::Ready(answer) = futures::poll!(&mut call) {
+                    return Some(answer);
+                }
+                step_aside().await;
+            }
+            None
+        });
+        assert!(matches!(answer, Some(Err(CallError::Dropped))), "{answer:?}");
+    }
+}
+
+/// 2.6b: the waker of a caller drops the reply of another call, while the exit of a process notifies the caller. The
+/// other call fails immediately.
+#[test]
+fn a_reply_that_a_waker_drops_during_an_exit_fails_its_call() {
+    struct Drops(Mutex<Option<Reply<u64>>>);
+    impl Wake for Drops {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock().unwrap().take());
+        }
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let (other, mut asked) = rt.mailbox::<Reply<u64>>();
+    let mut other_call = other.call(|reply| reply).start();
+    let waker = Waker::from(Arc::new(Drops(Mutex::new(rt.block_on(asked.receive()).ok()))));
+    let holds = rt.spawn(async |mut ctx: Context<Reply<u64>>| {
+        let _held = ctx.receive().await?;
+        pending::<Result<(), Exit>>().await
+    });
+    let mut call = holds.call(|reply| reply);
+    assert!(poll_with(&mut call, &waker).is_pending());
+    settle(&rt);
+    rt.kill(holds.pid()).unwrap();
+    settle(&rt);
+    let answer = (&mut other_call).now_or_never();
+    assert!(matches!(answer, Some(Err(CallError::Dropped))), "{answer:?}");
+    let answer = call.now_or_never();
+    assert!(matches!(answer, Some(Err(CallError::Died(Exit::Killed)))), "{answer:?}");
+}

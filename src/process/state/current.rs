@@ -91,7 +91,9 @@ pub(crate) struct Current {
 /// Bits of [`Current::notes`]. Most steps set none of these bits.
 mod note {
     /// A sleep of the process may leave its timer and its reference to the process for a later sleep. Until the step
-    /// ends, a later sleep of the same process can reuse the timer and the reference.
+    /// ends, a later sleep of the same process can reuse the timer and the reference. A reply that is dropped during an
+    /// unwinding is stored. The note is set while the code of the process runs, and not set while its commands are
+    /// dispatched.
     pub(super) const KEEPS: u8 = 1;
     /// The process received an answer in its own turn.
     pub(super) const ANSWERED: u8 = 1 << 1;
@@ -523,8 +525,9 @@ impl Current {
         self.steps(process) && self.is_own_waker(waker) && !self.has(note::NO_TIMER)
     }
 
-    /// Begins the period in which a sleep of the process may leave its timer and its reference on this thread. The
-    /// call of [`end_keeping`](Self::end_keeping) ends this period.
+    /// Begins the period in which a sleep of the process may leave its timer and its reference on this thread. In this
+    /// period, replies that are dropped during an unwinding are stored. The call of [`end_keeping`](Self::end_keeping)
+    /// ends this period.
     #[inline]
     pub(crate) fn begin_keeping(&self) {
         self.note(note::KEEPS);
@@ -603,7 +606,8 @@ impl Current {
     }
 
     /// Stores a dropped reply for [`take_dropped_replies`](Self::take_dropped_replies). The reply is stored if a panic
-    /// unwinds a step on this thread, or if this thread drops the values of a process that ends.
+    /// unwinds a step on this thread, or if this thread drops the values of a process that ends. A reply that a handler
+    /// drops between two steps is not stored, because the process may not get another step.
     ///
     /// # Errors
     /// Returns the reply if it was not stored.
@@ -612,7 +616,7 @@ impl Current {
         reply: T,
         tell: impl FnOnce(T, Option<&Exit>) + 'static,
     ) -> Result<(), T> {
-        if !(self.ends.get() != 0 || (thread::panicking() && self.pid.get().is_some())) {
+        if !(self.ends.get() != 0 || (thread::panicking() && self.pid.get().is_some() && self.has(note::KEEPS))) {
             return Err(reply);
         }
         self.replies.borrow_mut().push(Box::new(move |exit| tell(reply, exit)));

@@ -29,8 +29,8 @@
 //!    on, the thread finds no resource and no later message of the process. Step 6 first counts the exit, and then
 //!    removes the pid. Therefore a thread that no longer finds the pid reads a count that includes the exit. For
 //!    example, a shutdown uses this count to wait for the last exit.
-//! 7. **Notify the callers** whose replies the state has dropped. Step 7 comes after step 4, because no panic replaces
-//!    the exit after step 4. Step 7 also comes after step 6. Therefore a caller that receives the exit does not find
+//! 7. **Notify the callers** whose replies the state has dropped, or whose replies a panic has dropped in the last step
+//!    or in `close`. Step 7 comes after step 4, because no panic replaces the exit after step 4. Step 7 also comes after step 6. Therefore a caller that receives the exit does not find
 //!    the pid any more.
 //! 8. **Close the yields and the timers.** The futures that step 4 drops cancel their own yields and timers. Step 8
 //!    cancels all other yields and timers. Step 8 comes before step 10. Therefore no timer of the process fires after
@@ -87,7 +87,7 @@ pub(crate) trait ExitOwner {
     fn drop_state(&mut self, exit: &mut Exit);
     /// Step 6: takes over the reference that the pid table owned before the removal of the pid.
     fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>);
-    /// Step 7: notifies the callers whose replies step 4 has stored.
+    /// Step 7: notifies the callers whose replies this thread has stored in the last turn and in step 4.
     fn notify_callers(&mut self, exit: &Exit);
     /// Step 10: returns the details for the crash report. `name` is the oldest name of the process. Returns `None` if
     /// the mailbox belongs to no process.

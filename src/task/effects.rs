@@ -164,13 +164,12 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Returns the exit for a step that panicked. Also notifies the callers whose replies the step has dropped.
+    /// Returns the exit for a step that panicked. The replies that the step has dropped stay stored until step 7 of the
+    /// exit, because a panic in `close` or in a destructor may replace this exit.
     #[cold]
     pub(super) fn unwound(&self, text: Reason) -> Exit {
         self.current.upgrade.forget();
-        let exit = self.panicked(text);
-        self.notify_callers(Some(&exit));
-        exit
+        self.panicked(text)
     }
 
     /// Notifies the callers whose replies were dropped during a panic or the exit of the process.

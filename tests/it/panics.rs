@@ -1082,3 +1082,47 @@ fn a_reply_that_a_waker_drops_during_an_exit_fails_its_call() {
     let answer = call.now_or_never();
     assert!(matches!(answer, Some(Err(CallError::Died(Exit::Killed)))), "{answer:?}");
 }
+
+/// 1.1h, 2.6c: a step panics while it owns a reply, and `close` panics afterwards. The caller and a monitor receive the
+/// same exit. When the caller receives the exit, the process has no name and no pid any more.
+#[test]
+fn a_caller_receives_the_final_exit_of_a_step_that_panicked() {
+    struct Panics;
+    impl Process for Panics {
+        type Message = Reply<u64>;
+        type Output = ();
+        fn step(
+            &mut self,
+            events: Events<'_, Reply<u64>>,
+            _: &mut StepOutput<'_, Reply<u64>>,
+        ) -> Result<Next<()>, Exit> {
+            for event in events {
+                let _reply = event;
+                panic!("step");
+            }
+            Ok(Next::Wait)
+        }
+        fn close(&mut self) {
+            panic!("close");
+        }
+    }
+    struct Looks(Host, Pid, Mutex<Vec<bool>>);
+    impl Wake for Looks {
+        fn wake(self: Arc<Self>) {
+            self.2.lock().unwrap().extend([self.0.whereis("panics").is_some(), self.0.kill(self.1).is_ok()]);
+        }
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let process = rt.process().name("panics").spawn_process(Panics).unwrap();
+    settle(&rt);
+    let looks = Arc::new(Looks(rt.host().clone(), process.pid(), Mutex::default()));
+    let mut call = process.address().call(|reply| reply);
+    assert!(poll_with(&mut call, &Waker::from(looks.clone())).is_pending());
+    settle(&rt);
+    assert_eq!(*looks.2.lock().unwrap(), [false, false]);
+    match call.now_or_never() {
+        Some(Err(CallError::Died(exit))) => panicked(Err::<(), _>(exit), "close"),
+        other => panic!("{other:?}"),
+    }
+    panicked(rt.block_on(process), "close");
+}

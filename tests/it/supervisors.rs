@@ -1156,3 +1156,41 @@ fn a_cancelled_kept_mailbox_is_replaced() {
         }
     });
 }
+
+/// 6.4g: a supervisor is killed while its child runs a long step, and the parent of this supervisor is killed while it
+/// waits for the child. The parent of this parent does not restart the tree before the child has exited.
+#[test]
+fn a_child_has_one_instance_after_its_supervisor_and_the_parent_were_killed() {
+    const MIDDLE: Name<SupervisorMessage> = Name::new("middle");
+    let rt = Arc::new(Runtime::builder().workers(0).build().unwrap());
+    let settle = |rt: &Runtime| (0..50).for_each(|_| rt.block_on(step_aside()));
+    let (pids, weak) = (Arc::new(Mutex::new(Vec::new())), Arc::downgrade(&rt));
+    let started = Arc::clone(&pids);
+    // The child has no name, because a taken name would also prevent a second instance.
+    let child = move || {
+        let (pids, weak) = (started.clone(), weak.clone());
+        Child::unnamed(move |mut ctx: Context<Reply<usize>>| {
+            let (pids, weak) = (pids.clone(), weak.clone());
+            async move {
+                pids.lock().unwrap().push(ctx.pid());
+                let reply = ctx.receive().await?;
+                // The long step. The other processes run in turns inside this step.
+                let rt = weak.upgrade().expect("the test holds the runtime");
+                for name in [SUB, MIDDLE] {
+                    rt.kill(rt.whereis(name).expect("it runs")).unwrap();
+                    settle(&rt);
+                }
+                reply.send(pids.lock().unwrap().len());
+                ctx.receive().await.map(drop)
+            }
+        })
+    };
+    let sub = move || Supervisor::one_for_one().add(child());
+    let middle = move || Supervisor::one_for_one().add(Child::process(SUB, sub.clone()));
+    let top = rt.spawn_process(Supervisor::one_for_one().add(Child::process(MIDDLE, middle)));
+    rt.block_on(top.started()).unwrap();
+    let first = pids.lock().unwrap()[0];
+    assert_eq!(rt.block_on(rt.call(first, |reply: Reply<usize>| reply)).unwrap(), 1);
+    settle(&rt);
+    assert_eq!(pids.lock().unwrap().len(), 2);
+}

@@ -395,14 +395,19 @@ impl LiveChildren {
 
     /// Resolves when all children in the list have exited. If a child is a supervisor, the future also waits for the
     /// children of this child. This function must be called after the exit of the supervisor.
+    ///
+    /// A child stays in the list until it has exited. If the supervisor that polls the future is killed, its own parent
+    /// calls this function again, and then still finds the child.
     fn gone(&self) -> BoxFuture<'_, ()> {
         async {
             loop {
-                let Some((_, member)) = self.0.lock().pop_first() else { return };
+                let first = self.0.lock().first_key_value().map(|(&id, member)| (id, member.clone()));
+                let Some((id, member)) = first else { return };
                 Exited::new(Some(member.control)).await;
                 if let Some(brood) = member.brood {
                     brood.gone().await;
                 }
+                self.remove(id);
             }
         }
         .boxed()

@@ -130,7 +130,10 @@ pub(crate) fn expand_way<N: Send + 'static>(way: &Way<'_, N>, host: &Host) -> Ve
 /// Returns the members of a pool. If the process is not a pool, or is a pool that has not started, returns the process
 /// itself.
 fn members<N: Send + 'static>(control: &Ref<Control<N>>) -> Vec<Callee<N>> {
-    let targets = control.inbox.router().map(|router| router.targets().downcast::<Arc<[Ref<Control<N>>]>>());
+    // The kept mailbox of a child also has a router, but belongs to no process. A request to this mailbox waits there
+    // while no instance runs, and does not overtake the waiting messages.
+    let pool = if control.head.is_outside() { None } else { control.inbox.router() };
+    let targets = pool.map(|router| router.targets().downcast::<Arc<[Ref<Control<N>>]>>());
     match targets {
         Some(Ok(members)) => members.iter().map(Callee::at).collect(),
         _ => vec![Callee::at(control)],

@@ -397,3 +397,35 @@ fn a_thousand_processes_answer_one_call() {
         assert_eq!(answers.len(), 1000);
     });
 }
+
+/// 2.6e, 6.4g: a child with a kept mailbox counts as one process. The request waits in the mailbox until the next
+/// instance reads it, after the messages that were sent earlier. The answer contains the pid of the mailbox.
+#[test]
+fn a_call_to_a_kept_mailbox_waits_for_the_next_instance() {
+    let rt = lone();
+    let body = async |mut ctx: Context<Option<Reply<u64>>>| -> Result<(), Exit> {
+        let mut sent_before = 0;
+        loop {
+            match ctx.receive().await? {
+                Some(reply) => reply.send(sent_before),
+                None => sent_before += 1,
+            }
+        }
+    };
+    let tree = rt.spawn_process(Supervisor::one_for_one().add(Child::new("kept", body).keep_mailbox()));
+    rt.block_on(tree.started()).unwrap();
+    let kept = rt.whereis("kept").unwrap();
+    // After this stop, no instance runs before the test requests a start.
+    let stop = tree.call(|reply| supervisor::SupervisorMessage::TerminateChild(kept.into(), reply));
+    assert!(rt.block_on(stop).unwrap());
+    for _ in 0..2 {
+        rt.send("kept", None::<Reply<u64>>).unwrap();
+    }
+    let mut by_name = rt.multi_call("kept", Some::<Reply<u64>>);
+    let mut by_pid = rt.multi_call(kept, Some::<Reply<u64>>);
+    assert!((&mut by_name).now_or_never().is_none() && (&mut by_pid).now_or_never().is_none());
+    let start = tree.call(|reply| supervisor::SupervisorMessage::RestartChild("kept".into(), reply));
+    assert_eq!(rt.block_on(start).unwrap(), Ok(kept));
+    assert_eq!(rt.block_on(by_name), [(kept, Ok(2))]);
+    assert_eq!(rt.block_on(by_pid), [(kept, Ok(2))]);
+}

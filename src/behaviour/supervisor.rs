@@ -113,7 +113,7 @@ pub struct Supervisor {
     initial_children: Vec<Child>,
     children: BTreeMap<Id, ChildEntry>,
     names: BTreeMap<Cow<'static, str>, Id>,
-    /// Map from the pid of each running instance to the identifier of its child.
+    /// Map from the pid of each running instance, and from the pid of each kept mailbox, to the identifier of the child.
     pids: BTreeMap<Pid, Id>,
     live_children: Arc<LiveChildren>,
     lives: FuturesUnordered<NextNews>,
@@ -139,6 +139,8 @@ struct ChildEntry {
     child: Child,
     restarts: u64,
     last: Option<Exit>,
+    /// Pid of the kept mailbox. The pid identifies the child until the mailbox is closed or replaced.
+    mailbox: Option<Pid>,
     /// `starters` are the callers that wait until the child has started. `stoppers` are the callers that wait until the
     /// child has exited.
     starters: Vec<Reply<Result<Pid, Exit>>>,
@@ -191,7 +193,8 @@ pub enum SupervisorMessage {
 pub enum ChildId {
     /// Name of the child.
     Name(Cow<'static, str>),
-    /// Pid of the running instance, or of its [kept mailbox](Child::keep_mailbox).
+    /// Pid of the running instance, or of its [kept mailbox](Child::keep_mailbox). The pid of a kept mailbox also
+    /// identifies the child while no instance runs.
     Pid(Pid),
 }
 
@@ -339,6 +342,7 @@ impl Supervisor {
             child,
             restarts: 0,
             last: None,
+            mailbox: None,
             starters: Vec::new(),
             stoppers: Vec::new(),
             is_dynamic: on_trial,
@@ -356,12 +360,19 @@ impl Supervisor {
 
     /// Starts a child. Returns false if the start failed immediately.
     fn start(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id) -> bool {
-        let Some(ChildEntry { child: Child { spec, make }, .. }) = self.children.get_mut(&id) else { return true };
+        let Some(ChildEntry { child: Child { spec, make }, mailbox, .. }) = self.children.get_mut(&id) else {
+            return true;
+        };
         match make.make(me, id, spec) {
             Ok((member, life)) => {
-                self.pids.insert(member.pid, id);
+                let own = member.control.head().pid();
                 // If the child has a kept mailbox, `member.pid` is the pid of this mailbox.
-                self.pids.insert(member.control.head().pid(), id);
+                let kept = Some(member.pid).filter(|pid| *pid != own);
+                if let Some(former) = std::mem::replace(mailbox, kept) {
+                    self.pids.remove(&former);
+                }
+                self.pids.insert(member.pid, id);
+                self.pids.insert(own, id);
                 self.live_children.insert(id, member);
                 self.lives.push(NextNews(Some(life)));
                 return true;
@@ -414,7 +425,6 @@ impl Supervisor {
 
     fn has_ended(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, over: Over, exit: Exit) {
         if let Some(member) = self.live_children.remove(id) {
-            self.pids.remove(&member.pid);
             self.pids.remove(&member.control.head().pid());
         }
         let fate = self.plan.exited(id, over, &exit, me.now(), || me.random());
@@ -425,7 +435,12 @@ impl Supervisor {
         match fate {
             ExitAction::Again => {}
             ExitAction::Down => kept.child.make.close_unused_mailbox(&exit),
-            ExitAction::Finished | ExitAction::Forgotten => kept.child.make.close_mailbox(&exit),
+            ExitAction::Finished | ExitAction::Forgotten => {
+                kept.child.make.close_mailbox(&exit);
+                if let Some(mailbox) = kept.mailbox.take() {
+                    self.pids.remove(&mailbox);
+                }
+            }
         }
         kept.last = Some(exit);
         kept.restarts += u64::from(fate == ExitAction::Again);
@@ -442,7 +457,8 @@ impl Supervisor {
             return;
         }
         if fate != ExitAction::Forgotten && kept.is_dynamic && kept.child.spec.name.is_none() {
-            // No request can address this child any more, because it has neither a name nor a pid.
+            // No request can address this child any more, because it has neither a name nor an instance. The kept
+            // mailbox of the child is closed together with the child.
             fate = self.plan.forget(id);
         }
         let exit = kept.last.clone().unwrap_or(Exit::NoProcess);
@@ -454,7 +470,9 @@ impl Supervisor {
             {
                 self.names.remove(name);
             }
-            self.children.remove(&id);
+            if let Some(mailbox) = self.children.remove(&id).and_then(|gone| gone.mailbox) {
+                self.pids.remove(&mailbox);
+            }
         }
     }
 

@@ -1194,3 +1194,49 @@ fn a_child_has_one_instance_after_its_supervisor_and_the_parent_were_killed() {
     settle(&rt);
     assert_eq!(pids.lock().unwrap().len(), 2);
 }
+
+/// 6.4b, 6.4g: the pid of a kept mailbox identifies its child also while no instance runs, and until the mailbox is
+/// closed or replaced.
+#[test]
+fn the_pid_of_a_kept_mailbox_identifies_a_child_that_is_down() {
+    everywhere(async |host| {
+        let child = Child::unnamed(obey).restart(RestartPolicy::Transient).keep_mailbox();
+        let tree = started(&host, Supervisor::one_for_one().add(child)).await;
+        let stop = |pid: Pid| tree.call(move |reply| SupervisorMessage::TerminateChild(pid.into(), reply));
+        let start = |pid: Pid| tree.call(move |reply| SupervisorMessage::RestartChild(pid.into(), reply));
+        let kept = tree.call(SupervisorMessage::WhichChildren).await.unwrap().children[0].pid.unwrap();
+        for _ in 0..2 {
+            let instance = host.call(kept, Do::Who).await.unwrap();
+            assert!(stop(kept).await.unwrap());
+            assert!(stop(kept).await.unwrap(), "the child is down");
+            assert!(!stop(instance).await.unwrap(), "the instance has exited");
+            assert_eq!(start(kept).await.unwrap(), Ok(kept));
+        }
+        // The kill closes the mailbox, and the next instance gets a new one.
+        let instance = host.call(kept, Do::Who).await.unwrap();
+        host.kill(kept).unwrap();
+        host.exited(instance).await;
+        let next = loop {
+            match tree.call(SupervisorMessage::WhichChildren).await.unwrap().children[0].pid {
+                Some(pid) if pid != kept => break pid,
+                _ => step_aside().await,
+            }
+        };
+        assert!(!stop(kept).await.unwrap(), "the mailbox was replaced");
+        // The child finishes, so its mailbox is closed.
+        let instance = host.call(next, Do::Who).await.unwrap();
+        let closed = host.exited(next);
+        host.send(next, Do::End).unwrap();
+        host.exited(instance).await;
+        closed.await;
+        assert!(!stop(next).await.unwrap(), "the mailbox was closed");
+        assert_eq!(start(next).await.unwrap(), Err(Exit::NoProcess));
+    });
+    everywhere(async |host| {
+        let tree = started(&host, Supervisor::one_for_one().add(Child::unnamed(obey).keep_mailbox())).await;
+        let kept = tree.call(SupervisorMessage::WhichChildren).await.unwrap().children[0].pid.unwrap();
+        assert!(tree.call(|reply| SupervisorMessage::TerminateChild(kept.into(), reply)).await.unwrap());
+        assert!(tree.call(|reply| SupervisorMessage::DeleteChild(kept.into(), reply)).await.unwrap());
+        assert!(!tree.call(|reply| SupervisorMessage::DeleteChild(kept.into(), reply)).await.unwrap());
+    });
+}

@@ -135,6 +135,9 @@ struct PlannedChild {
     /// `Some` if the child must be stopped. The value is the next action after the exit of the child.
     stop: Option<Then>,
     cause: Cause,
+    /// Whether the child keeps its position in the start order after a failed start. A child that has started, or was
+    /// put down, does not keep its position after a later request.
+    keeps_turn: bool,
     /// Number of restarts since the last stable instance, which determines the delay of the back-off. An instance is
     /// stable if it was up for long enough.
     attempt: u32,
@@ -222,7 +225,8 @@ impl Plan {
         let id = self.next_id;
         self.next_id += 1;
         let cause = if on_trial { Cause::Added } else { Cause::Initial };
-        self.children.insert(id, PlannedChild { policy, phase: ChildPhase::Down, stop: None, cause, attempt: 0 });
+        let child = PlannedChild { policy, phase: ChildPhase::Down, stop: None, cause, keeps_turn: true, attempt: 0 };
+        self.children.insert(id, child);
         self.wait_for_turn(id, now);
         id
     }
@@ -261,11 +265,14 @@ impl Plan {
         self.turns.insert(id);
     }
 
-    /// Plans a start at `at`. If an earlier start of the child failed, the child is still in `turns` and keeps its
-    /// position there.
+    /// Plans a start at `at`. If the child is still in the first start order because an earlier start failed, the child
+    /// keeps its position. A child whose start was requested leaves the order, so that no other child waits for its
+    /// back-off.
     fn wait_for_time(&mut self, id: Id, at: Instant) {
-        self.child(id).phase = ChildPhase::Due(at);
-        if !self.turns.contains(&id) {
+        let child = self.child(id);
+        child.phase = ChildPhase::Due(at);
+        if !(child.keeps_turn && self.turns.contains(&id)) {
+            self.turns.remove(&id);
             self.due.insert((at, id));
         }
     }
@@ -461,8 +468,10 @@ impl Plan {
         if self.end.is_some() || self.children.get(&id).is_none_or(|child| child.stop == Some(Then::Forget)) {
             return false;
         }
+        let is_in_order = self.turns.contains(&id);
         let child = self.child(id);
         child.attempt = 0;
+        child.keeps_turn &= is_in_order;
         if child.phase == ChildPhase::Down && child.cause != Cause::Added {
             child.cause = Cause::Requested;
         }

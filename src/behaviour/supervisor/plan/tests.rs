@@ -316,6 +316,39 @@ fn a_requested_restart_resets_the_backoff() {
 }
 
 #[test]
+fn the_backoff_of_a_requested_restart_does_not_delay_other_children() {
+    let backoff = Backoff::new(MS(60_000), MS(60_000)).jitter(false);
+    let mut plan = Plan::new(Strategy::OneForOne, Intensity::new(100, MS(1)));
+    plan.add(Policy { restart: Permanent, backoff: Some(backoff) }, false, at(0));
+    // The first start fails. The child keeps its position, so a later child waits.
+    assert_eq!(next(&mut plan, at(0)), [Start(0)]);
+    assert!(plan.restart(0, at(0)));
+    assert_eq!(next(&mut plan, at(0)), [Stop(0)]);
+    plan.exited(0, Over::Ended, &Exit::Normal, at(0), || 0);
+    assert_eq!(next(&mut plan, at(0)), [Start(0)]);
+    plan.exited(0, Over::Ended, &boom(), at(0), || 0);
+    let added = plan.add(Policy { restart: Permanent, backoff: None }, true, at(1));
+    assert_eq!(next(&mut plan, at(1)), []);
+    assert_eq!(bring_up(&mut plan, at(60_000)), [0, added]);
+    // The requests restart a running child, and start a child that is down. Each of these starts fails, and no other
+    // child waits.
+    for now in [60_001, 60_002] {
+        assert!(plan.restart(0, at(now)));
+        if now == 60_001 {
+            assert_eq!(next(&mut plan, at(now)), [Stop(0)]);
+            plan.exited(0, Over::Ended, &Exit::Normal, at(now), || 0);
+        }
+        assert_eq!(next(&mut plan, at(now)), [Start(0)]);
+        assert_eq!(plan.exited(0, Over::Ended, &boom(), at(now), || 0), ExitAction::Again);
+        let added = plan.add(Policy { restart: Permanent, backoff: None }, true, at(now));
+        assert_eq!(bring_up(&mut plan, at(now)), [added]);
+        assert!(plan.is_settled());
+        assert_eq!(plan.next_time(), Some(at(now + 60_000)));
+        assert_eq!(plan.stop(0), Some(ExitAction::Down));
+    }
+}
+
+#[test]
 fn the_backoff_grows_and_is_reset_after_a_stable_instance() {
     let backoff = Backoff::new(MS(10), MS(40)).jitter(false).reset_after(MS(100));
     let mut plan = Plan::new(Strategy::OneForOne, Intensity::new(100, MS(1)));

@@ -27,6 +27,9 @@ use crate::task::body::{Body, ProcessOutput};
 use crate::task::join::JoinHandle;
 use crate::task::spawn::ProcessBuilder;
 
+/// Maximum number of new children and of exits that a scope handles in one turn.
+const EVENTS_AT_ONCE: usize = 256;
+
 /// Handle of a scope, which spawns the children of the scope: see [`SelfHandle::scope`]. A clone refers to the same
 /// scope. A child may use a clone to spawn other children of the scope.
 #[derive(Clone)]
@@ -205,14 +208,14 @@ impl<T, Fut> Run<T, Fut> {
     }
 
     /// Moves the children that were spawned since the last call into the set of children for which the scope waits.
-    /// Returns true if there were new children.
-    fn adopt(self: Pin<&mut Self>) -> bool {
+    /// Returns the number of new children.
+    fn adopt(self: Pin<&mut Self>) -> usize {
         let this = self.project();
         let (fresh, grace) = {
             let mut state = this.shared.state.lock();
             (std::mem::take(&mut state.fresh), state.grace)
         };
-        let any = !fresh.is_empty();
+        let count = fresh.len();
         for control in fresh {
             if matches!(this.outcome, Some(Err(_))) {
                 let host = &this.shared.host;
@@ -223,7 +226,7 @@ impl<T, Fut> Run<T, Fut> {
             let ended = Exited::new(Some(control.clone()));
             this.children.push(ScopedChild { control, ended });
         }
-        any
+        count
     }
 
     /// Cancels the children if the process was cancelled. The children are cancelled before the body can react to the
@@ -246,10 +249,16 @@ impl<T: Send + 'static, Fut: Future<Output: ProcessOutput<Output = T>>> Future f
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         self.shared.news.register(cx.waker());
+        // The body can spawn children in each poll, and the children can exit on other workers during this turn. All
+        // passes share one limit. Without this limit, the turn might never end, and the process could not be killed.
+        let mut left = EVENTS_AT_ONCE;
         loop {
-            self.as_mut().adopt();
+            left = left.saturating_sub(self.as_mut().adopt());
             self.as_mut().hand_on_cancel(cx);
-            while let Poll::Ready(Some(exit)) = self.as_mut().project().children.poll_next_unpin(cx) {
+            while left > 0
+                && let Poll::Ready(Some(exit)) = self.as_mut().project().children.poll_next_unpin(cx)
+            {
+                left -= 1;
                 // If a child was cancelled together with the process, the child has not failed. An inherited deadline
                 // or cancel token may cancel the child before the process.
                 let expected = matches!(exit, Exit::Cancelled(_)) && (self.cancelled.is_none() || self.is_at_end());
@@ -267,7 +276,13 @@ impl<T: Send + 'static, Fut: Future<Output: ProcessOutput<Output = T>>> Future f
                     Err(exit) => self.as_mut().fail(exit),
                 }
             }
-            if self.as_mut().adopt() {
+            let adopted = self.as_mut().adopt();
+            left = left.saturating_sub(adopted);
+            if left == 0 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if adopted > 0 {
                 continue;
             }
             let this = self.as_mut().project();

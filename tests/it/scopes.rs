@@ -309,3 +309,32 @@ fn a_child_does_not_outlive_a_scope_whose_function_panics() {
     }
     assert_eq!(rt.processes_alive(), 0);
 }
+
+/// The body of a scope spawns a child in each poll. The turn of the scope ends, so other processes run.
+#[test]
+fn the_turn_of_a_scope_ends_while_its_body_spawns_children() {
+    const POLLS: usize = 5_000;
+    let rt = lone();
+    let (ends, polls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (end, count) = (Arc::clone(&ends), Arc::clone(&polls));
+    let process = rt.spawn(async move |ctx: Context| {
+        ctx.scope(async |scope| {
+            std::future::poll_fn(|_| {
+                if end.load(SeqCst) || count.fetch_add(1, SeqCst) == POLLS {
+                    return std::task::Poll::Ready(());
+                }
+                drop(scope.spawn(async |_: Context| {}));
+                std::task::Poll::Pending
+            })
+            .await;
+            Ok::<(), Exit>(())
+        })
+        .await
+    });
+    // This process runs after the first turn of the scope.
+    let other = rt.spawn(async move |_: Context| ends.store(true, SeqCst));
+    rt.block_on(other).unwrap();
+    rt.block_on(process).unwrap();
+    assert!(polls.load(SeqCst) < POLLS, "the turn did not end");
+    assert_eq!(rt.processes_alive(), 0);
+}

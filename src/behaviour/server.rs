@@ -2,7 +2,6 @@
 //! The receive loop is in this file, so the code of a server needs no receive loop.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::task::{Context as Cx, Poll};
 
 use futures::future::FusedFuture;
@@ -393,7 +392,8 @@ impl ServerTimer {
             if sleep.is_terminated() || deadline < sleep.deadline() {
                 sleep.reset(deadline);
             }
-            while Pin::new(&mut *sleep).poll(cx).is_ready() {
+            // The receive of the server takes the budget.
+            while sleep.poll_without_budget(cx).is_ready() {
                 if sleep.deadline() == deadline {
                     self.come = Some((deadline, mailbox.unread()));
                     break;

@@ -71,6 +71,34 @@ impl<F: Future> Future for Cooperative<F> {
     }
 }
 
+/// Memory of a future that takes units of the budget. The memory prevents that the future pauses again and again.
+///
+/// Other futures of the same body may spend the whole budget of each turn before this future is polled. Therefore, after
+/// a pause, the future takes no unit, and makes progress.
+#[derive(Debug, Default)]
+pub(crate) struct BudgetPause {
+    /// Whether the next poll takes no unit.
+    is_over: bool,
+}
+
+impl BudgetPause {
+    /// Takes one unit from the budget of the turn. Returns `Pending` if the future must first let other processes run.
+    /// The task is then polled again after other tasks, and the next call takes no unit.
+    pub(crate) fn spend(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if std::mem::take(&mut self.is_over) {
+            return Poll::Ready(());
+        }
+        let spent = spend_budget(cx);
+        self.is_over = spent.is_pending();
+        spent
+    }
+
+    /// Makes the next call of [`spend`](Self::spend) take no unit.
+    pub(crate) fn skip(&mut self) {
+        self.is_over = true;
+    }
+}
+
 /// Takes one unit from the budget of the turn. Returns `Pending` if the budget is spent or the process was asked to
 /// yield. In this case, the task is polled again after other tasks.
 pub(crate) fn spend_budget(cx: &Context<'_>) -> Poll<()> {

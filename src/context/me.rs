@@ -218,7 +218,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 
     /// Returns a future that resolves at the time `at`. If this time has already passed, the future resolves at its
-    /// first poll.
+    /// first poll, or after the other processes have run: see [`Sleep`].
     pub fn sleep_until(&self, at: Instant) -> Sleep {
         Sleep::new(self.sleeper(), at)
     }

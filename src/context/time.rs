@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures::future::FusedFuture;
 use pin_project_lite::pin_project;
 
+use crate::context::cooperative::BudgetPause;
 #[allow(unused_imports)]
 use crate::context::time::reuse as spare;
 use crate::context::time::reuse::Timer;
@@ -31,8 +32,9 @@ use crate::process::state::current::Current;
 /// Future that resolves at its deadline, and never earlier. If the future is dropped, the sleep is cancelled.
 ///
 /// The duration of a sleep starts when the sleep is created. The timers tick once per millisecond, and a sleep ends at
-/// the first tick at or after its deadline. A sleep with a duration of zero resolves at its first poll. If the deadline
-/// is beyond the clock's range of 584 years, the sleep never resolves.
+/// the first tick at or after its deadline. A sleep with a duration of zero resolves at its first poll. In a process,
+/// such a sleep takes one unit of the budget of the turn. If the budget is spent, the sleep first lets other processes
+/// run. If the deadline is beyond the clock's range of 584 years, the sleep never resolves.
 ///
 /// If the runtime has shut down, a sleep still resolves at its deadline. If the [`Simulation`](crate::Simulation) of a
 /// sleep has ended, the sleep resolves immediately.
@@ -54,6 +56,8 @@ pub struct Sleep {
     own: bool,
     /// True if the process counts this sleep as an external event for which the process waits.
     outstanding: bool,
+    /// Used if the deadline has passed at the first poll.
+    pause: BudgetPause,
 }
 
 /// A sleep must be small, because an application may have a million sleeps.
@@ -88,7 +92,17 @@ impl Sleeper {
 impl Sleep {
     #[inline(always)]
     pub(crate) fn new(sleeper: Sleeper, deadline: Instant) -> Self {
-        Self { sleeper, deadline, timer: None, rings: false, over: false, fresh: false, own: false, outstanding: false }
+        Self {
+            sleeper,
+            deadline,
+            timer: None,
+            rings: false,
+            over: false,
+            fresh: false,
+            own: false,
+            outstanding: false,
+            pause: BudgetPause::default(),
+        }
     }
 
     /// Creates a sleep of the duration `time`, which starts at `now`.
@@ -191,6 +205,12 @@ impl Future for Sleep {
 }
 
 impl Sleep {
+    /// Polls the sleep like [`poll`](Future::poll), but takes no unit of the budget.
+    pub(crate) fn poll_without_budget(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.pause.skip();
+        Pin::new(self).poll(cx)
+    }
+
     #[inline(never)]
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.over {
@@ -200,6 +220,11 @@ impl Sleep {
         if !std::mem::take(&mut self.fresh) {
             let now = self.now();
             if now >= self.deadline {
+                // A sleep with a timer has waited for another turn. But a body that awaits only sleeps without a timer
+                // would never end its turn.
+                if self.timer.is_none() && self.pause.spend(cx).is_pending() {
+                    return Poll::Pending;
+                }
                 self.cancel();
                 self.over = true;
                 return Poll::Ready(());

@@ -503,3 +503,74 @@ fn a_late_interval_spends_the_budget() {
     assert!(seen > 10, "the other process ran {seen} times between the ticks");
     simulation.run(ticks).unwrap();
 }
+
+/// 4.6b: a sleep whose deadline has passed at its first poll takes its share of the budget. The same holds for a time
+/// limit of zero. A body that awaits only such futures does not keep the worker.
+#[test]
+fn sleeps_that_do_not_wait_spend_the_budget() {
+    /// Runs `body` beside a process that sets the flag of `body`.
+    fn ends<F: Future<Output = ()> + Send + 'static>(
+        body: impl FnOnce(Context<()>, Arc<AtomicBool>) -> F + Send + 'static,
+    ) {
+        within(60, || {
+            let rt = Runtime::builder().workers(0).build().unwrap();
+            let flag = Arc::new(AtomicBool::new(false));
+            let set = flag.clone();
+            let loops = rt.spawn(async move |ctx: Context<()>| body(ctx, set).await);
+            let sets = rt.spawn(async move |_: Context| flag.store(true, Ordering::SeqCst));
+            rt.block_on(sets).unwrap();
+            rt.block_on(loops).unwrap();
+        });
+    }
+    ends(async |ctx, flag| {
+        while !flag.load(Ordering::SeqCst) {
+            ctx.sleep(Duration::ZERO).await;
+        }
+    });
+    ends(async |ctx, flag| {
+        let past = ctx.now();
+        let mut sleep = ctx.sleep_until(past);
+        while !flag.load(Ordering::SeqCst) {
+            (&mut sleep).await;
+            sleep.reset(past);
+        }
+    });
+    ends(async |ctx, flag| {
+        while !flag.load(Ordering::SeqCst) {
+            ctx.host().sleep(Duration::ZERO).await;
+        }
+    });
+    ends(async |ctx, flag| {
+        while !flag.load(Ordering::SeqCst) {
+            let limited = ctx.timeout(Duration::ZERO, std::future::pending::<()>()).await;
+            assert!(matches!(limited, Err(Failure::TimedOut)));
+        }
+    });
+    ends(async |mut ctx, flag| {
+        while !flag.load(Ordering::SeqCst) {
+            assert_eq!(ctx.receive_timeout(Duration::ZERO).await, Ok(None));
+        }
+    });
+}
+
+/// 4.6b: a sleep that does not wait pauses only once if other futures of its body spend the whole budget of each turn.
+#[test]
+fn a_sleep_that_does_not_wait_completes_beside_a_greedy_future() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let body = rt.spawn(async |ctx: Context| {
+            let done = AtomicBool::new(false);
+            let greedy = async {
+                while !done.load(Ordering::SeqCst) {
+                    ctx.sleep(Duration::ZERO).await;
+                }
+            };
+            let modest = async {
+                ctx.sleep(Duration::ZERO).await;
+                done.store(true, Ordering::SeqCst);
+            };
+            futures::join!(greedy, modest);
+        });
+        rt.block_on(body).unwrap();
+    });
+}

@@ -9,7 +9,6 @@ use std::time::Duration;
 use futures::Stream;
 use futures::stream::FusedStream;
 
-use crate::context::cooperative::{refund_if_pending, spend_budget};
 use crate::context::time::Sleep;
 use crate::platform::clock::Instant;
 
@@ -35,14 +34,12 @@ pub struct Interval {
     sleep: Sleep,
     every: Duration,
     missed: MissedTickBehavior,
-    /// Whether the last poll returned `Pending` because the budget of the turn was spent.
-    paused: bool,
 }
 
 impl Interval {
     /// Creates an interval. The period must not be zero.
     pub(crate) fn new(first: Sleep, every: Duration) -> Self {
-        Self { sleep: first, every, missed: MissedTickBehavior::default(), paused: false }
+        Self { sleep: first, every, missed: MissedTickBehavior::default() }
     }
 
     /// Sets the policy for missed ticks. Default: [`MissedTickBehavior::Burst`].
@@ -60,19 +57,9 @@ impl Interval {
     }
 
     fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        // Late ticks are ready at once. A body that awaits only late ticks would never release its worker. Therefore,
-        // the interval pauses if the budget of the turn is spent. The interval pauses only once before each tick,
-        // because other futures of the body may spend the whole budget of each turn.
-        let takes_unit = !self.paused;
-        self.paused = takes_unit && spend_budget(cx).is_pending();
-        if self.paused {
-            return Poll::Pending;
-        }
-        let polled = Pin::new(&mut self.sleep).poll(cx);
-        if takes_unit {
-            refund_if_pending(&polled);
-        }
-        ready!(polled);
+        // Late ticks are ready at once. The sleep of a late tick takes a unit of the budget, so a body that awaits only
+        // late ticks does not keep the worker.
+        ready!(Pin::new(&mut self.sleep).poll(cx));
         let due = self.sleep.deadline();
         self.sleep.reset(next(due, self.sleep.now(), self.every, self.missed));
         Poll::Ready(due)

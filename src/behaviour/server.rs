@@ -392,8 +392,8 @@ impl ServerTimer {
             if sleep.is_terminated() || deadline < sleep.deadline() {
                 sleep.reset(deadline);
             }
-            // The receive of the server takes the budget.
-            while sleep.poll_without_budget(cx).is_ready() {
+            // The receive of the server pauses if the budget is spent.
+            while sleep.poll_without_pause(cx).is_ready() {
                 if sleep.deadline() == deadline {
                     self.come = Some((deadline, mailbox.unread()));
                     break;

@@ -46,7 +46,7 @@ use crate::process::state::current::Current;
 /// # Cancel safety
 /// The returned future is as cancel safe as `future`.
 pub fn cooperative<F: Future>(future: F) -> Cooperative<F> {
-    Cooperative { future }
+    Cooperative { future, pause: BudgetPause::default() }
 }
 
 pin_project! {
@@ -57,6 +57,7 @@ pin_project! {
     pub struct Cooperative<F> {
         #[pin]
         future: F,
+        pause: BudgetPause,
     }
 }
 
@@ -64,36 +65,46 @@ impl<F: Future> Future for Cooperative<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        ready!(spend_budget(cx));
-        let polled = self.project().future.poll(cx);
-        refund_if_pending(&polled);
-        polled
+        let this = self.project();
+        this.pause.poll(cx, |cx| this.future.poll(cx))
     }
 }
 
 /// Memory of a future that takes units of the budget. The memory prevents that the future pauses again and again.
 ///
 /// Other futures of the same body may spend the whole budget of each turn before this future is polled. Therefore, after
-/// a pause, the future takes no unit, and makes progress.
+/// a pause, the future makes progress even if the budget is spent again.
 #[derive(Debug, Default)]
 pub(crate) struct BudgetPause {
-    /// Whether the next poll takes no unit.
+    /// Whether the next call of `spend` does not pause.
     is_over: bool,
 }
 
 impl BudgetPause {
     /// Takes one unit from the budget of the turn. Returns `Pending` if the future must first let other processes run.
-    /// The task is then polled again after other tasks, and the next call takes no unit.
-    pub(crate) fn spend(&mut self, cx: &Context<'_>) -> Poll<()> {
+    /// The task is then polled again after other tasks, and the next call returns `Ready`. Returns whether a unit was
+    /// taken.
+    pub(crate) fn spend(&mut self, cx: &Context<'_>) -> Poll<bool> {
         if std::mem::take(&mut self.is_over) {
-            return Poll::Ready(());
+            return Poll::Ready(Current::with(Current::spend));
         }
         let spent = spend_budget(cx);
         self.is_over = spent.is_pending();
-        spent
+        spent.map(|()| true)
     }
 
-    /// Makes the next call of [`spend`](Self::spend) take no unit.
+    /// Takes one unit from the budget of the turn, and calls `poll`. If the result of `poll` is pending, gives the unit
+    /// back. If the budget is spent, returns `Pending` and does not call `poll`.
+    pub(crate) fn poll<R>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<R>) -> Poll<R> {
+        let is_taken = ready!(self.spend(cx));
+        let polled = poll(cx);
+        if is_taken {
+            refund_if_pending(&polled);
+        }
+        polled
+    }
+
+    /// Makes the next call of [`spend`](Self::spend) return `Ready`.
     pub(crate) fn skip(&mut self) {
         self.is_over = true;
     }

@@ -205,8 +205,8 @@ impl Future for Sleep {
 }
 
 impl Sleep {
-    /// Polls the sleep like [`poll`](Future::poll), but takes no unit of the budget.
-    pub(crate) fn poll_without_budget(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Polls the sleep like [`poll`](Future::poll), but does not pause if the budget is spent.
+    pub(crate) fn poll_without_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.pause.skip();
         Pin::new(self).poll(cx)
     }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use mio::event::Source as System;
 
-use crate::context::cooperative::{refund_if_pending, spend_budget};
+use crate::context::cooperative::{BudgetPause, refund_if_pending, spend_budget};
 use crate::net::backend::Backend;
 use crate::platform::poller::source::{Direction, Seen, Source, WaiterKey};
 use crate::platform::sync::Arc;
@@ -136,17 +136,17 @@ impl<S: System> Registered<S> {
     /// Cancel safe if a call of `op` that returns `WouldBlock` has no effect.
     pub(crate) async fn op<R>(&self, direction: Direction, mut op: impl FnMut(&S) -> io::Result<R>) -> io::Result<R> {
         let mut waiter = Waiter { source: &self.source, key: None };
+        let mut pause = BudgetPause::default();
         poll_fn(move |cx| {
-            ready!(spend_budget(cx));
             // The closure must own the whole guard, for the reason that is given in `ready`.
             let waiter = &mut waiter;
-            let polled = self.poll_with(
-                direction,
-                || self.source.poll_ready_as(direction, cx.waker(), &mut waiter.key),
-                |io| op(io).map(|result| (result, false)),
-            );
-            refund_if_pending(&polled);
-            polled
+            pause.poll(cx, |cx| {
+                self.poll_with(
+                    direction,
+                    || self.source.poll_ready_as(direction, cx.waker(), &mut waiter.key),
+                    |io| op(io).map(|result| (result, false)),
+                )
+            })
         })
         .await
     }
@@ -174,19 +174,16 @@ impl<S: System> Registered<S> {
     /// again.
     pub(crate) async fn ready(&self, direction: Direction) -> io::Result<()> {
         let mut waiter = Waiter { source: &self.source, key: None };
+        // Without the budget, a loop of `readable` and `try_read` would not let other processes run while data arrives.
+        let mut pause = BudgetPause::default();
         poll_fn(move |cx| {
-            // Without this line, a loop that calls `readable` and `try_read` would not let other processes run while
-            // data arrives.
-            ready!(spend_budget(cx));
             // The closure must own the whole guard. If the closure owned only a copy of the key, the key in the guard
             // would stay `None`, and the drop of the guard would remove no waker.
             let waiter = &mut waiter;
-            let polled = match self.source.poll_ready_as(direction, cx.waker(), &mut waiter.key) {
+            pause.poll(cx, |cx| match self.source.poll_ready_as(direction, cx.waker(), &mut waiter.key) {
                 Poll::Ready(seen) => Poll::Ready(seen.map(drop)),
                 Poll::Pending => self.pending(),
-            };
-            refund_if_pending(&polled);
-            polled
+            })
         })
         .await
     }

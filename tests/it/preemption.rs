@@ -136,6 +136,26 @@ fn cooperative_futures_yield_within_the_budget() {
     });
 }
 
+/// 1.7b: another future of the body spends the whole budget of each turn. A `cooperative` future pauses once and then
+/// completes.
+#[test]
+fn a_cooperative_future_completes_beside_a_greedy_future() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let body = rt.spawn(async |_: Context| {
+            let done = AtomicBool::new(false);
+            let greedy = async {
+                while !done.load(Ordering::SeqCst) {
+                    cooperative(ready(())).await;
+                }
+            };
+            let modest = cooperative(async { done.store(true, Ordering::SeqCst) });
+            futures::join!(greedy, modest);
+        });
+        rt.block_on(body).unwrap();
+    });
+}
+
 /// 1.7b: a pending `cooperative` future uses no budget. If many pending futures are polled together, each future can
 /// still complete. Outside a process, a `cooperative` future does nothing but poll its inner future.
 #[test]

@@ -207,3 +207,34 @@ fn a_flood_of_packets_or_connections_starves_no_timer() {
         connections.join().unwrap();
     });
 }
+
+/// 4.6b: another future of the body spends the whole budget of each turn. An operation of a socket pauses once and then
+/// completes.
+#[test]
+fn an_operation_of_a_socket_completes_beside_a_greedy_future() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let body = rt.spawn(async |_: Context| -> Result<(), Exit> {
+            let socket = UdpSocket::bind("127.0.0.1:0").await?;
+            let done = AtomicBool::new(false);
+            let greedy = async {
+                while !done.load(SeqCst) {
+                    cooperative(std::future::ready(())).await;
+                }
+            };
+            let modest = async {
+                let ends = async {
+                    socket.writable().await?;
+                    socket.send_to(b"1", socket.local_addr()?).await
+                };
+                let sent = ends.await;
+                done.store(true, SeqCst);
+                sent
+            };
+            let ((), sent) = futures::join!(greedy, modest);
+            assert_eq!(sent?, 1);
+            Ok(())
+        });
+        rt.block_on(body).unwrap();
+    });
+}

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::Stream;
 use futures::stream::FusedStream;
 
+use crate::context::cooperative::BudgetPause;
 use crate::context::perform::{BodyYield, answer_target};
 use crate::host::refs::ProcessRef;
 use crate::process::command::{StreamCommand, Streamed};
@@ -26,11 +27,14 @@ pub struct ItemStream<C: StreamCommand> {
     issue: BodyYield<C>,
     /// The answer to the command. The field is set when all items have been pulled, or when the stream has failed.
     last: Option<Answer>,
+    /// Without the budget, a body that pulls many items would keep its worker.
+    pause: BudgetPause,
 }
 
 impl<C: StreamCommand> ItemStream<C> {
     pub(crate) fn new(control: ProcessRef, command: C) -> Self {
-        Self { issue: BodyYield::new(control, Payload::new(Streamed(command))), last: None }
+        let issue = BodyYield::new(control, Payload::new(Streamed(command)));
+        Self { issue, last: None, pause: BudgetPause::default() }
     }
 
     /// Sets a time limit. The time limit starts when this method is called. If the answer does not arrive in time, the
@@ -67,7 +71,15 @@ impl<C: StreamCommand> ItemStream<C> {
         .await
     }
 
+    /// Pulls the next item. Takes one unit from the budget of the turn.
     fn poll_pull(&mut self, cx: &mut Context<'_>) -> Poll<Option<C::Item>> {
+        let mut pause = std::mem::take(&mut self.pause);
+        let polled = pause.poll(cx, |cx| self.poll_pull_free(cx));
+        self.pause = pause;
+        polled
+    }
+
+    fn poll_pull_free(&mut self, cx: &mut Context<'_>) -> Poll<Option<C::Item>> {
         if self.last.is_some() || self.issue.is_over() {
             return Poll::Ready(None);
         }

@@ -682,3 +682,55 @@ fn a_stream_outside_its_process_fails() {
     assert!(matches!(exit.error::<Failure>(), Some(Failure::TimedOut)), "{exit:?}");
     assert_eq!(called.load(Ordering::SeqCst), 0);
 }
+
+/// 4.6b: a body that pulls the items of a full buffer takes its share of the budget. The same holds for `last`, which
+/// drops the items.
+#[test]
+fn pulling_items_spends_the_budget() {
+    const ITEMS: usize = 10_000;
+    /// Counts its drops.
+    struct Item(Arc<AtomicUsize>);
+    impl Drop for Item {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    struct Burst(Arc<AtomicUsize>);
+    impl Command for Burst {
+        type Reply = ();
+    }
+    impl StreamCommand for Burst {
+        type Item = Item;
+        const BUFFER: usize = ITEMS;
+    }
+    async fn send_all(command: Burst, mut replies: StreamCompletion<Burst>) -> Result<(), Failure> {
+        for _ in 0..ITEMS {
+            replies.send(Item(command.0.clone())).await?;
+        }
+        replies.complete(());
+        Ok(())
+    }
+    for pulls_each in [true, false] {
+        let rt = Runtime::builder().workers(0).handle_stream(send_all).build().unwrap();
+        let count = Arc::new(AtomicUsize::new(0));
+        let dropped = count.clone();
+        let pulls = rt.spawn(async move |ctx: Context| {
+            let mut items = ctx.stream(Burst(dropped));
+            if pulls_each {
+                while items.next().await.is_some() {}
+            }
+            items.last().await
+        });
+        let watches = rt.spawn(async move |ctx: Context| {
+            let mut seen = std::collections::BTreeSet::new();
+            while count.load(Ordering::SeqCst) != ITEMS {
+                seen.insert(count.load(Ordering::SeqCst));
+                ctx.yield_now().await;
+            }
+            Ok::<_, Exit>(seen.len())
+        });
+        let seen = rt.block_on(watches).unwrap();
+        assert!(seen > 10, "the other process ran {seen} times between the items");
+        rt.block_on(pulls).unwrap();
+    }
+}

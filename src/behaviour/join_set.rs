@@ -183,12 +183,12 @@ impl<T: Send + 'static> JoinSet<T> {
         all.into_iter().map(|joined| joined.result).collect()
     }
 
-    /// Asks all processes to exit. After the time `grace`, the processes that still run are killed: see
-    /// [`Host::cancel`]. The processes stay in the set until they are joined.
+    /// Asks all processes to exit. After the time `grace`, the processes that still run are killed, even if they were
+    /// cancelled before with a longer grace period. The processes stay in the set until they are joined.
     pub fn cancel_all(&self, reason: impl Into<Reason>, grace: Duration) {
         let (reason, deadline) = (reason.into(), self.host.now() + grace);
         for member in &self.running {
-            self.host.cancel_until(&member.control, reason.clone(), deadline);
+            self.host.cancel_by(&member.control, reason.clone(), deadline);
         }
     }
 }

@@ -238,7 +238,8 @@ impl Host {
             let host = self.clone();
             call_at(&control, at, move || {
                 if let Some(control) = whom.upgrade() {
-                    host.cancel_until(&control, Reason::DEADLINE, at + grace);
+                    // The process may be spawned after its deadline. Its grace period begins with the cancellation.
+                    host.cancel_by(&control, Reason::DEADLINE, at.max(host.now()) + grace);
                 }
             });
         }

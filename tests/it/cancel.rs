@@ -482,7 +482,7 @@ fn a_process_is_killed_after_the_grace_period_of_its_token() {
         patient.cancel("over", Duration::MAX);
         assert!(is_cancelled(&process.await.unwrap_err(), "over"));
         exact.check(host.now(), now);
-        // If a process was already cancelled earlier, it keeps its first reason and its first grace period.
+        // If a process was already cancelled earlier, it keeps its first reason.
         let late = CancelToken::new();
         let process = host.process().cancel_token(&late).spawn(async |ctx: Context<()>| {
             let reason = ctx.cancelled().await;
@@ -492,9 +492,51 @@ fn a_process_is_killed_after_the_grace_period_of_its_token() {
         let process = process.unwrap();
         let until = host.now() + Duration::from_millis(20);
         host.cancel(process.pid(), "first", LONG).unwrap();
-        assert!(late.cancel("second", Duration::ZERO));
+        assert!(late.cancel("second", LONG));
         assert_eq!(process.await.unwrap(), Reason::from("first"));
         exact.check(host.now(), until);
+    });
+}
+
+/// 6.2a, 6.2e: an earlier cancellation with a longer grace period delays neither the kill after a deadline, nor the
+/// kill after the cancellation of a token or of a `JoinSet`.
+#[test]
+fn a_longer_grace_period_of_an_earlier_cancellation_delays_no_kill() {
+    check(0..10, async |host: Host| {
+        let deaf = async |_: Context<()>| std::future::pending::<()>().await;
+        let begun = host.now();
+        let after = |ms| begun + Duration::from_millis(ms);
+        let limited = host.process().deadline_within(after(10), Duration::from_millis(5)).spawn(deaf).unwrap();
+        let token = CancelToken::new();
+        let of_token = host.process().cancel_token(&token).spawn(deaf).unwrap();
+        let mut set = host.join_set();
+        let of_set = set.spawn(deaf);
+        for pid in [limited.pid(), of_token.pid(), of_set.pid()] {
+            host.cancel(pid, "drain", Duration::MAX).unwrap();
+        }
+        assert!(token.cancel("token", Duration::from_millis(20)));
+        set.cancel_all("set", Duration::from_millis(25));
+        assert!(matches!(limited.await, Err(Exit::Killed)));
+        assert_eq!(host.now(), after(15));
+        assert!(matches!(of_token.await, Err(Exit::Killed)));
+        assert_eq!(host.now(), after(20));
+        assert!(matches!(set.join_next().await, Some(Err(Exit::Killed))));
+        assert_eq!(host.now(), after(25));
+    });
+}
+
+/// 6.2e: a process may be spawned long after its deadline. Its grace period begins with its cancellation.
+#[test]
+fn the_grace_period_of_a_deadline_in_the_past_begins_with_the_cancellation() {
+    check(0..10, async |host: Host| {
+        let past = host.now();
+        host.sleep(Duration::from_secs(2)).await;
+        let process = host.process().deadline(past).spawn(async |ctx: Context| {
+            let reason = ctx.cancelled().await;
+            ctx.sleep(Duration::from_millis(5)).await;
+            Ok::<_, Exit>(reason)
+        });
+        assert_eq!(process.unwrap().await.unwrap(), Reason::DEADLINE);
     });
 }
 

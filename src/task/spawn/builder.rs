@@ -99,7 +99,8 @@ impl ProcessBuilder {
     }
 
     /// Sets a deadline and the time `grace`: see [`deadline`](Self::deadline). If the process has not exited when the
-    /// time `grace` has passed after the deadline, the process is killed.
+    /// time `grace` has passed after the cancellation, the process is killed. An earlier cancellation with a longer
+    /// grace period does not delay the kill.
     pub fn deadline_within(mut self, at: Instant, grace: Duration) -> Self {
         self.inherited.limit(at, grace);
         self.options.has_own_end = true;

@@ -246,7 +246,7 @@ impl Sleep {
             return Poll::Pending;
         }
         self.own = false;
-        let is_closed = self.sleeper.host().phase() == Phase::Closed;
+        let is_closed = self.is_closed();
         if is_closed || self.has_no_timekeeper() {
             self.cancel();
             if is_closed && self.sleeper.host().shared().clock.is_virtual() {
@@ -269,7 +269,7 @@ impl Sleep {
             let host = self.sleeper.host();
             let key = host.fire_at(self.deadline, Fire::Wake(cx.waker().clone()));
             self.timer = Some(Timer::new(key, self.deadline));
-            if host.phase() == Phase::Closed {
+            if self.is_closed() {
                 // The runtime has shut down, and may have cleared its timers before this timer was set. Such a timer
                 // never fires. Therefore this line wakes the task, and the task polls the sleep again.
                 cx.waker().wake_by_ref();
@@ -277,6 +277,13 @@ impl Sleep {
         }
         self.own = own;
         Poll::Pending
+    }
+
+    /// Returns whether the runtime may no longer fire its timers. A simulation fires its timers until it is dropped, also
+    /// after a shutdown.
+    fn is_closed(&self) -> bool {
+        let host = self.sleeper.host();
+        host.phase() == Phase::Closed && !host.shared().clock.is_simulated()
     }
 
     /// Returns true if the runtime has no worker, and this thread is not a guest thread of the runtime. In this case,

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context as Cx, Poll};
 
-use async_task::WithInfo;
+use async_task::{Runnable, WithInfo};
 use futures::future::FusedFuture;
 use futures::task::{FutureObj, Spawn};
 use pin_project_lite::pin_project;
@@ -40,11 +40,15 @@ impl Host {
             drop(catch(|| drop(future)));
             return;
         }
-        let task = Registered { future: Some(future), host: self.clone(), key: None };
+        self.task(Registered { future: Some(future), host: self.clone(), key: None }).schedule();
+    }
+
+    /// Creates a detached task. The caller runs or queues the task.
+    fn task(&self, future: impl Future<Output = ()> + Send + 'static) -> Runnable<Self> {
         let (runnable, task) =
-            async_task::Builder::new().metadata(self.clone()).spawn(move |_| task, WithInfo(schedule));
+            async_task::Builder::new().metadata(self.clone()).spawn(move |_| future, WithInfo(schedule));
         task.detach();
-        runnable.schedule();
+        runnable
     }
 
     /// Runs a closure on the blocking pool, and returns a future of the closure's result. The closure runs even if the
@@ -95,13 +99,14 @@ impl Host {
         Blocking { cell, over: false }
     }
 
-    /// Runs blocking work on the pool. If the runtime has no pool, the work runs as a task.
+    /// Runs blocking work on the pool. A simulation has no pool, so the work runs as a task.
     pub(crate) fn run_blocking(&self, job: Box<dyn Job>) {
         match &self.shared().pool {
             Some(pool) => pool.run(job),
             None => {
-                let job = InTurn(Some(job));
-                self.spawn_future(async move { job.run() });
+                // This task also runs between a shutdown and the drop of the simulation, as the tasks of a pool do.
+                let job = InTurn { job: Some(job), host: self.clone() };
+                self.task(async move { job.run() }).schedule();
             }
         }
     }
@@ -110,19 +115,22 @@ impl Host {
     /// task. The runtime keeps no list of these tasks, because a task ends when its command ends. A command ends at the
     /// latest when its process exits.
     pub(crate) fn start(&self, future: impl Future<Output = ()> + Send + 'static) {
-        let (runnable, task) =
-            async_task::Builder::new().metadata(self.clone()).spawn(move |_| future, WithInfo(schedule));
-        task.detach();
-        runnable.run();
+        self.task(future).run();
     }
 }
 
-/// Blocking work as a task. If the task is dropped before it runs, the work is refused.
-struct InTurn(Option<Box<dyn Job>>);
+/// Blocking work as a task. If the task is dropped before it runs, the work is refused. The work is also refused while
+/// the simulation is dropped.
+struct InTurn {
+    job: Option<Box<dyn Job>>,
+    host: Host,
+}
 
 impl InTurn {
     fn run(mut self) {
-        if let Some(job) = self.0.take() {
+        if self.host.shared().clock.is_simulated()
+            && let Some(job) = self.job.take()
+        {
             let _ = catch(|| job.run());
         }
     }
@@ -130,7 +138,7 @@ impl InTurn {
 
 impl Drop for InTurn {
     fn drop(&mut self) {
-        if let Some(job) = self.0.take() {
+        if let Some(job) = self.job.take() {
             let _ = catch(|| job.refuse(Failure::ShutDown));
         }
     }

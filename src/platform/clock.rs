@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::platform::sync::Arc;
 #[cfg(target_os = "linux")]
 use crate::platform::sync::OnceLock;
-use crate::platform::sync::atomic::{AtomicU64, Ordering};
+use crate::platform::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A moment on the clock of a runtime, stored as the number of nanoseconds since the runtime was created. The clock is
 /// either real or virtual.
@@ -82,7 +82,15 @@ pub(crate) enum Clock {
     /// The system's monotonic clock. The time is counted from the creation of this value.
     Real(Origin),
     /// A virtual clock. The time of a virtual clock changes only when `advance` is called.
-    Virtual(Arc<AtomicU64>),
+    Virtual(Arc<VirtualTime>),
+}
+
+/// The time of a virtual clock.
+#[derive(Debug)]
+pub(crate) struct VirtualTime {
+    ns: AtomicU64,
+    /// Whether the owner of the clock no longer advances it.
+    has_stopped: AtomicBool,
 }
 
 impl Clock {
@@ -92,11 +100,23 @@ impl Clock {
 
     /// Creates a virtual clock at the time 0. The time of the clock changes only when `advance` is called.
     pub(crate) fn virtual_() -> Self {
-        Self::Virtual(Arc::new(AtomicU64::new(0)))
+        Self::Virtual(Arc::new(VirtualTime { ns: AtomicU64::new(0), has_stopped: AtomicBool::new(false) }))
     }
 
     pub(crate) fn is_virtual(&self) -> bool {
         matches!(self, Self::Virtual(_))
+    }
+
+    /// Records that a virtual clock no longer advances.
+    pub(crate) fn stop(&self) {
+        if let Self::Virtual(time) = self {
+            time.has_stopped.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns whether the clock is a virtual clock that still advances.
+    pub(crate) fn is_simulated(&self) -> bool {
+        matches!(self, Self::Virtual(time) if !time.has_stopped.load(Ordering::SeqCst))
     }
 
     #[inline]
@@ -107,7 +127,7 @@ impl Clock {
             Self::Real(origin) => Instant(origin.elapsed().min(LAST)),
             // Acquire pairs with the release in `advance`. Therefore, a thread that sees the new time also sees all
             // writes before `advance`.
-            Self::Virtual(ns) => Instant(ns.load(Ordering::Acquire)),
+            Self::Virtual(time) => Instant(time.ns.load(Ordering::Acquire)),
         }
     }
 
@@ -134,9 +154,10 @@ impl Clock {
     /// # Panics
     /// Panics if the clock is a real clock.
     pub(crate) fn advance(&self, time: Duration) -> Instant {
-        let Self::Virtual(ns) = self else { panic!("only a virtual clock can be advanced") };
+        let Self::Virtual(clock) = self else { panic!("only a virtual clock can be advanced") };
         let step = |ns: u64| ns.saturating_add(whole_ns(time)).min(LAST);
-        let before = ns
+        let before = clock
+            .ns
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |ns| Some(step(ns)))
             .expect("the closure never gives up");
         Instant(step(before))

@@ -504,6 +504,7 @@ impl Drop for Simulation {
                 }
             };
             this.host.advance(Phase::Closed);
+            this.host.shared().clock.stop();
             this.host.condemn();
             run_dry();
             this.queue.close();

@@ -546,6 +546,23 @@ fn a_dropped_simulation_leaves_nothing_behind() {
     });
 }
 
+/// 7.1b, 10.1a: after the shutdown of a host, the simulation continues until it is dropped. Time still passes for a
+/// sleep, and blocking work still runs.
+#[test]
+fn a_simulation_continues_after_the_shutdown_of_its_host() {
+    check(0..10, async |host: Host| {
+        assert_eq!(host.shutdown(ms(1_000)).await.left, []);
+        let begun = host.now();
+        let mut short = Box::pin(host.sleep(HOUR / 2));
+        assert!(futures::FutureExt::now_or_never(&mut short).is_none());
+        host.sleep(HOUR).await;
+        assert_eq!(host.now() - begun, HOUR);
+        short.await;
+        assert_eq!(host.now() - begun, HOUR);
+        assert_eq!(host.spawn_blocking(|| 5).await, Ok(5));
+    });
+}
+
 /// 8.3a, 10.1a: a simulation runs on any thread. This thread may be running a process of a runtime or of another
 /// simulation.
 #[test]

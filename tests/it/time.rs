@@ -700,6 +700,25 @@ fn missed_ticks_of_an_interval_follow_its_policy() {
     });
 }
 
+/// 7.1a, 7.1b: the timers tick once per millisecond, so a tick may be late by less than 1 ms. The policy `Delay` does
+/// not add this time to the period.
+#[test]
+fn the_policy_delay_does_not_delay_ticks_that_are_not_missed() {
+    check(0..10, async |host: Host| {
+        let period = Duration::from_micros(10_300);
+        let ticks = host.spawn(async move |ctx: Context| {
+            let begun = ctx.now();
+            let mut every = ctx.interval(period).missed_tick_behavior(MissedTickBehavior::Delay);
+            for n in 1..=20 {
+                let due = every.tick().await;
+                assert_eq!(due - begun, period * n);
+                assert!(ctx.now() - due < ms(1));
+            }
+        });
+        ticks.await
+    });
+}
+
 /// 7.1a: if the period is zero, the call that sets the period is refused.
 #[test]
 fn a_period_of_zero_is_refused() {

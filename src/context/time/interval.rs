@@ -12,6 +12,9 @@ use futures::stream::FusedStream;
 use crate::context::time::Sleep;
 use crate::platform::clock::Instant;
 
+/// The largest time by which a tick may be late without being missed.
+const TOLERANCE: Duration = Duration::from_millis(5);
+
 /// Policy for missed ticks. A tick is missed if the tick becomes due while the program does not await the interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -21,6 +24,8 @@ pub enum MissedTickBehavior {
     #[default]
     Burst,
     /// The interval skips missed ticks. The next tick is due one period after the program has received the late tick.
+    /// The timers tick once per millisecond, so each tick may be slightly late. A tick that is late by at most 5 ms, and
+    /// by at most one period, does not delay the next tick.
     Delay,
     /// The interval skips missed ticks. The next tick is due at the next time of the original schedule.
     Skip,
@@ -71,7 +76,8 @@ impl Interval {
 pub(crate) fn next(due: Instant, now: Instant, every: Duration, missed: MissedTickBehavior) -> Instant {
     match missed {
         MissedTickBehavior::Burst => due + every,
-        MissedTickBehavior::Delay => now + every,
+        MissedTickBehavior::Delay if now - due > TOLERANCE.min(every) => now + every,
+        MissedTickBehavior::Delay => due + every,
         MissedTickBehavior::Skip => {
             let late = (now - due).as_nanos() % every.as_nanos();
             // `late` is the time that has passed since the last time of the schedule. `rest` is the remaining time
@@ -112,16 +118,22 @@ mod tests {
         let ms = Duration::from_millis;
         for (due, now, burst, delay, skip) in [
             (10, 10, 20, 20, 20),
-            (10, 13, 20, 23, 20),
+            (10, 13, 20, 20, 20),
+            (10, 15, 20, 20, 20),
+            (10, 16, 20, 26, 20),
             (10, 20, 20, 30, 30),
             (10, 47, 20, 57, 50),
-            (10, 9, 20, 19, 20),
+            (10, 9, 20, 20, 20),
         ] {
             let next = |policy| next(at(due), at(now), ms(10), policy);
             assert_eq!(
                 (next(MissedTickBehavior::Burst), next(MissedTickBehavior::Delay), next(MissedTickBehavior::Skip)),
                 (at(burst), at(delay), at(skip))
             );
+        }
+        // A period that is shorter than the tolerance.
+        for (now, delay) in [(11, 12), (12, 12), (13, 15), (14, 16)] {
+            assert_eq!(next(at(10), at(now), ms(2), MissedTickBehavior::Delay), at(delay));
         }
         assert_eq!(next(at(10), at(10), Duration::MAX, MissedTickBehavior::Skip), Instant::FAR);
     }

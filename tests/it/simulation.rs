@@ -466,6 +466,27 @@ fn a_failing_seed_is_shrunk_and_run_again() {
     assert!(panic_of(|| check(0..1, async |_: Host| pending::<()>().await)).contains("deadlock: "));
 }
 
+/// 10.3a: the report of a failing seed repeats the options of the check. If only the check sees the failure, the report
+/// says so.
+#[test]
+fn the_report_of_a_check_contains_its_options() {
+    let fails = async |_: Host| Err::<(), _>(Exit::failed("it is wrong"));
+    let only = "only a check reports this failure";
+    let text = panic_of(|| Check::new(3..9).deadlock_after(5_000).allow_unobserved_exits().run(fails));
+    for line in [
+        "again: `Check::new(3..4).allow_unobserved_exits().deadlock_after(5000).run(…)`; ",
+        "shrunk: `Simulation::new(3).random_choices(0).deadlock_after(5000)`\n",
+    ] {
+        assert!(text.contains(line) && !text.contains(only), "{text}");
+    }
+    let drops = async |host: Host| {
+        drop(host.spawn(async |_: Context| Err::<(), _>("it is dropped")));
+        host.sleep(ms(1)).await;
+    };
+    let text = panic_of(|| Check::new(3..9).deadlock_after(5_000).run(drops));
+    assert!(text.contains("again: `Check::new(3..4).deadlock_after(5000).run(…)`") && text.contains(only), "{text}");
+}
+
 /// 6.5b, 6.5d, 10.1a: a simulation shuts down in the defined order and within its deadline. The report lists the
 /// remaining processes.
 #[test]

@@ -21,6 +21,9 @@ use crate::task::body::ProcessOutput;
 const LINES: usize = 60;
 /// Among this number of passing seeds, the check runs about one seed twice.
 const REPEATED_ONE_IN: u64 = 100;
+/// Line of a report whose failure is an exit that nothing receives.
+const ONLY_IN_CHECK: &str =
+    "\nonly a check reports this failure: `Simulation::run` does not report an exit that nothing receives";
 /// Maximum number of turns after the scenario has ended. In these turns, processes receive the exits that are still
 /// pending.
 const TURNS_AFTER: u32 = 1 << 12;
@@ -153,27 +156,50 @@ impl Check {
             if run.failure.is_none() && !self.repeats(seed) {
                 continue;
             }
-            let again = seed.saturating_add(1);
             if let Some(difference) = run.difference(&self.attempt(seed, u64::MAX, None, &scenario)) {
                 let failed = run.failure.map(|why| format!("\nthe first run fails: {why}")).unwrap_or_default();
                 panic!(
                     "the scenario is not deterministic: two runs under seed {seed} differ in {difference}\n\
                      real time, other threads, a randomly seeded map, or state that is kept between two runs can cause this\n\
-                     again: `check({seed}..{again}, …)`{failed}"
+                     again: `{}`{failed}",
+                    self.again(seed)
                 );
             }
             if run.failure.is_some() {
-                let (choices, Run { failure, trace, .. }) = self.shrink(seed, run, &scenario);
+                let (choices, Run { failure, trace, only_in_check, .. }) = self.shrink(seed, run, &scenario);
                 let record = self.record(seed, choices, &scenario);
                 panic!(
                     "the scenario fails under seed {seed}: {}\n\
-                     again: `check({seed}..{again}, …)`; shrunk: `Simulation::new({seed}).random_choices({choices})`\n\
+                     again: `{}`; shrunk: `{}`{}\n\
                      {record}the end of its trace:\n{}",
                     failure.unwrap_or_default(),
+                    self.again(seed),
+                    self.shrunk(seed, choices),
+                    if only_in_check { ONLY_IN_CHECK } else { "" },
                     trace.last(LINES)
                 );
             }
         }
+    }
+
+    /// Returns the code that runs only this seed, with the options that change the result.
+    fn again(&self, seed: u64) -> String {
+        let seeds = seed..seed.saturating_add(1);
+        let unobserved = if self.allow_unobserved { ".allow_unobserved_exits()" } else { "" };
+        match self.limit() {
+            limit if unobserved.is_empty() && limit.is_empty() => format!("check({seeds:?}, …)"),
+            limit => format!("Check::new({seeds:?}){unobserved}{limit}.run(…)"),
+        }
+    }
+
+    /// Returns the code that creates the simulation of a shrunk run.
+    fn shrunk(&self, seed: u64, choices: u64) -> String {
+        format!("Simulation::new({seed}).random_choices({choices}){}", self.limit())
+    }
+
+    /// Returns the code that sets the limit of time steps without progress.
+    fn limit(&self) -> String {
+        self.deadlock_after.map(|steps| format!(".deadlock_after({steps})")).unwrap_or_default()
     }
 
     /// Returns whether a passing seed is run twice.
@@ -226,12 +252,13 @@ impl Check {
         // failure is ignored.
         let counts = |(origin, _): &(Pid, String)| !self.allow_unobserved && !late.contains(origin);
         let unobserved = std::mem::take(&mut *unobserved.lock());
+        let only_in_check = failure.is_none();
         for (_, exit) in unobserved.into_iter().filter(counts) {
             let failure = failure.get_or_insert_default();
             let apart = if failure.is_empty() { "" } else { "; " };
             let _ = write!(failure, "{apart}no link, monitor, supervisor or join handle receives an exit: {exit}");
         }
-        Run { failure, drawn, trace, recorded }
+        Run { failure, drawn, trace, recorded, only_in_check }
     }
 
     /// Finds by bisection the smallest number of random choices with which the scenario still fails. Returns this
@@ -259,6 +286,8 @@ struct Run {
     /// Number of choices that were made until the end of the scenario.
     drawn: u64,
     trace: Arc<Trace>,
+    /// Whether the simulation itself reports no failure, so that the failure is an exit that nothing receives.
+    only_in_check: bool,
     /// Result of writing the flight record.
     recorded: io::Result<()>,
 }

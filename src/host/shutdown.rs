@@ -302,9 +302,10 @@ struct AllEnded<A, R> {
 }
 
 impl<A, R> AllEnded<A, R> {
-    /// Makes the future wait for the exits of the killed processes, until [`SHUTDOWN_GRACE`] after the deadline.
+    /// Makes the future wait for the exits of the killed processes, until [`SHUTDOWN_GRACE`] after the deadline. If the
+    /// future is polled for the first time after the deadline, the wait lasts until [`SHUTDOWN_GRACE`] after this poll.
     fn kills(&mut self) {
-        self.deadline = self.deadline.min(self.host.shutdown_deadline()) + SHUTDOWN_GRACE;
+        self.deadline = self.host.now().max(self.deadline.min(self.host.shutdown_deadline())) + SHUTDOWN_GRACE;
         self.has_killed = true;
     }
 }
@@ -373,5 +374,21 @@ mod tests {
         // The earlier deadline of two shutdowns applies.
         let mut later = Box::pin(host.ended_by(deadline + ms(9), |_, _| ()));
         assert_eq!(later.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(false));
+    }
+
+    /// The future of the shutdown is polled for the first time long after the deadline.
+    #[test]
+    fn a_shutdown_that_is_polled_late_waits_for_the_killed_processes() {
+        let mut simulation = Simulation::new(1);
+        let host = simulation.host().clone();
+        let killed = host.spawn(async |_: crate::Context| std::future::pending::<()>().await);
+        let mut shutdown = host.shutdown(Duration::from_millis(50));
+        host.shared().clock.advance(Duration::from_secs(1));
+        // This poll kills the process. The process exits in its next turn.
+        assert!(Pin::new(&mut shutdown).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(!killed.is_finished());
+        let report = simulation.run(shutdown);
+        assert_eq!(report.left.len(), 1);
+        assert!(killed.is_finished() && host.alive().is_empty());
     }
 }

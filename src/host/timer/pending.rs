@@ -4,6 +4,7 @@
 use slab::Slab;
 
 use crate::host::registry::Busy;
+use crate::host::timer::sparse::SparseSlab;
 use crate::host::timer::{Key, Timers};
 use crate::platform::clock::Instant;
 use crate::platform::sync::Mutex;
@@ -12,7 +13,7 @@ use crate::process::catch::drop_caught;
 /// Maximum number of slots that one call of [`Pending::deadlines`] reads. The call holds the lock of the table.
 const PIECE: usize = 256;
 
-/// Largest capacity that an empty table keeps allocated.
+/// Largest capacity that a table keeps allocated after a burst.
 const KEEP: usize = 4096;
 
 /// Identifies a timer of one process. [`SelfHandle::cancel_timer`](crate::SelfHandle::cancel_timer) takes this value.
@@ -31,6 +32,7 @@ struct Table {
     /// The entry of each timer. An entry contains the number of the timer. After the timer was set, the entry also
     /// contains its key and its deadline.
     timers: Slab<(u64, Option<(Key, Instant)>)>,
+    sparse: SparseSlab,
     next_number: u64,
     closed: bool,
 }
@@ -71,10 +73,8 @@ impl Pending {
         let mut table = self.0.lock();
         table.timers.get(timer.slot).filter(|(number, _)| *number == timer.number)?;
         let (_, set) = table.timers.remove(timer.slot);
-        if table.timers.is_empty() && table.timers.capacity() > KEEP {
-            // Frees the memory of a burst.
-            table.timers = Slab::new();
-        }
+        let Table { timers, sparse, .. } = &mut *table;
+        sparse.freed(timers, 1, KEEP);
         Some(set)
     }
 
@@ -101,5 +101,23 @@ impl Pending {
             let fire = key.and_then(|(key, _)| timers.cancel(key));
             let _ = drop_caught(fire);
         }
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+
+    /// 4.7j: after a burst, the table frees memory although an older timer remains.
+    #[test]
+    fn the_memory_of_a_burst_is_freed_although_an_older_timer_remains() {
+        let pending = Pending::default();
+        let older = pending.begin();
+        let burst: Vec<_> = (0..100_000).map(|_| pending.begin()).collect();
+        for timer in burst {
+            assert!(pending.end(timer).is_some());
+        }
+        assert!(pending.is_there(older));
+        assert!(pending.0.lock().timers.capacity() <= KEEP);
     }
 }

@@ -21,6 +21,7 @@ use std::mem;
 
 use slab::Slab;
 
+use crate::host::timer::sparse::SparseSlab;
 use crate::platform::sync::planted;
 
 /// Number of bits in one digit of a tick. Each level covers one digit.
@@ -99,6 +100,8 @@ struct List {
 
 /// Capacity that an empty list keeps allocated.
 const KEPT: usize = 16;
+/// Capacity that the entries, and a list that is not empty, keep allocated after a burst.
+const KEPT_ENTRIES: usize = 1_024;
 
 impl List {
     const EMPTY: Self = Self { places: VecDeque::new(), dead: 0, nearest: u64::MAX };
@@ -130,6 +133,7 @@ impl List {
 #[derive(Debug)]
 pub(crate) struct Wheel<T> {
     entries: Slab<Entry<T>>,
+    sparse: SparseSlab,
     /// Number of entries that were not removed.
     live: usize,
     lists: Box<[List; DUE + 1]>,
@@ -149,6 +153,7 @@ impl<T> Wheel<T> {
     pub(crate) fn new() -> Self {
         Self {
             entries: Slab::new(),
+            sparse: SparseSlab::default(),
             live: 0,
             lists: Box::new([List::EMPTY; DUE + 1]),
             occupied: [0; LEVELS],
@@ -404,7 +409,7 @@ impl<T> Wheel<T> {
     /// Drops the positions of removed entries from a list, and frees these entries.
     fn sweep(&mut self, list: usize) {
         let mut places = mem::take(&mut self.lists[list].places);
-        let mut nearest = u64::MAX;
+        let (before, mut nearest) = (places.len(), u64::MAX);
         places.retain(|place| {
             let is_live = self.entries[place.index as usize].item.is_some();
             if is_live {
@@ -414,12 +419,13 @@ impl<T> Wheel<T> {
             }
             is_live
         });
-        let is_empty = places.is_empty();
+        let left = places.len();
+        places.shrink_to(KEPT_ENTRIES.max(4 * left));
         self.lists[list] = List { places, dead: 0, nearest };
-        if is_empty {
+        if left == 0 {
             self.vacate(list);
         }
-        self.shrink();
+        self.sparse.freed(&mut self.entries, before - left, KEPT_ENTRIES);
     }
 
     fn vacate(&mut self, list: usize) {
@@ -434,14 +440,7 @@ impl<T> Wheel<T> {
     /// Frees a removed entry that has no position in a list any more.
     fn free(&mut self, index: u32) {
         self.entries.remove(index as usize);
-        self.shrink();
-    }
-
-    /// If the wheel is empty, frees the memory that a large number of entries needed before.
-    fn shrink(&mut self) {
-        if self.entries.is_empty() && self.entries.capacity() > 1_024 {
-            self.entries = Slab::new();
-        }
+        self.sparse.freed(&mut self.entries, 1, KEPT_ENTRIES);
     }
 }
 

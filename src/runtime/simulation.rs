@@ -277,9 +277,10 @@ impl Simulation {
     ///
     /// If no process is runnable, the clock jumps to the next deadline, and this jump is a time step. Two kinds of
     /// events are progress: a poll of the future that the simulation runs, and the first turn of a process after the
-    /// simulation began to count. A run is a deadlock only if each timer that was set before these time steps has fired
-    /// or was cancelled. If a process must sleep more often than this limit before it wakes another process, raise the
-    /// limit.
+    /// simulation began to count. A process that is spawned after the first 1,024 of these time steps does not count.
+    /// Therefore, a run that only spawns process after process can be a deadlock. A run is a deadlock only if each timer
+    /// that was set before these time steps has fired or was cancelled. If a process must sleep more often than this
+    /// limit before it wakes another process, raise the limit.
     #[must_use]
     pub fn deadlock_after(mut self, steps: u64) -> Self {
         self.idle.set_limit(steps);
@@ -455,16 +456,19 @@ impl Simulation {
         if left.len() > MAX_NAMED {
             who.push(format!("and {} more", left.len() - MAX_NAMED));
         }
-        if who.is_empty() {
-            who.push(if beside_timers.is_some() { "no process waits" } else { "no process is left" }.into());
-        }
-        let who = who.join("; ");
         if beside_timers.is_some() {
+            let (idle, who) = if who.is_empty() {
+                ("the future passed to `run` has not run", String::new())
+            } else {
+                let who = format!(": {}", who.join("; "));
+                ("neither the future passed to `run` nor these waiting processes have run", who)
+            };
             panic!(
-                "deadlock beside timers: timers alone have driven the last steps, and neither the future passed to `run` nor \
-                 these waiting processes have run; raise `deadlock_after` if the wait is intended: {who}"
+                "deadlock beside timers: timers alone have driven the last steps, and {idle}; raise `deadlock_after` if the \
+                 wait is intended{who}"
             );
         }
+        let who = if who.is_empty() { "no process is left".into() } else { who.join("; ") };
         panic!(
             "deadlock: no process is runnable and no timer is set, so the future passed to `run` can't complete; wake it from \
              a process of the simulation, not from another thread: {who}"

@@ -95,8 +95,8 @@ enum Caller {
     /// waits.
     Process(ProcessRef),
     /// The process that made the call through an address or through a host, in a turn of the process. A handler may own
-    /// the future of such a call, or the future may move to another process. Therefore, the process counts the call as
-    /// an operation for which it waits only when its own task polls the future.
+    /// the future of such a call, or the future may move to another process. Therefore, the process counts the call
+    /// only if a step of the process has made the last poll of the future.
     Within(ProcessRef),
     /// The callee. This variant is used if the call was made through an address, and not in a turn of a process.
     Callee(Ref<dyn AnyControl>),
@@ -133,12 +133,27 @@ impl Caller {
         }
     }
 
-    /// Returns whether the task of the calling process polls the future: this thread steps the process, and `waker` is
-    /// the waker of the task.
+    /// Returns whether this thread steps the calling process.
     #[inline]
-    fn is_polled_by_task(&self, waker: &Waker) -> bool {
-        self.asker()
-            .is_some_and(|asker| Current::with(|current| current.steps(asker.address()) && current.is_own_waker(waker)))
+    fn is_stepped_here(&self) -> bool {
+        self.asker().is_some_and(ProcessRef::is_here)
+    }
+
+    /// Returns whether this thread steps the calling process, and whether `waker` is the waker of the process's task.
+    #[inline]
+    fn polled_by(&self, waker: &Waker) -> (bool, bool) {
+        let Some(asker) = self.asker() else { return (false, false) };
+        Current::with(|current| {
+            let is_here = current.steps(asker.address());
+            (is_here, is_here && current.is_own_waker(waker))
+        })
+    }
+
+    /// Returns whether the calling process counts a sent call. `is_polled_here` says whether a step of the process
+    /// polls the call now.
+    #[inline]
+    fn counts(&self, is_polled_here: bool) -> bool {
+        is_polled_here || matches!(self, Self::Process(_))
     }
 
     fn host(&self) -> &Host {
@@ -317,7 +332,7 @@ fn send<T>(asking: &mut PendingReply<T>, is_limited: bool) {
     let RequestStage::Unsent(request) = &mut asked.stage else { unreachable!("only an unsent call is sent") };
     match request.send() {
         Ok(()) => {
-            let counted = matches!(party, Caller::Process(_));
+            let counted = party.counts(false);
             // The host is looked up only in a sampled turn, because most calls are not measured.
             let since = if is_sampled_turn() { party.host().sampled_now() } else { 0 };
             asked.stage = RequestStage::Sent { counted, since };
@@ -333,6 +348,23 @@ fn send<T>(asking: &mut PendingReply<T>, is_limited: bool) {
             drop(refused);
         }
     }
+}
+
+/// Updates whether the calling process counts and records a sent call. `is_polled_here` says whether a step of the
+/// process polls the call now. Returns whether the count has changed.
+fn update_count<T>(asking: &mut PendingReply<T>, is_polled_here: bool, is_limited: bool) -> bool {
+    let (party, asked) = asking.parts();
+    let RequestStage::Sent { counted, .. } = &mut asked.stage else { return false };
+    let counts = party.counts(is_polled_here);
+    if mem::replace(counted, counts) == counts {
+        return false;
+    }
+    if counts {
+        party.begin_wait(asked, is_limited)
+    } else {
+        party.end_wait(asked, is_limited)
+    }
+    true
 }
 
 impl<T> Call<T> {
@@ -427,7 +459,7 @@ impl<T> Call<T> {
     fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, CallError>> {
         let this = self;
         let Some(asking) = &mut this.asking else { return Poll::Pending };
-        let is_task = asking.parts().0.is_polled_by_task(cx.waker());
+        let (is_here, is_task) = asking.parts().0.polled_by(cx.waker());
         // The request is sent first. `listen` may clone the waker, and a panic in this clone must not prevent the send.
         if let RequestStage::Unsent(_) = asking.parts().1.stage {
             send(asking, this.limit.is_some());
@@ -442,8 +474,8 @@ impl<T> Call<T> {
         let (party, asked) = asking.parts();
         let answer = match &mut asked.stage {
             RequestStage::Sent { counted, .. } => {
-                if is_task && !mem::replace(counted, true) {
-                    party.begin_wait(asked, this.limit.is_some());
+                if *counted != party.counts(is_here) {
+                    update_count(asking, is_here, this.limit.is_some());
                 }
                 let limit = this.limit.as_deref_mut().map(|limit| Pin::new(limit).poll(cx));
                 match limit {
@@ -499,20 +531,12 @@ pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
 }
 
 impl<T> Call<T> {
-    /// Counts a sent call as an operation for which the calling process waits. Returns whether the call is counted.
-    ///
-    /// If a process made the call through a host, the caller has the variant `Caller::Within`. Such a call is counted
-    /// only if this thread steps the calling process, and `waker` is the waker of this process's task.
-    pub(crate) fn count_as_waiting(&mut self, waker: &Waker) -> bool {
+    /// Updates the count and the record of a sent call. `is_polled` says whether the future is polled now. Returns
+    /// whether the count has changed.
+    pub(crate) fn update_count(&mut self, is_polled: bool) -> bool {
         let Some(asking) = &mut self.asking else { return false };
-        let (party, asked) = asking.parts();
-        let RequestStage::Sent { counted, .. } = &mut asked.stage else { return false };
-        if *counted || !(matches!(party, Caller::Process(_)) || party.is_polled_by_task(waker)) {
-            return *counted;
-        }
-        *counted = true;
-        party.begin_wait(asked, self.limit.is_some());
-        true
+        let is_here = is_polled && asking.party().is_stepped_here();
+        update_count(asking, is_here, self.limit.is_some())
     }
 }
 

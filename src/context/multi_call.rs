@@ -10,7 +10,7 @@ use std::any::type_name;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -199,8 +199,6 @@ pub struct MultiCall<N, T, O = All<T>> {
     replied: usize,
     failed: usize,
     needed: Needed,
-    /// Whether the calling process counts the calls as operations for which the process waits.
-    counted: bool,
     limit: Option<Box<Sleep>>,
     undelivered: Vec<(Pid, N)>,
     /// Function that converts the answers to the output. The field is `None` after the multi-call has ended.
@@ -258,7 +256,6 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
             replied: 0,
             failed: 0,
             needed: Needed::All,
-            counted: false,
             limit: None,
             undelivered: Vec::new(),
             output: Some(all_answers),
@@ -289,11 +286,9 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
     }
 
     fn ending<O>(self, needed: usize, output: fn(Vec<Answer<T>>, usize) -> O) -> MultiCall<N, T, O> {
-        let Self {
-            host, unsent, calls, answers, replied, failed, counted, limit, undelivered, output: present, ..
-        } = self;
+        let Self { host, unsent, calls, answers, replied, failed, limit, undelivered, output: present, .. } = self;
         let (needed, output) = (Needed::Replies(needed), present.map(|_| output));
-        MultiCall { host, unsent, calls, answers, replied, failed, needed, counted, limit, undelivered, output }
+        MultiCall { host, unsent, calls, answers, replied, failed, needed, limit, undelivered, output }
     }
 }
 
@@ -312,7 +307,7 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
     pub fn start(mut self) -> Self {
         if self.output.is_some() {
             self.send();
-            self.counted = self.count_as_waiting(Waker::noop());
+            self.update_counts(false);
         }
         self
     }
@@ -389,11 +384,12 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
         output(std::mem::take(&mut self.answers), needed)
     }
 
-    /// Counts the calls as operations for which the calling process waits: see [`Call::count_as_waiting`]. Returns
-    /// whether the calls are counted. All calls have the same caller, so either all calls are counted or no call is
-    /// counted.
-    fn count_as_waiting(&mut self, waker: &Waker) -> bool {
-        Pin::new(&mut self.calls).iter_pin_mut().all(|numbered| numbered.get_mut().call.count_as_waiting(waker))
+    /// Updates whether the calling process counts the calls: see [`Call::update_count`]. All calls have the same
+    /// caller, so either all calls are counted or no call is counted. If the first call needs no change, no call needs
+    /// a change.
+    fn update_counts(&mut self, is_polled: bool) {
+        let mut calls = Pin::new(&mut self.calls).iter_pin_mut();
+        while calls.next().is_some_and(|numbered| numbered.get_mut().call.update_count(is_polled)) {}
     }
 }
 
@@ -407,7 +403,7 @@ impl<N: Send + 'static, T: Send + 'static, O> Future for MultiCall<N, T, O> {
         let this = &mut *self;
         let Some(output) = this.output else { return Poll::Pending };
         this.send();
-        this.counted = this.counted || this.count_as_waiting(cx.waker());
+        this.update_counts(true);
         while !this.is_decided() {
             match this.calls.poll_next_unpin(cx) {
                 Poll::Ready(Some((place, answer))) => this.answer(place, answer),

@@ -662,6 +662,88 @@ fn a_call_in_block_on_inside_a_step_is_an_edge_of_a_deadlock() {
     });
 }
 
+/// 9.2d, 9.2e: a call through an address is an edge, also if a combinator or `block_on` polls the call with its own
+/// waker.
+#[test]
+fn a_call_through_an_address_is_an_edge_whichever_waker_polls_it() {
+    let graph = graph_of(|host| {
+        let collects = async |ctx: Context<Question>| {
+            let callee = loop {
+                match ctx.host().whereis("b").and_then(|pid| ctx.host().address::<Question>(pid)) {
+                    Some(callee) => break callee,
+                    None => ctx.yield_now().await,
+                }
+            };
+            _ = FuturesUnordered::from_iter([callee.call(|reply: Question| reply)]).next().await;
+        };
+        host.process().name("a").spawn(collects).unwrap();
+        calls(host, "b", "a");
+    });
+    assert_deadlock(&graph, &["a", "b"], 0);
+
+    // The answer to one of the two calls would let `a` continue.
+    let graph = graph_of(|host| {
+        let answers_later = async |mut ctx: Context<Question>| {
+            let _held = ctx.receive().await;
+            pending::<()>().await;
+        };
+        let free = host.process().name("c").spawn(answers_later).unwrap().address();
+        let selects = async move |ctx: Context<Question>| {
+            let mut free = FuturesUnordered::from_iter([free.call(|reply: Question| reply)]);
+            _ = select(ctx.call("b", |reply: Question| reply), free.next()).await;
+        };
+        host.process().name("a").spawn(selects).unwrap();
+        calls(host, "b", "a");
+    });
+    assert_eq!((graph.edges.len(), &graph.deadlocks[..]), (3, &[][..]), "{graph:?}");
+
+    crate::within(60, || {
+        let rt = Arc::new(crate::two());
+        let inner = Arc::clone(&rt);
+        let blocks = async move |mut ctx: Context<Address<Question>>| {
+            let callee = ctx.receive().await.unwrap();
+            _ = inner.block_on(callee.call(|reply: Question| reply));
+        };
+        let blocks = rt.process().name("a").spawn(blocks).unwrap();
+        let asks = async |ctx: Context<Question>| {
+            let exited = ctx.host().whereis("a").unwrap();
+            ctx.host().exited(exited).await;
+        };
+        blocks.send(rt.process().name("b").spawn(asks).unwrap().address()).unwrap();
+        let graph = until_deadlock(&rt);
+        assert_deadlock(&graph, &["a", "b"], 0);
+        rt.kill(rt.whereis("b").unwrap()).unwrap();
+        rt.block_on(blocks).unwrap();
+        assert_eq!(rt.wait_for_graph(), WaitForGraph::default());
+    });
+}
+
+/// 9.2d: a call through an address that moves to another process has no edge, because the process that made the call
+/// no longer waits for the answer.
+#[test]
+fn a_call_that_moves_to_another_process_has_no_edge() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let callee = rt.spawn(async |_: Context<Question>| pending::<()>().await).address();
+    let awaits = rt.spawn(async |mut ctx: Context<future::Call<()>>| {
+        let call = ctx.receive().await.unwrap();
+        _ = call.await;
+    });
+    let to = awaits.address();
+    let makes = rt.spawn(async move |mut ctx: Context<()>| {
+        let mut call = callee.call(|reply: Question| reply);
+        assert!(futures::poll!(&mut call).is_pending());
+        _ = ctx.receive().await;
+        to.send(call).unwrap();
+        pending::<()>().await;
+    });
+    settle(&rt);
+    assert_eq!(rt.wait_for_graph().edges.len(), 1);
+    makes.send(()).unwrap();
+    settle(&rt);
+    assert_eq!(rt.wait_for_graph(), WaitForGraph::default());
+    assert_eq!(rt.process_details(makes.pid()).unwrap().info.waits, 0);
+}
+
 /// 9.2d, 9.2e: if a step waits in `block_on` for an exit, a start or free mailbox space, this wait is also an edge of a
 /// deadlock.
 #[test]

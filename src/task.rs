@@ -525,8 +525,8 @@ pub(crate) fn turn<X: Machine>(
                 TurnOutcome::Over(this.left)
             }
             Poll::Pending => {
-                if current.has_taken_delivered() {
-                    me.control().inbox.unwait(guard.in_turn());
+                if current.has_stale_receiver() {
+                    me.control().end_stale_wait(current.has_taken_delivered(), guard.in_turn());
                 }
                 if current.inline.is_busy() {
                     this.around.keep_answer();

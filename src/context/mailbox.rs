@@ -3,6 +3,7 @@
 //! the order of their arrival, or selects messages with `receive_where`. The senders put their messages into the
 //! *inbox*, a queue that is defined in `process::mailbox`.
 
+mod receive;
 mod urgent;
 
 use std::fmt;
@@ -15,6 +16,8 @@ use futures::stream::FusedStream;
 use futures::{FutureExt, Stream};
 
 use crate::context::address::Address;
+use crate::context::mailbox::receive::Operation;
+pub use crate::context::mailbox::receive::Receive;
 use crate::context::me::SelfHandle;
 use crate::context::time::Sleep;
 use crate::host::Host;
@@ -214,7 +217,8 @@ impl<M: Send + 'static> Mailbox<M> {
     ) -> impl Future<Output = Result<Option<M>, Exit>> + Send + use<'_, M> {
         let is_outside = self.control().head.is_outside();
         let mut sleep = if is_outside { self.me.host().sleep(time) } else { self.me.sleep(time) };
-        std::future::poll_fn(move |cx| self.poll_receive_until(cx, &mut sleep))
+        let mut operation = Operation::new(self);
+        std::future::poll_fn(move |cx| operation.poll(|mailbox| mailbox.poll_receive_until(cx, &mut sleep)))
     }
 
     fn poll_receive_until(&mut self, cx: &mut Cx<'_>, sleep: &mut Sleep) -> Poll<Result<Option<M>, Exit>> {
@@ -237,6 +241,7 @@ impl<M: Send + 'static> Mailbox<M> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
+        self.note_left();
         Poll::Ready(Ok(None))
     }
 
@@ -252,7 +257,10 @@ impl<M: Send + 'static> Mailbox<M> {
     /// their order.
     pub async fn receive_where<T>(&mut self, mut pick: impl FnMut(M) -> Result<T, M>) -> Result<T, Exit> {
         let mut looked_at = LookedAt::default();
-        let picked = std::future::poll_fn(|cx| self.poll_where(cx, &mut pick, &mut looked_at)).await;
+        let mut operation = Operation::new(self);
+        let poll = |cx: &mut Cx<'_>| operation.poll(|mailbox| mailbox.poll_where(cx, &mut pick, &mut looked_at));
+        let picked = std::future::poll_fn(poll).await;
+        drop(operation);
         self.trace_reorder();
         picked
     }
@@ -412,7 +420,8 @@ impl<M: Send + 'static> Mailbox<M> {
     /// # Cancel safety
     /// This method is cancel safe. If the pending future is dropped, no event is lost.
     pub async fn event(&mut self) -> Event<M> {
-        std::future::poll_fn(|cx| self.poll_event(cx)).await
+        let mut operation = Operation::new(self);
+        std::future::poll_fn(|cx| operation.poll(|mailbox| mailbox.poll_event(cx))).await
     }
 
     fn poll_event(&mut self, cx: &mut Cx<'_>) -> Poll<Event<M>> {
@@ -636,6 +645,17 @@ impl<M: Send + 'static> Mailbox<M> {
         self.me.control().inbox.take_delivered(seat)
     }
 
+    /// Records that a receive operation was dropped while it was pending, if this thread steps the process.
+    #[inline(never)]
+    fn note_left(&mut self) {
+        // If another receiver has replaced this receiver, the registration in the inbox may belong to the other
+        // receiver.
+        let address = self.me.control().address();
+        if Current::try_with(|current| current.steps(address)).unwrap_or(false) && !self.front.is_replaced() {
+            Current::with(Current::note_left);
+        }
+    }
+
     /// Takes one unit from the budget of the turn. Returns false if the budget was already spent. If this thread does
     /// not step the process, returns true and takes no unit.
     #[inline]
@@ -782,39 +802,6 @@ impl<M: Send + 'static> Drop for ReservedPlace<'_, M> {
         if let Some(relieved) = self.control.inbox.settle(self.number) {
             self.control.relieve(relieved);
         }
-    }
-}
-
-/// Future of [`Mailbox::receive`]. The future resolves to the next message.
-///
-/// # Errors
-/// The errors are listed at [`Mailbox::receive`].
-///
-/// # Cancel safety
-/// This future is cancel safe. If the pending future is dropped, no message is lost.
-#[must_use = "futures do nothing unless polled"]
-#[derive(Debug)]
-pub struct Receive<'a, M: Send + 'static> {
-    mailbox: Option<&'a mut Mailbox<M>>,
-}
-
-impl<M: Send + 'static> Future for Receive<'_, M> {
-    type Output = Result<M, Exit>;
-
-    #[inline(always)]
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        let Some(mailbox) = self.mailbox.as_deref_mut() else { return Poll::Pending };
-        let received = mailbox.poll_receive(cx);
-        if received.is_ready() {
-            self.mailbox = None;
-        }
-        received
-    }
-}
-
-impl<M: Send + 'static> FusedFuture for Receive<'_, M> {
-    fn is_terminated(&self) -> bool {
-        self.mailbox.is_none()
     }
 }
 

@@ -307,6 +307,11 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
+    /// Ends a turn in which the mailbox registers a receiver although no receive operation waits.
+    pub(crate) fn end_stale_wait(&self, has_taken_delivered: bool, turn: InTurn) {
+        if has_taken_delivered { self.inbox.unwait(turn) } else { self.inbox.note_left() }
+    }
+
     /// Calls [`Inbox::begin_trial`], and wakes the receiver that was replaced.
     pub(crate) fn begin_trial(&self, turn: InTurn, present: &mut ReadAhead<M>) -> Option<(ReadAhead<M>, Trial)> {
         Current::with(Current::looks_into_mailbox);

@@ -54,10 +54,10 @@ impl ProcessRef {
         is_stepped_here(self)
     }
 
-    /// Checks the receiver of the process that this thread steps. Returns whether the receiver has taken a delivered
-    /// message, and has not requested the next message. In this case, the receiver is still registered in the mailbox.
-    pub(crate) fn has_taken_delivered() -> bool {
-        Current::with(Current::has_taken_delivered)
+    /// Returns whether a receiver is registered in the mailbox of the process that this thread steps, although no
+    /// receive operation waits.
+    pub(crate) fn has_stale_receiver() -> bool {
+        Current::with(Current::has_stale_receiver)
     }
 
     /// Refills the budget of the turn that runs on this thread.

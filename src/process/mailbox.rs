@@ -21,7 +21,9 @@
 //! If a receiver takes a message from the slot and stays registered, the state of the thread contains a note about the
 //! registration (`process::state::current`). The next receive operation removes the note. If the note still exists at
 //! the end of the turn, the body does not wait for a message, and a new message must not wake the body. Therefore, the
-//! end of the turn removes the registration ([`Inbox::unwait`]).
+//! end of the turn removes the registration ([`Inbox::unwait`]). If a receive operation was dropped while it was
+//! pending, the end of the turn keeps the registration, and tells the inspection that no operation waits
+//! ([`Inbox::note_left`]).
 //!
 //! Urgent messages have a separate queue: see `urgent`. The runtime measures the time that some of the messages spend
 //! in the mailbox. The sender of a measured message always takes the lock: see `measured`.
@@ -105,6 +107,7 @@ impl<M> Inbox<M> {
                 lent,
                 aside,
                 waiting: Waiting::Absent,
+                left: false,
                 closed: false,
                 longest: 0,
             }),
@@ -182,7 +185,7 @@ impl<M> Inbox<M> {
             messages: state.queued_len() + state.urgent_len(),
             signals: state.aside.as_deref().map_or(0, |aside| aside.signals.len()),
             peak: state.peak(),
-            is_awaited: !matches!(state.waiting, Waiting::Absent),
+            is_awaited: !state.left && !matches!(state.waiting, Waiting::Absent),
             bytes: state.buffer.bytes() + state.aside.as_deref().map_or(0, RareParts::bytes),
             unread_since,
         }

@@ -41,7 +41,7 @@ impl StepGuard {
         let waker = Waker::from(Arc::new(InnerWaker { step: Arc::clone(&self.step), thread: cx.waker().clone() }));
         let polled = future.poll(&mut Context::from_waker(&waker));
         if polled.is_pending() {
-            self.step.end_poll(ProcessRef::has_taken_delivered());
+            self.step.end_poll(ProcessRef::has_stale_receiver());
         }
         polled
     }

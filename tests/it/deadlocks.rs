@@ -1,6 +1,6 @@
 //! Section 9.2 of the specification: the wait-for graph and its deadlocks.
 
-use std::future::pending;
+use std::future::{Future, pending};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -352,6 +352,75 @@ fn a_cycle_that_another_event_can_end_is_no_deadlock() {
         let body = async |ctx: Context<Question>| _ = ctx.call("a", |reply: Question| reply).await;
         host.process().name("b").deadline(host.now() + HOUR).spawn(body).unwrap();
     });
+}
+
+/// 9.2d, 9.2e: a process no longer waits for a message after its receive operation was dropped. A message still wakes
+/// the process.
+#[test]
+fn a_dropped_receive_is_no_way_out_of_a_deadlock() {
+    async fn receives(ctx: &mut Context<u8>, kind: u32) {
+        match kind {
+            0 => assert_eq!(ctx.receive_timeout(Duration::from_millis(1)).await, Ok(None)),
+            1 => assert!(futures::poll!(Box::pin(ctx.receive_where(Err::<(), u8>))).is_pending()),
+            2 => assert!(futures::poll!(FuturesUnordered::from_iter([Box::pin(ctx.event())]).next()).is_pending()),
+            _ => {
+                // The operation is dropped in a later turn than its last poll.
+                let mut event = Box::pin(ctx.event());
+                assert!(futures::poll!(&mut event).is_pending());
+                step_aside().await;
+            }
+        }
+    }
+    for kind in 0..=3 {
+        let mut simulation = Simulation::new(1);
+        let host = simulation.host().clone();
+        let graph = simulation.run(async move {
+            for (name, other) in [("a", "b"), ("b", "a")] {
+                let body = async move |mut ctx: Context<u8>| {
+                    receives(&mut ctx, kind).await;
+                    let other = ctx.host().whereis(other).unwrap();
+                    ctx.host().exited(other).await;
+                };
+                host.process().name(name).spawn(body).unwrap();
+            }
+            host.sleep(HOUR).await;
+            let graph = host.wait_for_graph();
+            for name in ["a", "b"] {
+                let pid = host.whereis(name).unwrap();
+                let waits_for = host.process_details(pid).unwrap().waits_for;
+                assert!(!waits_for.contains(&WaitsFor::Message), "{waits_for:?}");
+                host.kill(pid).unwrap();
+            }
+            graph
+        });
+        assert_deadlock(&graph, &["a", "b"], 0);
+    }
+}
+
+/// 9.2d: after a receive operation was dropped, the next receive operation waits for a message again. A body may create
+/// a new receive operation for each poll.
+#[test]
+fn a_receive_after_a_dropped_receive_waits_for_a_message() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let receives = rt.spawn(async |mut ctx: Context<u8>| {
+        assert!(futures::poll!(Box::pin(ctx.event())).is_pending());
+        step_aside().await;
+        ctx.receive().await
+    });
+    let polls = rt.spawn(async |mut ctx: Context<u8>| {
+        match std::future::poll_fn(|cx| Box::pin(ctx.event()).as_mut().poll(cx)).await {
+            Event::Message(message) => Ok(message),
+            _ => Err(Exit::Killed),
+        }
+    });
+    settle(&rt);
+    let details = rt.process_details(receives.pid()).unwrap();
+    assert_eq!(details.waits_for, [WaitsFor::Message]);
+    for process in [&receives, &polls] {
+        process.send(7).unwrap();
+    }
+    assert_eq!(rt.block_on(receives).unwrap(), 7);
+    assert_eq!(rt.block_on(polls).unwrap(), 7);
 }
 
 enum Job {

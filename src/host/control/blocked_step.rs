@@ -26,9 +26,8 @@ pub(crate) struct BlockedStep {
     earlier: Vec<Wait>,
     /// Processes whose join handles the inner future has polled.
     joined: Mutex<BTreeSet<Pid>>,
-    /// Whether a receiver is registered in the mailbox, but does not wait. The receiver has taken a delivered message,
-    /// and has not requested the next message.
-    has_taken_delivered: AtomicBool,
+    /// Whether a receiver is registered in the mailbox, although no receive operation waits.
+    has_stale_receiver: AtomicBool,
     /// Number of polls, and the bits [`PENDING`] and [`WOKEN`]. Before each poll, the thread of the step stores a new
     /// number and clears both bits. A wake-up sets `WOKEN` before it wakes the thread. Therefore the inner future waits
     /// as long as the phase has the bit `PENDING` and not the bit `WOKEN`. All operations are `SeqCst`, except for the
@@ -45,7 +44,7 @@ impl BlockedStep {
             pid,
             earlier,
             joined: Mutex::default(),
-            has_taken_delivered: AtomicBool::new(false),
+            has_stale_receiver: AtomicBool::new(false),
             phase: AtomicU64::new(0),
         })
     }
@@ -57,9 +56,9 @@ impl BlockedStep {
     }
 
     /// Records that the poll has returned `Pending`. For the parameter, see
-    /// [`has_taken_delivered`](Self::has_taken_delivered).
-    pub(crate) fn end_poll(&self, has_taken_delivered: bool) {
-        self.has_taken_delivered.store(has_taken_delivered, Ordering::SeqCst);
+    /// [`has_stale_receiver`](Self::has_stale_receiver).
+    pub(crate) fn end_poll(&self, has_stale_receiver: bool) {
+        self.has_stale_receiver.store(has_stale_receiver, Ordering::SeqCst);
         self.phase.fetch_or(PENDING, Ordering::SeqCst);
     }
 
@@ -94,9 +93,9 @@ impl BlockedStep {
         self.joined.lock().contains(&target)
     }
 
-    /// Returns whether a receiver is registered in the mailbox, but does not wait.
-    pub(crate) fn has_taken_delivered(&self) -> bool {
-        self.has_taken_delivered.load(Ordering::SeqCst)
+    /// Returns whether a receiver is registered in the mailbox, although no receive operation waits.
+    pub(crate) fn has_stale_receiver(&self) -> bool {
+        self.has_stale_receiver.load(Ordering::SeqCst)
     }
 }
 

@@ -48,6 +48,11 @@ impl Host {
     ///   is the end of a future of another crate, of a [`Host::sleep`](crate::Host::sleep) or of a socket operation.
     ///   The graph then contains only the call. Therefore the graph can report a deadlock that ends when the unknown
     ///   event occurs.
+    /// - If a pending future of [`receive`](crate::Mailbox::receive) is dropped, for example by a `select`, the process
+    ///   still counts as a process that waits for a message. The graph then misses a deadlock of the process.
+    /// - A hand-written future may create a new future of [`event`](crate::Mailbox::event) or
+    ///   [`receive_where`](crate::Mailbox::receive_where) in each of its polls, and drop it at the end of the poll. The
+    ///   process then counts as a process that waits for no message.
     /// - A [started](crate::future::Call::start) call has an edge, also while the process does not await the call.
     /// - A process that has polled a join handle has an edge until the handle resolves or is dropped, or until another
     ///   process polls the handle. During this time, the process may wait for an event that the runtime does not know.
@@ -214,7 +219,7 @@ impl Host {
         let may_be_ended = head.has(flag::KILLED | flag::CANCELLED) || head.inherited().deadline().is_some();
         // A suspended process keeps the records of waits that have ended since the suspension.
         let is_suspended = self.shared().suspended.contains(|| pid);
-        let has_no_receiver = blocked.is_some_and(|(step, _)| step.has_taken_delivered());
+        let has_no_receiver = blocked.is_some_and(|(step, _)| step.has_stale_receiver());
         let awaits_more = control.mailbox_figures().is_awaited && !has_no_receiver
             || head.yields_if_any().is_some_and(|yields| yields.outstanding() != 0)
             // A counted wait without a record is a sleep.

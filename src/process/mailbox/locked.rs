@@ -45,6 +45,8 @@ pub(super) struct State<M> {
     pub(super) lent: SlotLoan,
     pub(super) aside: Option<Box<RareParts<M>>>,
     pub(super) waiting: Waiting,
+    /// Whether the receive operation of the registered receiver was dropped. Only the inspection reads this value.
+    pub(super) left: bool,
     pub(super) closed: bool,
     /// Largest length that was recorded when messages were taken out, or when an urgent message arrived. This number is
     /// used only if the mailbox is unbounded.
@@ -312,7 +314,7 @@ impl<M> Locked<'_, M> {
     /// the lock. The mark stays until the next lock operation. Returns whether the slot is open.
     #[inline]
     pub(super) fn wait(mut self, lends: bool, turn: InTurn) -> bool {
-        self.waiting = Waiting::Own;
+        self.register(Waiting::Own);
         let lent = lends && self.is_plain();
         self.lent.lend(lent, turn);
         if lent {
@@ -323,6 +325,13 @@ impl<M> Locked<'_, M> {
 }
 
 impl<M> State<M> {
+    /// Registers a receiver that waits.
+    #[inline]
+    pub(super) fn register(&mut self, receiver: Waiting) {
+        self.waiting = receiver;
+        self.left = false;
+    }
+
     /// Records that the waiting receiver is woken, and returns the wake-up. A new message causes this wake-up.
     #[inline]
     pub(super) fn receiver(&mut self, own: &impl Own) -> Wakes {

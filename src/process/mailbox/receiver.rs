@@ -137,7 +137,7 @@ impl<M> Inbox<M> {
         }
         // The messages of waiting senders were admitted after the receiver took out the other messages. The receiver
         // has not seen the admitted messages and waits again, so these messages must wake the receiver.
-        state.waiting = Waiting::Own;
+        state.register(Waiting::Own);
         let wakes = state.receiver(own);
         (Some(Box::new((relieved, wakes))), false)
     }
@@ -188,6 +188,13 @@ impl<M> Inbox<M> {
     /// Records that the task no longer waits for a message, and closes the slot.
     pub(crate) fn unwait(&self, turn: InTurn) {
         self.lock().stop_waiting(turn);
+    }
+
+    /// Records that no receive operation waits, because the operation of the registered receiver was dropped. The
+    /// receiver stays registered. A body may create a new receive operation for each of its polls, and rely on the
+    /// registration of the last operation.
+    pub(crate) fn note_left(&self) {
+        self.lock().left = true;
     }
 
     /// Closes the slot. If the receiver was polled outside the turns of its process while the process was active, the
@@ -358,7 +365,7 @@ impl<M> Inbox<M> {
                 (None, Spare::of_task(lent, None))
             }
             Reader::Other(other) => {
-                state.waiting = Waiting::Other;
+                state.register(Waiting::Other);
                 let former = state.aside.get_or_insert_default().other.replace(other);
                 (None, Spare::of_other(former, None))
             }

@@ -122,6 +122,11 @@ enum MailboxNote {
     Delivered,
     /// The receiver requested a message, and waits while the slot is open to senders.
     Waits,
+    /// The receive operation of the registered receiver was dropped while it was pending. The slot is closed, or was
+    /// opened in an earlier turn.
+    Left,
+    /// The receive operation was dropped in the turn in which it opened the slot.
+    LeftOpen,
 }
 
 thread_local! {
@@ -477,16 +482,31 @@ impl Current {
         self.mailbox.get() == MailboxNote::Delivered
     }
 
+    /// Records that a receive operation was dropped while it was pending. The receiver is still registered.
+    pub(crate) fn note_left(&self) {
+        self.mailbox.set(match self.mailbox.get() {
+            MailboxNote::Delivered => MailboxNote::Delivered,
+            MailboxNote::Waits | MailboxNote::LeftOpen => MailboxNote::LeftOpen,
+            MailboxNote::Nothing | MailboxNote::Left => MailboxNote::Left,
+        });
+    }
+
+    /// Returns whether the mailbox may register a receiver although no receive operation waits.
+    #[inline]
+    pub(crate) fn has_stale_receiver(&self) -> bool {
+        !matches!(self.mailbox.get(), MailboxNote::Nothing | MailboxNote::Waits)
+    }
+
     /// Records whether the receiver requested a message and waits for this message while the slot is open.
     #[inline]
     pub(crate) fn note_waits_for_message(&self, waits: bool) {
         self.mailbox.set(if waits { MailboxNote::Waits } else { MailboxNote::Nothing });
     }
 
-    /// Returns whether the receiver waits while the slot is open.
+    /// Returns whether the receiver has opened the slot in this turn, and is still registered.
     #[inline]
     pub(crate) fn waits_for_message(&self) -> bool {
-        self.mailbox.get() == MailboxNote::Waits
+        matches!(self.mailbox.get(), MailboxNote::Waits | MailboxNote::LeftOpen)
     }
 
     /// Deletes the note about the mailbox. Each receive operation on the mailbox of the process begins with this call.

@@ -32,6 +32,7 @@ use crate::process::event::Tag;
 use crate::process::exit::Exit;
 use crate::process::failure::{CallError, Failure};
 use crate::process::payload::Payload;
+use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::yields::Answerer;
@@ -50,14 +51,10 @@ struct CallRecord {
 }
 
 impl CallRecord {
-    #[track_caller]
-    fn sent_elsewhere(since: u64) -> Self {
-        Self {
-            stage: RequestStage::Sent { counted: false, since },
-            line: Location::caller(),
-            callee: 0,
-            place: Place::default(),
-        }
+    /// Creates the record of a request that has been sent, or that other code sends.
+    #[inline]
+    fn sent(since: u64, callee: u64, line: &'static Location<'static>) -> Self {
+        Self { stage: RequestStage::Sent { counted: Counted::No, since }, line, callee, place: Place::default() }
     }
 
     /// Returns the wait record of the call, which is shown in inspections.
@@ -71,12 +68,31 @@ impl CallRecord {
 enum RequestStage {
     Unsent(Request),
     Sent {
-        /// Whether the calling process counts and records this call as an operation for which the process waits.
-        counted: bool,
+        counted: Counted,
         /// Time of the request in ns. The value is 0 if the call is not measured.
         since: u64,
     },
     Refused(CallError),
+}
+
+/// Whether the calling process counts and records a call as an operation for which the process waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    No,
+    Unlimited,
+    /// The record says that the call has a time limit.
+    Limited,
+}
+
+impl Counted {
+    #[inline]
+    fn new(counted: bool, is_limited: bool) -> Self {
+        match (counted, is_limited) {
+            (false, _) => Self::No,
+            (true, false) => Self::Unlimited,
+            (true, true) => Self::Limited,
+        }
+    }
 }
 
 /// The error is boxed, so that an `Answer` is small. Most answers are small values, not errors.
@@ -209,7 +225,9 @@ const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {
     pub(crate) fn to_yield(slip: UntypedCompletion) -> Self {
-        Self { to: Some(ReplySender::alone(Caller::Yield(Box::new(slip)), || CallRecord::sent_elsewhere(0))) }
+        Self {
+            to: Some(ReplySender::alone(Caller::Yield(Box::new(slip)), || CallRecord::sent(0, 0, Location::caller()))),
+        }
     }
 
     /// Answers the call. If the caller no longer waits for the answer, the value is dropped and counted as a late
@@ -332,11 +350,11 @@ fn send<T>(asking: &mut PendingReply<T>, is_limited: bool) {
     let RequestStage::Unsent(request) = &mut asked.stage else { unreachable!("only an unsent call is sent") };
     match request.send() {
         Ok(()) => {
-            let counted = party.counts(false);
+            let counted = Counted::new(party.counts(false), is_limited);
             // The host is looked up only in a sampled turn, because most calls are not measured.
             let since = if is_sampled_turn() { party.host().sampled_now() } else { 0 };
             asked.stage = RequestStage::Sent { counted, since };
-            if counted {
+            if counted != Counted::No {
                 party.begin_wait(asked, is_limited);
             }
         }
@@ -356,13 +374,14 @@ fn update_count<T>(asking: &mut PendingReply<T>, is_polled_here: bool, is_limite
     let (party, asked) = asking.parts();
     let RequestStage::Sent { counted, .. } = &mut asked.stage else { return false };
     let counts = party.counts(is_polled_here);
-    if mem::replace(counted, counts) == counts {
+    if (*counted != Counted::No) == counts {
         return false;
     }
+    let former = mem::replace(counted, Counted::new(counts, is_limited));
     if counts {
         party.begin_wait(asked, is_limited)
     } else {
-        party.end_wait(asked, is_limited)
+        party.end_wait(asked, former == Counted::Limited)
     }
     true
 }
@@ -385,13 +404,13 @@ impl<T> Call<T> {
     /// the slot of the cell.
     #[inline]
     fn end(&mut self, answered: bool) {
-        let is_limited = self.limit.take().is_some();
+        self.limit = None;
         let Some(mut asking) = self.asking.take() else { return };
         let (party, asked) = asking.parts();
         match asked.stage {
             RequestStage::Sent { counted, since } => {
-                if counted {
-                    party.end_wait(asked, is_limited);
+                if counted != Counted::No {
+                    party.end_wait(asked, counted == Counted::Limited);
                 }
                 if !answered {
                     asking.close();
@@ -403,7 +422,7 @@ impl<T> Call<T> {
             // this drop, this cycle of references would never be freed. The slot is closed first, because the drop of
             // the callee's half must not wake the caller.
             RequestStage::Unsent(_) => {
-                let request = mem::replace(&mut asked.stage, RequestStage::Sent { counted: false, since: 0 });
+                let request = mem::replace(&mut asked.stage, RequestStage::Sent { counted: Counted::No, since: 0 });
                 asking.close();
                 drop(request);
             }
@@ -428,12 +447,8 @@ impl<T> Call<T> {
     pub fn timeout(mut self, time: Duration) -> Self {
         if let Some(asking) = &mut self.asking {
             let limit = Box::new(asking.party().host().sleep(time));
-            let (party, asked) = asking.parts();
-            if let RequestStage::Sent { counted: true, .. } = asked.stage {
-                party.end_wait(asked, self.limit.is_some());
-                party.begin_wait(asked, true);
-            }
             self.limit = Some(limit);
+            self.record_limit();
         }
         self
     }
@@ -474,7 +489,7 @@ impl<T> Call<T> {
         let (party, asked) = asking.parts();
         let answer = match &mut asked.stage {
             RequestStage::Sent { counted, .. } => {
-                if *counted != party.counts(is_here) {
+                if (*counted != Counted::No) != party.counts(is_here) {
                     update_count(asking, is_here, this.limit.is_some());
                 }
                 let limit = this.limit.as_deref_mut().map(|limit| Pin::new(limit).poll(cx));
@@ -516,27 +531,46 @@ fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<()
 
 /// Creates a call and its request, and does not send the request. The caller of this function must send the returned
 /// request. `asker` is the calling process. If `asker` is `None`, the call belongs to the process that this thread
-/// steps. If this thread steps no process, the call belongs to the host.
-#[track_caller]
+/// steps. If this thread steps no process, the call belongs to the host. `callee` is the word of the callee's pid, or 0.
+/// `line` is the line that makes the call.
 pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
     host: &Host,
     asker: Option<ProcessRef>,
+    (callee, line): (u64, &'static Location<'static>),
     request: impl FnOnce(Reply<T>) -> N,
 ) -> (Call<T>, N) {
     let of_turn = || ProcessRef::of_turn(host).map_or_else(|| Caller::Host(host.clone()), Caller::Within);
     let party = || asker.map_or_else(of_turn, Caller::Process);
     let since = host.sampled_now();
-    let (asking, other) = ReplyReceiver::new(false, party, || CallRecord::sent_elsewhere(since));
+    let (asking, other) = ReplyReceiver::new(false, party, || CallRecord::sent(since, callee, line));
     (Call { asking: Some(asking), limit: None }, request(Reply { to: Some(other) }))
 }
 
 impl<T> Call<T> {
-    /// Updates the count and the record of a sent call. `is_polled` says whether the future is polled now. Returns
-    /// whether the count has changed.
-    pub(crate) fn update_count(&mut self, is_polled: bool) -> bool {
+    /// Updates whether the calling process counts and records a sent call. `is_polled` says whether the future is
+    /// polled now. Returns whether the count has changed.
+    pub(crate) fn update_count(&mut self, is_polled: bool, is_limited: bool) -> bool {
         let Some(asking) = &mut self.asking else { return false };
         let is_here = is_polled && asking.party().is_stepped_here();
-        update_count(asking, is_here, self.limit.is_some())
+        update_count(asking, is_here, is_limited)
+    }
+
+    /// Records that the call has a time limit, if the calling process has a record of the call.
+    pub(crate) fn record_limit(&mut self) {
+        let Some(asking) = &mut self.asking else { return };
+        let (party, asked) = asking.parts();
+        if let RequestStage::Sent { counted: counted @ Counted::Unlimited, .. } = &mut asked.stage {
+            *counted = Counted::Limited;
+            party.end_wait(asked, false);
+            party.begin_wait(asked, true);
+        }
+    }
+
+    /// Sets the callee of a call that the calling process does not count yet.
+    pub(crate) fn set_callee(&mut self, callee: Pid) {
+        if let Some(asking) = &mut self.asking {
+            asking.parts().1.callee = callee.word();
+        }
     }
 }
 
@@ -578,12 +612,7 @@ impl Host {
             (None, Way::Here(control)) => Caller::Callee(control.any()),
             (None, Way::Pid(_) | Way::Name(_)) => Caller::Host(self.clone()),
         };
-        let asked = || CallRecord {
-            stage: RequestStage::Sent { counted: false, since: 0 },
-            line,
-            callee,
-            place: Place::default(),
-        };
+        let asked = || CallRecord::sent(0, callee, line);
         let (mut asking, other) = ReplyReceiver::new(is_in_turn, party, asked);
         let message = request(Reply { to: Some(other) });
         let request = match way {

@@ -178,6 +178,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 
     /// Calls several processes at the same time: see [`Host::multi_call`].
+    #[track_caller]
     pub fn multi_call<N: Send + 'static, T: Send + 'static>(
         &self,
         to: impl Callees<N>,

@@ -9,6 +9,7 @@
 use std::any::type_name;
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -235,6 +236,7 @@ fn first_reply<T: Send + 'static>(answers: Vec<Answer<T>>, needed: usize) -> Res
 }
 
 impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
+    #[track_caller]
     pub(crate) fn new(
         host: &Host,
         asker: Option<&ProcessRef>,
@@ -244,8 +246,9 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
         let callees = to.callees(host);
         let answers = callees.iter().map(|callee| (callee.pid, None)).collect();
         let asker = || asker.map(|asker| ProcessRef::new((**asker).clone()));
+        let line = Location::caller();
         let unsent = |(place, Callee { to, .. })| {
-            let (call, request) = sent_elsewhere(host, asker(), &mut request);
+            let (call, request) = sent_elsewhere(host, asker(), (host.word_of(&to.way()), line), &mut request);
             Unsent { place, to, call, request }
         };
         Self {
@@ -299,6 +302,7 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
     pub fn timeout(mut self, time: Duration) -> Self {
         if self.output.is_some() {
             self.limit = Some(Box::new(self.host.sleep(time)));
+            Pin::new(&mut self.calls).iter_pin_mut().for_each(|numbered| numbered.get_mut().call.record_limit());
         }
         self
     }
@@ -388,8 +392,8 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
     /// caller, so either all calls are counted or no call is counted. If the first call needs no change, no call needs
     /// a change.
     fn update_counts(&mut self, is_polled: bool) {
-        let mut calls = Pin::new(&mut self.calls).iter_pin_mut();
-        while calls.next().is_some_and(|numbered| numbered.get_mut().call.update_count(is_polled)) {}
+        let (is_limited, mut calls) = (self.limit.is_some(), Pin::new(&mut self.calls).iter_pin_mut());
+        while calls.next().is_some_and(|numbered| numbered.get_mut().call.update_count(is_polled, is_limited)) {}
     }
 }
 
@@ -464,6 +468,7 @@ impl Host {
     /// assert!(matches!(missed, CallError::NoQuorum(missed) if missed.needed() == 4));
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
+    #[track_caller]
     pub fn multi_call<N: Send + 'static, T: Send + 'static>(
         &self,
         to: impl Callees<N>,

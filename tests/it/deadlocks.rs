@@ -787,6 +787,60 @@ fn a_call_through_an_address_is_an_edge_whichever_waker_polls_it() {
     });
 }
 
+/// 9.2b, 9.2e: the record of a multi-call and of `spawn_or_call` contains the callee, the time limit and the line of the
+/// program.
+#[test]
+fn a_multi_call_and_a_spawn_or_call_are_edges_of_a_deadlock() {
+    fn answers(host: &Host) {
+        host.process()
+            .name("b")
+            .spawn(async |ctx: Context<Question>| _ = ctx.call("a", |reply: Question| reply).await)
+            .unwrap();
+    }
+    let all = |host: &Host| {
+        answers(host);
+        let multi_calls = async |ctx: Context<Question>| _ = ctx.multi_call("b", |reply: Question| reply).await;
+        host.process().name("a").spawn(multi_calls).unwrap();
+    };
+    let all_of_host = |host: &Host| {
+        answers(host);
+        let multi_calls = async |ctx: Context<Question>| {
+            let callees = [ctx.host().address::<Question>(ctx.host().whereis("b").unwrap()).unwrap()];
+            _ = ctx.host().multi_call(&callees, |reply: Question| reply).start().await;
+        };
+        host.process().name("a").spawn(multi_calls).unwrap();
+    };
+    let spawns = |host: &Host| {
+        let spawn_or_calls = async |ctx: Context<Question>| {
+            let callee = async |ctx: Context<Question>| _ = ctx.call("a", |reply: Question| reply).await;
+            _ = ctx.process().name("b").spawn_or_call(|reply: Question| reply, callee).unwrap().await;
+        };
+        host.process().name("a").spawn(spawn_or_calls).unwrap();
+    };
+    let plants: [fn(&Host); 3] = [all, all_of_host, spawns];
+    for plant in plants {
+        let graph = graph_of(plant);
+        assert_deadlock(&graph, &["a", "b"], 0);
+        let text = graph.deadlocks[0].to_string();
+        assert_eq!(text.matches("deadlocks.rs:").count(), 2, "{text}");
+    }
+    // A time limit may be set before or after the start of the multi-call.
+    for starts in [false, true] {
+        let graph = graph_of(|host| {
+            answers(host);
+            let multi_calls = async move |ctx: Context<Question>| {
+                let call = ctx.multi_call("b", |reply: Question| reply);
+                let call = if starts { call.start().timeout(HOUR) } else { call.timeout(HOUR) };
+                _ = call.await;
+            };
+            host.process().name("a").spawn(multi_calls).unwrap();
+        });
+        assert_eq!((graph.edges.len(), &graph.deadlocks[..]), (2, &[][..]), "{graph:?}");
+        let is_limited = |edge: &WaitEdge| matches!(edge.waits_for, WaitsFor::Call { is_limited: true, .. });
+        assert_eq!(graph.edges.iter().filter(|edge| is_limited(edge)).count(), 1, "{graph:?}");
+    }
+}
+
 /// 9.2d: a call through an address that moves to another process has no edge, because the process that made the call
 /// no longer waits for the answer.
 #[test]

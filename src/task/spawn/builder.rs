@@ -2,6 +2,7 @@
 //! first message. The module `spawn` starts the reserved process.
 
 use std::borrow::Cow;
+use std::panic::Location;
 use std::time::Duration;
 
 use crate::context::Context;
@@ -285,6 +286,7 @@ impl ProcessBuilder {
     /// # Errors
     /// Returns the body and the reason of the refusal, as [`spawn_or_send`](Self::spawn_or_send) does. The request is
     /// dropped.
+    #[track_caller]
     pub fn spawn_or_call<N, T, F, Fut>(
         mut self,
         request: impl FnOnce(Reply<T>) -> N,
@@ -297,9 +299,12 @@ impl ProcessBuilder {
         Fut: Future,
     {
         let entry = self.entry.take();
-        let (call, request) = sent_elsewhere(&self.host, None, request);
+        let (mut call, request) = sent_elsewhere(&self.host, None, (0, Location::caller()), request);
         with_machine!(N, F, Fut, body, entry, |machine| match self.launch_or_send(request, machine) {
-            Ok(_) => Ok(call),
+            Ok(callee) => {
+                call.set_callee(callee);
+                Ok(call)
+            }
             Err((refusal, _, machine)) => Err(SpawnError::boxed(refusal, machine.into_body())),
         })
     }

@@ -302,6 +302,43 @@ fn the_wait_for_graph_contains_edges_and_deadlocks() {
     });
 }
 
+/// 9.6b: the replies about many deadlocked processes are shorter than the limit of a reply.
+#[test]
+fn the_replies_about_long_cycles_are_bounded() {
+    within(60, || {
+        let folder = Folder::new();
+        let (rt, mut client) = lone(&folder);
+        for at in 0..3_000 {
+            let (ring, place) = (at / 1_000, at % 1_000);
+            let callee = format!("{ring}-{}", (place + 1) % 1_000);
+            let body = async move |ctx: Context<Reply<()>>| _ = ctx.call(&*callee, |reply: Reply<()>| reply).await;
+            rt.process().name(format!("{ring}-{place}")).spawn(body).unwrap();
+        }
+        while rt.wait_for_graph().deadlocks.len() < 3 {
+            rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
+        }
+        let graph = client.ask(json!({ "request": "wait_for_graph", "limit": 1_000 }));
+        assert_eq!((&graph["edge_count"], &graph["deadlock_count"]), (&json!(3_000), &json!(3)));
+        for deadlock in graph["deadlocks"].as_array().unwrap() {
+            assert_eq!((&deadlock["cycle_len"], deadlock["cycle"].as_array().unwrap().len()), (&json!(1_000), 333));
+        }
+        let explanation = client.ask(json!({ "request": "explain" }));
+        let findings = explanation["findings"].as_array().unwrap();
+        assert_eq!(explanation["finding_count"], json!(findings.len()));
+        let deadlocks: Vec<&Value> = findings.iter().filter(|finding| finding["kind"] == "deadlock").collect();
+        assert_eq!(deadlocks.len(), 3);
+        let texts: Vec<String> = rt.explain().findings.iter().map(ToString::to_string).collect();
+        for (finding, text) in findings.iter().zip(texts).filter(|(finding, _)| finding["kind"] == "deadlock") {
+            let lines: Vec<&str> =
+                finding["lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+            let all: Vec<&str> = text.lines().collect();
+            let [kept @ .., omitted, advice] = &lines[..] else { panic!("{lines:?}") };
+            assert_eq!((kept, advice), (&all[..kept.len()], all.last().unwrap()));
+            assert_eq!(*omitted, format!("  and {} more", all.len() - 1 - kept.len()));
+        }
+    });
+}
+
 /// 9.6b: the server replies with the findings of the explanation, and with the last abnormal exits.
 #[test]
 fn the_explanation_and_the_last_exits_are_returned() {

@@ -288,14 +288,17 @@ fn edge(edge: &WaitEdge) -> Value {
     })
 }
 
-/// `limit` is the maximum number of edges, and the maximum number of deadlocks.
+/// `limit` is the maximum number of edges, the maximum number of deadlocks, and the maximum number of rows in all
+/// cycles together. All processes behind the cycles together have the same maximum. Each cycle gets an equal share of
+/// the rows.
 fn wait_for_graph(host: &Host, graph: WaitForGraph, limit: usize) -> Value {
     let WaitForGraph { edges, deadlocks } = graph;
+    let share = (limit / deadlocks.len().max(1)).max(1);
     let deadlock_rows = deadlocks.iter().take(limit).map(|deadlock| {
         json!({
-            "cycle": list(deadlock.cycle.iter().map(edge)),
+            "cycle": list(deadlock.cycle.iter().take(share).map(edge)),
             "cycle_len": deadlock.cycle.len(),
-            "behind": list(deadlock.behind.iter().map(Pid::to_string)),
+            "behind": list(deadlock.behind.iter().take(share).map(Pid::to_string)),
             "behind_len": deadlock.behind.len(),
         })
     });
@@ -325,8 +328,29 @@ fn workers(host: &Host, threads: &Threads) -> Reply {
     Ok(json!({ "now_ns": host.now().ns(), "requested": threads.workers(), "workers": rows? }))
 }
 
+/// Maximum number of findings in a reply.
+const MAX_FINDINGS: usize = 100;
+
+/// Maximum number of lines of all findings in a reply. Each finding gets an equal share of the lines.
+const MAX_FINDING_LINES: usize = 500;
+
+/// Returns the lines of a finding. If the finding has more than `max` lines, keeps the first lines and the last line,
+/// which says what to do.
+fn finding_lines(finding: &Finding, max: usize) -> Vec<String> {
+    let text = finding.to_string();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    if lines.len() > max {
+        let kept = max.saturating_sub(2);
+        let omitted = lines.len() - 1 - kept;
+        lines.drain(kept..kept + omitted);
+        lines.insert(kept, format!("  and {omitted} more"));
+    }
+    lines
+}
+
 fn explanation(host: &Host) -> Value {
     let Explanation { findings, activity } = host.explain();
+    let max_lines = MAX_FINDING_LINES / findings.len().clamp(1, MAX_FINDINGS);
     let finding = |finding: &Finding| {
         let kind = match finding {
             Finding::NoThread { .. } => "no_thread",
@@ -340,11 +364,12 @@ fn explanation(host: &Host) -> Value {
             Finding::IgnoredCancellation { .. } => "ignored_cancellation",
             Finding::NothingOutstanding { .. } => "nothing_outstanding",
         };
-        json!({ "kind": kind, "lines": list(finding.to_string().lines()) })
+        json!({ "kind": kind, "lines": list(finding_lines(finding, max_lines)) })
     };
     json!({
         "now_ns": host.now().ns(),
-        "findings": list(findings.iter().map(finding)),
+        "findings": list(findings.iter().take(MAX_FINDINGS).map(finding)),
+        "finding_count": findings.len(),
         "activity": list(activity.to_string().lines()),
     })
 }

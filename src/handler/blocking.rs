@@ -10,8 +10,10 @@ use futures::future::FusedFuture;
 use futures::task::{FutureObj, Spawn};
 use pin_project_lite::pin_project;
 
+use crate::host::control::waits::Wait;
 use crate::host::job::blocking_pool::Job;
 use crate::host::job::schedule;
+use crate::host::refs::RecordedWait;
 use crate::host::{Host, Phase};
 use crate::observe::Counter;
 use crate::platform::sync::Arc;
@@ -96,7 +98,7 @@ impl Host {
         }
         let cell = Arc::new(ReplySlot::new(false));
         self.run_blocking(Box::new(Once(f, Arc::clone(&cell))));
-        Blocking { cell, over: false }
+        Blocking { cell, host: self.clone(), recorded: RecordedWait::default(), over: false }
     }
 
     /// Runs blocking work on the pool. A simulation has no pool, so the work runs as a task.
@@ -148,6 +150,8 @@ impl Drop for InTurn {
 #[must_use = "the closure runs anyway, but its result is lost"]
 pub struct Blocking<T> {
     cell: Arc<ReplySlot<Result<T, Failure>>>,
+    host: Host,
+    recorded: RecordedWait,
     over: bool,
 }
 
@@ -161,13 +165,18 @@ impl<T> Future for Blocking<T> {
     type Output = Result<T, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        if self.over {
+        let this = &mut *self;
+        if this.over {
             return Poll::Pending;
         }
-        match self.cell.poll(cx.waker()) {
-            Poll::Pending => Poll::Pending,
+        match this.cell.poll(cx.waker()) {
+            Poll::Pending => {
+                this.recorded.begin(&this.host, &Wait::BLOCKING);
+                Poll::Pending
+            }
             Poll::Ready(result) => {
-                self.over = true;
+                this.over = true;
+                this.recorded.end(&this.host, || Wait::BLOCKING);
                 Poll::Ready(result)
             }
         }
@@ -182,6 +191,7 @@ impl<T> FusedFuture for Blocking<T> {
 
 impl<T> Drop for Blocking<T> {
     fn drop(&mut self) {
+        self.recorded.end(&self.host, || Wait::BLOCKING);
         drop(self.cell.close());
     }
 }

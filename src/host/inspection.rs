@@ -107,7 +107,7 @@ impl Host {
                 // Each call has a record in `waits`. Therefore all other counted waits are sleeps.
                 let sleeps = details.info.waits.saturating_sub(waits.iter().filter(|wait| wait.is_counted()).count());
                 waits_for.extend((sleeps != 0).then_some(WaitsFor::Sleep { count: sleeps }));
-                waits_for.extend(waits.into_iter().map(|wait| self.waits_for(wait)));
+                waits_for.extend(waits.into_iter().filter_map(|wait| self.waits_for(wait)));
                 waits_for.extend(joins().into_iter().map(|join| WaitsFor::Exit { process: join.target }));
             }
             Some(ProcessState::Running) => {
@@ -115,7 +115,7 @@ impl Host {
                 let step = self.shared().blocked_steps.of(pid);
                 if let Some(step) = step.filter(|step| step.pending().is_some()) {
                     let joins = joins().into_iter().filter(|join| step.has_joined(join.target));
-                    let waits = step.without_earlier(waits).into_iter().map(|wait| self.waits_for(wait));
+                    let waits = step.without_earlier(waits).into_iter().filter_map(|wait| self.waits_for(wait));
                     let joins = joins.map(|join| WaitsFor::Exit { process: join.target });
                     details.waits_for.extend(waits.chain(joins));
                 }
@@ -158,10 +158,11 @@ impl Host {
         self.shared().pid_table.with(pid, |control| Ok(control.as_any().is::<Control<M>>()))
     }
 
-    fn waits_for(&self, Wait { kind, process, line }: Wait) -> WaitsFor {
+    /// Returns the event of a wait. Returns `None` for an event that has no variant of [`WaitsFor`].
+    fn waits_for(&self, Wait { kind, process, line }: Wait) -> Option<WaitsFor> {
         let table = &self.shared().pid_table;
         let pid = |word| table.pid(LocalId::from(word));
-        match kind {
+        Some(match kind {
             WaitKind::Call | WaitKind::LimitedCall => {
                 let callee = (process != 0).then(|| pid(process));
                 WaitsFor::Call { callee, is_limited: kind == WaitKind::LimitedCall, line }
@@ -169,7 +170,8 @@ impl Host {
             WaitKind::Room => WaitsFor::Room { receiver: pid(process), line },
             WaitKind::Exit => WaitsFor::Exit { process: pid(process) },
             WaitKind::Start => WaitsFor::Start { process: pid(process) },
-        }
+            WaitKind::Blocking => return None,
+        })
     }
 
     /// Reads three lists: the processes that are linked with this process, the processes that this process monitors,

@@ -423,6 +423,35 @@ fn a_receive_after_a_dropped_receive_waits_for_a_message() {
     assert_eq!(rt.block_on(polls).unwrap(), 7);
 }
 
+/// 9.2e: a cycle is no deadlock if one of its processes also waits for a closure on the blocking pool.
+#[test]
+fn a_wait_for_a_blocking_closure_is_a_way_out_of_a_deadlock() {
+    crate::within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let (ends, end) = std::sync::mpsc::channel::<()>();
+        let selects = async move |ctx: Context<Question>| {
+            let job = ctx.host().spawn_blocking(move || end.recv());
+            let call = ctx.call("b", |reply: Question| reply);
+            match select(call, job).await {
+                Either::Left(_) => panic!("the call has no answer"),
+                // The process now waits only for the call.
+                Either::Right((_, call)) => _ = call.await,
+            }
+        };
+        let selects = rt.process().name("a").spawn(selects).unwrap();
+        calls(rt.host(), "b", "a");
+        settle(&rt);
+        let graph = rt.wait_for_graph();
+        assert_eq!((graph.edges.len(), &graph.deadlocks[..]), (2, &[][..]), "{graph:?}");
+        let call = rt.process_details(selects.pid()).unwrap().waits_for;
+        assert_eq!(call, [graph.edges[0].waits_for.clone()]);
+        ends.send(()).unwrap();
+        while rt.wait_for_graph().deadlocks.is_empty() {
+            settle(&rt);
+        }
+    });
+}
+
 enum Job {
     /// The receiver answers this request. Before that, it may send requests to workers with a higher number.
     Ask(u64, Question),

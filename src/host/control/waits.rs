@@ -36,9 +36,12 @@ pub(crate) enum WaitKind {
     Room,
     Exit,
     Start,
+    /// A wait for a closure on the blocking pool. The wait has no other process.
+    Blocking,
 }
 
-const KINDS: [WaitKind; 5] = [WaitKind::Call, WaitKind::LimitedCall, WaitKind::Room, WaitKind::Exit, WaitKind::Start];
+const KINDS: [WaitKind; 6] =
+    [WaitKind::Call, WaitKind::LimitedCall, WaitKind::Room, WaitKind::Exit, WaitKind::Start, WaitKind::Blocking];
 
 /// Source line of the code that created the future of an operation. The value is `None` if the line is not known.
 pub(crate) type Line = Option<&'static Location<'static>>;
@@ -53,6 +56,9 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
+    /// A wait for a closure on the blocking pool.
+    pub(crate) const BLOCKING: Self = Self { kind: WaitKind::Blocking, process: 0, line: None };
+
     #[inline]
     pub(crate) fn call(callee: u64, is_limited: bool, line: &'static Location<'static>) -> Self {
         let kind = if is_limited { WaitKind::LimitedCall } else { WaitKind::Call };

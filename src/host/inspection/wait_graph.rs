@@ -33,7 +33,8 @@ impl Host {
     /// A process is deadlocked if each event that it waits for must come from a deadlocked process. These processes are
     /// not deadlocked:
     ///
-    /// - A process that also waits for a message, for the answer to a command, or for the end of a sleep.
+    /// - A process that also waits for a message, for the answer to a command, for the end of a sleep, or for a closure
+    ///   of [`spawn_blocking`](Self::spawn_blocking).
     /// - A process with a [deadline](crate::ProcessBuilder::deadline), a cancelled process, or a process whose call has
     ///   a [time limit](crate::future::Call::timeout). The waits of such processes can end without an action of another
     ///   process.
@@ -45,8 +46,9 @@ impl Host {
     /// The runtime does not know all waits:
     ///
     /// - In one `select`, a process may wait for a call and for an event that the runtime does not know. Such an event
-    ///   is the end of a future of another crate, of a [`Host::sleep`](crate::Host::sleep) or of a socket operation.
-    ///   The graph then contains only the call. Therefore the graph can report a deadlock that ends when the unknown
+    ///   is the end of a future of another crate, of a [`Host::sleep`](crate::Host::sleep), of a socket operation, of
+    ///   [`CancelToken::cancelled`](crate::CancelToken::cancelled) or of [`Reply::closed`](crate::Reply::closed), or a
+    ///   message in a mailbox of [`Host::mailbox`](crate::Host::mailbox). The graph then contains only the call. Therefore the graph can report a deadlock that ends when the unknown
     ///   event occurs.
     /// - If a pending future of [`receive`](crate::Mailbox::receive) is dropped, for example by a `select`, the process
     ///   still counts as a process that waits for a message. The graph then misses a deadlock of the process.
@@ -210,8 +212,8 @@ impl Host {
         for wait in waits {
             is_bound &= wait.kind != WaitKind::LimitedCall;
             let waits_for = self.waits_for(wait);
-            match waits_for.process() {
-                Some(target) => edges.push(edge(target, waits_for)),
+            match waits_for.and_then(|waits_for| Some((waits_for.process()?, waits_for))) {
+                Some((target, waits_for)) => edges.push(edge(target, waits_for)),
                 None => is_bound = false,
             }
         }

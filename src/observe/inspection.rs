@@ -176,9 +176,9 @@ pub struct ProcessDetails {
     pub inherited_values: Vec<&'static str>,
     /// Events that the process waits for. The list contains only events that the runtime knows. For example, the list
     /// does not contain a future of another crate. Each event of the list makes the process ready. If the state of the
-    /// process is not `Blocked` or `Idle`, the list is empty. There is one exception: a step may wait in
+    /// process is not `Blocked`, `Idle` or `Suspended`, the list is empty. There is one exception: a step may wait in
     /// [`Runtime::block_on`](crate::Runtime::block_on) for a future. If this future waits for other processes, the list
-    /// contains these waits.
+    /// contains these waits. If the process is `Suspended`, some of its waits may have ended.
     ///
     /// A process that has polled a join handle waits for the exit until the handle resolves or is dropped, or until
     /// another process polls the handle.

@@ -364,6 +364,20 @@ fn a_full_mailbox_is_explained() {
     assert!(lines(finding)[1].starts_with("what to do: read `Host::process_details`"), "{finding}");
 }
 
+/// 9.2g: the findings have the order of the variants of `Finding`.
+#[test]
+fn the_findings_have_the_order_of_their_variants() {
+    let rt = runtime(Runtime::builder());
+    let full = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(deaf::<u64>).unwrap();
+    full.send(1).unwrap();
+    let (suspended, _sleeps) = (rt.spawn(receives), rt.spawn(sleeps));
+    settle(&rt);
+    rt.suspend(suspended.pid()).unwrap();
+    let findings = explained(&rt).findings;
+    let [.., Finding::FullMailbox { .. }, Finding::Suspended { .. }] = &findings[..] else { panic!("{findings:?}") };
+    rt.resume(suspended.pid()).unwrap();
+}
+
 /// 9.2g: an unbounded mailbox is a finding if it contains at least 1,000 messages and has never contained more.
 #[test]
 fn a_growing_mailbox_is_explained() {

@@ -73,13 +73,13 @@ impl Host {
         findings.extend(self.blocked_workers(&gauges));
         findings.extend(self.busy_pool());
         let Reading { activity, full, growing, commands, cancelled, waiting, suspended, .. } = reading;
-        if activity.suspended != 0 {
-            findings.push(Finding::Suspended { count: activity.suspended, processes: suspended });
-        }
         let commands = commands.into_iter().filter(|(command, _)| !is_builtin(command));
         findings.extend(commands.map(|outstanding| Finding::UnansweredCommands(command_count(outstanding))));
         findings.extend(full.into_rows().into_iter().filter_map(|process| self.full_mailbox(process)));
         findings.extend(growing.into_rows().into_iter().map(|process| Finding::GrowingMailbox { process }));
+        if activity.suspended != 0 {
+            findings.push(Finding::Suspended { count: activity.suspended, processes: suspended });
+        }
         findings.extend(self.ignored_cancellation(cancelled, &joins));
         if is_at_rest {
             let processes = self.details_of(waiting, &joins);

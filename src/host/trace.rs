@@ -141,7 +141,9 @@ impl Host {
     #[cold]
     pub(in crate::host) fn trace_end(&self, head: &Head, last: &LastState) {
         let in_turn = Current::try_with(Current::is_traced).unwrap_or(false);
-        self.record(if in_turn { Urgency::Last } else { Urgency::Wake }, || {
+        // The trace of one process ends with this event.
+        let is_last = in_turn || self.shared().metrics.recorder().ends_with(word(head));
+        self.record(if is_last { Urgency::Last } else { Urgency::Wake }, || {
             let label = self.shared().metrics.recorder().label(last.name.as_deref(), last.type_name, "");
             TraceEvent::Ended { process: word(head), label }
         });

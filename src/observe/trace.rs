@@ -272,6 +272,11 @@ impl Recorder {
         self.flight.get().is_some() || self.filters.with(selects)
     }
 
+    /// Returns whether the exit of the process with this number ends a trace.
+    pub(crate) fn ends_with(&self, process: u64) -> bool {
+        self.filters.with(|filters| filters.iter().any(|filter| filter.selects_only(process)))
+    }
+
     /// Returns whether only the events of some processes are recorded.
     pub(crate) fn is_partial(&self) -> bool {
         self.is_partial.load(Ordering::Relaxed)

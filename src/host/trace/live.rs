@@ -25,3 +25,26 @@ impl Host {
         self.shared().metrics.recorder().trace_count()
     }
 }
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::{Context, Runtime};
+
+    /// 9.3e: the exit of the only process of a trace ends the trace, also if its worker has reached its limit.
+    #[test]
+    fn the_exit_of_the_only_process_of_a_trace_is_never_discarded() {
+        let rt = Runtime::builder().workers(0).build().expect("a runtime");
+        let busy = rt.spawn(async |ctx: Context| {
+            for _ in 0..10_000 {
+                ctx.yield_now().await;
+            }
+        });
+        let options = TraceOptions::new().process(busy.pid());
+        let (mut trace, _) = rt.start_live_trace(&options).expect("the process exists");
+        rt.block_on(busy).expect("it returns");
+        trace.finish();
+        assert!(trace.counts().1 != 0, "the limit is reached");
+        assert!(trace.is_over());
+    }
+}

@@ -93,6 +93,11 @@ impl Filter {
         self.process.is_none() && self.type_text.is_none()
     }
 
+    /// Returns whether the filter selects only the process with this number.
+    pub(super) fn selects_only(&self, process: u64) -> bool {
+        self.process == Some(process)
+    }
+
     /// Returns whether the filter selects a process with this number and type.
     pub(crate) fn selects(&self, process: u64, type_name: &str) -> bool {
         self.process.is_none_or(|only| only == process)

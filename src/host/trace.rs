@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use crate::host::Host;
-use crate::host::control::{Head, flag};
+use crate::host::control::{AnyControl, Head, flag};
 use crate::host::inspection::{first_name, process};
 use crate::host::registry::LocalId;
 use crate::host::shared::Shared;
@@ -27,6 +27,7 @@ use crate::platform::sync::Arc;
 use crate::process::event::Tag;
 use crate::process::pid::Pid;
 use crate::process::pid::text::Simulated;
+use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
 /// Functions that record the events of processes.
@@ -166,6 +167,10 @@ impl Lookup for Processes {
         table.pid(LocalId::from(process)).to_string()
     }
 
+    fn label(&self, process: u64) -> Option<u32> {
+        label(&self.0, process)
+    }
+
     fn is_alive(&self, process: u64) -> bool {
         self.0.pid_table.with(self.0.pid_table.pid(LocalId::from(process)), |_| Ok(())).is_some()
     }
@@ -175,6 +180,17 @@ impl Lookup for Processes {
         let timers = self.0.timers.len() as u64;
         Gauges { parks: counters.parks, steals: counters.steals_won, timers, ..(self.0.trace_gauges)() }
     }
+}
+
+/// Returns the label of a process, if the process exists.
+fn label(shared: &Shared, number: u64) -> Option<u32> {
+    let table = &shared.pid_table;
+    let read = |control: &Ref<dyn AnyControl>| {
+        let Some((head, type_name)) = process(control) else { return Ok(None) };
+        let name = first_name(head)?;
+        Ok(Some(shared.metrics.recorder().label(name.as_deref(), type_name, "")))
+    };
+    table.with(table.pid(LocalId::from(number)), read).flatten()
 }
 
 /// Functions that start and end traces.
@@ -280,7 +296,10 @@ impl Host {
             });
             alive
         };
-        EntryReader::new(&self.shared().metrics, (options, filter), self.now().ns(), begin)
+        // A live trace does not keep the host alive.
+        let host = self.downgrade();
+        let find = Box::new(move |process| label(host.upgrade()?.shared(), process));
+        EntryReader::new(&self.shared().metrics, (options, filter), self.now().ns(), find, begin)
     }
 
     /// Returns the name of the runtime in a trace.

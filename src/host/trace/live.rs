@@ -29,7 +29,9 @@ impl Host {
 #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
 mod tests {
     use super::*;
-    use crate::{Context, Runtime};
+    use crate::observe::trace::TraceEvent;
+    use crate::platform::sync::tally::{AtomicUsize, Ordering};
+    use crate::{Context, Exit, Runtime};
 
     /// 9.3e: the exit of the only process of a trace ends the trace, also if its worker has reached its limit.
     #[test]
@@ -46,5 +48,52 @@ mod tests {
         trace.finish();
         assert!(trace.counts().1 != 0, "the limit is reached");
         assert!(trace.is_over());
+    }
+
+    /// 9.3e: a trace by type contains the events of a process whose spawn was discarded, also if the process exits before
+    /// its events are read.
+    #[test]
+    fn a_process_whose_spawn_was_discarded_is_found_by_its_type() {
+        const PROCESSES: usize = 20_000;
+        static EVENTS: AtomicUsize = AtomicUsize::new(0);
+        async fn receiver(mut ctx: Context<bool>) {
+            EVENTS.fetch_add(1, Ordering::Relaxed);
+            while ctx.receive().await == Ok(true) {
+                EVENTS.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let rt = Runtime::builder().workers(0).build().expect("a runtime");
+        let until = |events| {
+            while EVENTS.load(Ordering::Relaxed) < events {
+                rt.block_on(rt.spawn(async |_: Context| ())).expect("it returns");
+            }
+        };
+        let (reader, _) = rt.begin_reader(&TraceOptions::new().type_contains("receiver"));
+        let mut trace = LiveTrace::new(reader, Box::new(|| ()));
+        let spawner = rt.spawn(async |ctx: Context| {
+            let all: Vec<_> = (0..PROCESSES).map(|_| ctx.spawn(receiver)).collect();
+            Ok::<_, Exit>(all)
+        });
+        let mut all = rt.block_on(spawner).expect("it returns");
+        let mut next = || all.pop().expect("the list is not empty");
+        let (lives, exits) = (next(), next());
+        until(PROCESSES);
+        let mut now = rt.now().ns();
+        // The second call passes on the events before the first call. Each call permits further events.
+        let mut collect = |trace: &mut LiveTrace| {
+            for _ in 0..2 {
+                now += 1_000_000_000;
+                trace.collect(now);
+            }
+            trace.take(usize::MAX).map(|entry| entry.event).collect::<Vec<_>>()
+        };
+        collect(&mut trace);
+        lives.send(true).expect("it lives");
+        until(PROCESSES + 1);
+        assert!(collect(&mut trace).contains(&TraceEvent::Received { process: lives.pid().word() }));
+        let process = exits.pid().word();
+        exits.send(false).expect("it lives");
+        rt.block_on(exits).expect("it returns");
+        assert!(collect(&mut trace).contains(&TraceEvent::Received { process }));
     }
 }

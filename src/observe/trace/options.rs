@@ -9,6 +9,8 @@ use crate::process::pid::Pid;
 
 /// Length of the periods to which the limit of the rate applies, in ns.
 const SECOND: u64 = 1_000_000_000;
+/// Maximum size of [`Selection::others`].
+const OTHERS: usize = 1 << 16;
 /// Maximum size of [`Selection::shown`].
 const SHOWN: usize = 1 << 16;
 
@@ -116,7 +118,10 @@ pub(super) enum Admission {
     Skipped,
 }
 
-/// The processes that belong to a trace, and the state of the limits of the trace.
+/// Function that returns the label of a process. Returns `None` if the process does not exist.
+pub(crate) type FindLabel = dyn Fn(u64) -> Option<u32> + Send;
+
+/// The processes that are known to belong to a trace, and the state of the limits of the trace.
 #[derive(Debug)]
 pub(super) struct Selection {
     filter: Filter,
@@ -125,6 +130,9 @@ pub(super) struct Selection {
     /// The selected processes that were alive at the beginning of the trace or were spawned later. The set is used only
     /// if the filter is not empty.
     processes: BTreeSet<u64>,
+    /// Processes that the filter does not select. If the event of a spawn was discarded, the process is looked up at its
+    /// next event.
+    others: BTreeSet<u64>,
     /// The second of the last entry, and the number of entries that were taken in this second.
     second: (u64, u64),
     /// If the rate is limited, the state of each lane.
@@ -154,6 +162,7 @@ impl Selection {
             max_events: options.max_events.unwrap_or(u64::MAX),
             max_rate: options.max_rate.unwrap_or(u64::MAX),
             processes,
+            others: BTreeSet::new(),
             second: (0, 0),
             lanes: BTreeMap::new(),
             shown: BTreeSet::new(),
@@ -174,9 +183,10 @@ impl Selection {
         self.is_over || events >= self.max_events
     }
 
-    /// Returns whether the trace contains this entry. The entries come in the order of their times.
-    pub(super) fn admit(&mut self, entry: &TraceEntry, recorder: &Recorder) -> Admission {
-        if self.is_partial() && !self.selects(entry, recorder) {
+    /// Returns whether the trace contains this entry. The entries come in the order of their times. `find` returns the
+    /// label of a process that exists.
+    pub(super) fn admit(&mut self, entry: &TraceEntry, recorder: &Recorder, find: &FindLabel) -> Admission {
+        if self.is_partial() && !self.selects(entry, recorder, find) {
             Admission::Foreign
         } else if self.max_rate == u64::MAX {
             Admission::Taken { missing: 0 }
@@ -186,23 +196,60 @@ impl Selection {
     }
 
     /// Returns whether the entry belongs to a selected process.
-    fn selects(&mut self, entry: &TraceEntry, recorder: &Recorder) -> bool {
+    fn selects(&mut self, entry: &TraceEntry, recorder: &Recorder, find: &FindLabel) -> bool {
         match entry.event {
-            TraceEvent::Created { process, label, .. } => {
-                let selects = recorder.with_type(label, |type_name| self.filter.selects(process, type_name));
-                if selects {
-                    self.processes.insert(process);
-                }
-                selects
-            }
+            TraceEvent::Created { process, label, .. } => self.add(process, Some(label), recorder),
             TraceEvent::Ended { process, .. } => {
+                self.others.remove(&process);
                 let selects = self.processes.remove(&process);
                 self.is_over |= selects && self.filter.process.is_some();
                 selects
             }
             TraceEvent::Worker { state, .. } => state == WorkerState::Blocked,
             TraceEvent::Lost { .. } => true,
-            _ => entry.event.process().is_some_and(|process| self.processes.contains(&process)),
+            _ => entry.event.process().is_some_and(|process| self.knows(process, recorder, find)),
+        }
+    }
+
+    fn has_selected_type(&self, process: u64, label: u32, recorder: &Recorder) -> bool {
+        recorder.with_type(label, |type_name| self.filter.selects(process, type_name))
+    }
+
+    /// Adds a process with this label, or without a label if the process does not exist. Returns whether the filter
+    /// selects the process.
+    fn add(&mut self, process: u64, label: Option<u32>, recorder: &Recorder) -> bool {
+        let selects = label.is_some_and(|label| self.has_selected_type(process, label, recorder));
+        if selects {
+            self.processes.insert(process);
+        } else {
+            // The events of an exit may be lost, so the set could grow without end.
+            if self.others.len() >= OTHERS {
+                self.others.clear();
+            }
+            self.others.insert(process);
+        }
+        selects
+    }
+
+    /// Returns whether the filter selects a process. If the process is not known, its spawn was discarded.
+    fn knows(&mut self, process: u64, recorder: &Recorder, find: &FindLabel) -> bool {
+        if self.processes.contains(&process) {
+            return true;
+        }
+        // A filter without a type selects one process, which is known from the begin.
+        let is_new = self.filter.type_text.is_some() && !self.others.contains(&process);
+        is_new && self.add(process, find(process), recorder)
+    }
+
+    /// If the event is the exit of a process that the filter selects, adds the process. The entries before the exit are
+    /// admitted later. Then the process no longer exists, so it is not found in another way.
+    pub(super) fn find_ended(&mut self, event: &TraceEvent, recorder: &Recorder) {
+        if let TraceEvent::Ended { process, label } = *event
+            && self.is_partial()
+            && self.has_selected_type(process, label, recorder)
+        {
+            self.others.remove(&process);
+            self.processes.insert(process);
         }
     }
 
@@ -284,7 +331,7 @@ mod tests {
         let recorder = Recorder::new(1);
         let options = TraceOptions::new().max_rate(2);
         let mut selection = Selection::new(&options, Filter::default(), BTreeSet::new());
-        let mut admit = |at, lane, event| selection.admit(&entry(at, lane, event), &recorder);
+        let mut admit = |at, lane, event| selection.admit(&entry(at, lane, event), &recorder, &|_| None);
         let taken = Admission::Taken { missing: 0 };
         assert_eq!(admit(0, 0, begins(1)), taken);
         assert_eq!(admit(1, 0, TraceEvent::Received { process: 1 }), taken);
@@ -308,7 +355,7 @@ mod tests {
     #[test]
     fn a_lane_continues_after_a_skipped_turn_if_other_processes_run_on_it() {
         let (recorder, mut selection) = (Recorder::new(1), partial(2));
-        let mut admit = |at, event| selection.admit(&entry(at, 0, event), &recorder);
+        let mut admit = |at, event| selection.admit(&entry(at, 0, event), &recorder, &|_| None);
         let taken = Admission::Taken { missing: 0 };
         let ready = TraceEvent::State { process: 1, to: ProcessState::Ready, steps: false };
         let sent = TraceEvent::Sent { to: 2, from: 3 };
@@ -324,7 +371,7 @@ mod tests {
     #[test]
     fn the_end_of_a_process_is_never_skipped() {
         let (recorder, mut selection) = (Recorder::new(1), partial(1));
-        let mut admit = |at, event| selection.admit(&entry(at, 0, event), &recorder);
+        let mut admit = |at, event| selection.admit(&entry(at, 0, event), &recorder, &|_| None);
         let taken = Admission::Taken { missing: 0 };
         let complete = |process| TraceEvent::State { process, to: ProcessState::Complete, steps: false };
         assert_eq!(admit(0, TraceEvent::State { process: 1, to: ProcessState::Ready, steps: false }), taken);

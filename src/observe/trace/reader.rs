@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::observe::metrics::Metrics;
-use crate::observe::trace::options::{Admission, Filter, Selection, TraceOptions};
+use crate::observe::trace::options::{Admission, Filter, FindLabel, Selection, TraceOptions};
 use crate::observe::trace::ring::Ring;
 use crate::observe::trace::timeline::Alive;
 use crate::observe::trace::{CAPACITY, Recorder, TraceEntry, TraceEvent};
@@ -34,6 +34,7 @@ pub(crate) struct EntryReader {
     /// Time of the last call of `collect`.
     collected: u64,
     selection: Selection,
+    find: Box<FindLabel>,
     /// Number of events that were passed to the caller.
     events: u64,
     /// Number of lost events that no entry has reported.
@@ -51,11 +52,12 @@ struct Cursor {
 
 impl EntryReader {
     /// Begins to read. `begin` tells the runtime that events are recorded, and returns the processes that exist now and
-    /// that the filter selects. This function also returns these processes.
+    /// that the filter selects. This function also returns these processes. `find` returns the label of a process.
     pub(crate) fn new(
         metrics: &Arc<Metrics>,
         (options, filter): (&TraceOptions, Filter),
         now: u64,
+        find: Box<FindLabel>,
         begin: impl FnOnce(&Filter) -> BTreeMap<u64, Alive>,
     ) -> (Self, BTreeMap<u64, Alive>) {
         let recorder = metrics.recorder();
@@ -68,7 +70,7 @@ impl EntryReader {
             let selection = Selection::new(options, filter, alive.keys().copied().collect());
             recorder.permit(PERMITTED);
             let metrics = Arc::clone(metrics);
-            (Self { metrics, cursors, held: Vec::new(), collected: now, selection, events: 0, lost: 0 }, alive)
+            (Self { metrics, cursors, held: Vec::new(), collected: now, selection, find, events: 0, lost: 0 }, alive)
         })
     }
 
@@ -124,7 +126,8 @@ impl EntryReader {
 
     fn read(&mut self) {
         let Self { metrics, cursors, held, selection, lost, .. } = self;
-        for (ring, cursor) in metrics.recorder().rings().zip(cursors) {
+        let recorder: &Recorder = metrics.recorder();
+        for (ring, cursor) in recorder.rings().zip(cursors) {
             let Some(ring) = ring.get() else { continue };
             let first = held.len();
             let (next, overwritten) = ring.read(cursor.next, |record| {
@@ -138,6 +141,7 @@ impl EntryReader {
                 // With a flight recorder, the rings contain the events of all processes. The reader of a trace of one
                 // process keeps only the events of this process.
                 if selection.may_admit(&entry.event) {
+                    selection.find_ended(&entry.event, recorder);
                     held.push(entry);
                 }
             });
@@ -161,7 +165,7 @@ impl EntryReader {
             if self.selection.is_over(self.events) {
                 return;
             }
-            match self.selection.admit(&entry, recorder) {
+            match self.selection.admit(&entry, recorder, &*self.find) {
                 Admission::Taken { missing } => {
                     if missing != 0 {
                         each(TraceEntry { event: TraceEvent::Lost { total: missing }, ..entry }, recorder);

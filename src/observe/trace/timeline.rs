@@ -12,6 +12,8 @@ use crate::platform::sync::Arc;
 pub(crate) trait Lookup: Send {
     /// Returns the text of a pid.
     fn text(&self, process: u64) -> String;
+    /// Returns the label of the process, if the process exists.
+    fn label(&self, process: u64) -> Option<u32>;
     /// Returns whether the process exists.
     fn is_alive(&self, process: u64) -> bool;
     /// Returns the present values of the counters.
@@ -474,8 +476,10 @@ impl View<'_> {
         if self.timeline.processes.contains_key(&process) {
             return;
         }
-        let Alive { label, state } =
-            self.timeline.alive.get(&process).copied().unwrap_or(Alive { label: 0, state: None });
+        let known = self.timeline.alive.get(&process).copied();
+        // The event of the spawn may have been discarded.
+        let found = || Alive { label: self.timeline.lookup.label(process).unwrap_or(0), state: None };
+        let Alive { label, state } = known.unwrap_or_else(found);
         let pid: Arc<str> = self.timeline.lookup.text(process).into();
         let name = format!("{pid} {}", self.recorder.text(label));
         self.timeline.packets.describe(Track::Process(process), &name, Some(Track::Processes), 0);

@@ -576,6 +576,40 @@ fn the_supervision_tree_is_listed_from_the_top() {
     });
 }
 
+/// 9.6c: a supervisor that does not answer hides no other supervisor.
+#[test]
+fn a_silent_supervisor_hides_no_other_supervisor() {
+    within(60, || {
+        let folder = Folder::new();
+        let rt = Runtime::builder().workers(1).console(folder.socket()).build().unwrap();
+        let start = |name: &'static str| {
+            let receives = async |mut ctx: Context<()>| ctx.receive().await;
+            let below = move || Supervisor::one_for_one().add(Child::unnamed(receives));
+            let below = Child::process(format!("below {name}"), below);
+            let top = rt.process().name(name).spawn_process(Supervisor::one_for_one().add(below)).unwrap();
+            rt.block_on(top.started()).unwrap();
+            top
+        };
+        let tops = ["silent", "partial", "whole"].map(start);
+        let child = rt.block_on(rt.supervision_tree(&tops[1])).unwrap().children[0].pid.unwrap();
+        for pid in [tops[0].pid(), child] {
+            rt.suspend(pid).unwrap();
+        }
+        let rows = Client::attach(&folder.socket()).ask(json!({ "request": "supervision_tree" }));
+        let text = |row: &Value| {
+            let text = |field: &str| row[field].as_str().unwrap_or("-").to_owned();
+            format!("{} {} {} {}", row["depth"], text("name"), text("state"), row["supervisor"]["strategy"])
+        };
+        let rows: Vec<_> = rows["rows"].as_array().unwrap().iter().map(text).collect();
+        let whole = ["0 whole up \"one for one\"", "1 below whole up \"one for one\"", "2 - up null"];
+        let partial = ["0 partial up \"one for one\"", "1 below partial up null"];
+        assert_eq!(rows, [&["0 silent unknown null"][..], &partial, &whole].concat());
+        for pid in [tops[0].pid(), child] {
+            rt.resume(pid).unwrap();
+        }
+    });
+}
+
 /// 9.6c: the reply contains at most 1,000 rows of the supervision tree. The server only counts the further children,
 /// and does not create the texts of their exits.
 #[test]

@@ -2,41 +2,82 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
 use serde_json::{Value, json};
 
+use crate::behaviour::supervisor::SupervisorMessage;
 use crate::behaviour::supervisor::tree::{ChildInfo, SupervisionTree};
 use crate::host::Host;
+use crate::platform::clock::Instant;
+use crate::process::failure::CallError;
+use crate::process::pid::Pid;
+use crate::runtime::console::encoding::Reply;
 use crate::runtime::console::later::Later;
-use crate::runtime::console::request::MAX_ROWS;
+use crate::runtime::console::request::{Fault, FaultKind, MAX_ROWS};
 
-/// Time in which all supervisors must answer.
+/// Time after which the request fails. If no worker is free, no time limit of a call ends.
 const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Time in which all supervisors must answer. The state of a supervisor that does not answer is not known.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// Maximum depth of the tree in a reply.
 const DEEPEST: usize = 64;
 
+/// Error message if no supervisor answers.
+const OVERDUE: &str = "the supervisors have not answered in time; no worker may be free";
+
 /// Asks all supervisors of the runtime for their children.
 pub(super) fn supervision_tree(host: Host) -> Later {
-    let overdue = "the supervisors have not answered in time; no worker may be free";
-    Later::new(&host.clone(), TIMEOUT, overdue, async move { Ok(ask(host).await) })
+    Later::new(&host.clone(), TIMEOUT, OVERDUE, ask(host))
 }
 
-async fn ask(host: Host) -> Value {
+async fn ask(host: Host) -> Reply {
+    let until = host.now() + SILENCE;
+    let roots = host.root_supervisors();
+    let trees = join_all(roots.iter().map(|root| tree_of(&host, *root, until))).await;
+    let is_silent = |tree: &Result<SupervisionTree, CallError>| matches!(tree, Err(CallError::TimedOut));
+    if !trees.is_empty() && trees.iter().all(is_silent) {
+        return Err(Fault::new(FaultKind::NoAnswer, OVERDUE));
+    }
     let mut rows = Rows::default();
-    for root in host.root_supervisors() {
+    for (root, tree) in roots.into_iter().zip(trees) {
         // A supervisor that exits meanwhile is not listed.
-        if let Ok(tree) = host.supervision_tree(root).await {
-            let name = host.process_details(root).and_then(|details| details.info.name);
-            rows.add(|| {
-                json!({
-                    "depth": 0, "pid": root.to_string(), "name": name, "state": "up", "restarts": 0, "last": null,
-                    "supervisor": supervisor(&tree),
-                })
-            });
+        if tree.is_err() && !is_silent(&tree) {
+            continue;
+        }
+        let tree = tree.ok();
+        let name = host.process_details(root).and_then(|details| details.info.name);
+        let state = if tree.is_some() { "up" } else { "unknown" };
+        rows.add(|| {
+            json!({
+                "depth": 0, "pid": root.to_string(), "name": name, "state": state, "restarts": 0, "last": null,
+                "supervisor": tree.as_ref().map(supervisor),
+            })
+        });
+        if let Some(tree) = tree {
             add_children(&tree, 1, &mut rows);
         }
     }
-    json!({ "now_ns": host.now().ns(), "rows": rows.rows, "row_count": rows.count })
+    Ok(json!({ "now_ns": host.now().ns(), "rows": rows.rows, "row_count": rows.count }))
+}
+
+/// Asks a supervisor, and then its children that are supervisors. The tree does not contain the children of a
+/// supervisor that has not answered until the time `until`.
+fn tree_of(host: &Host, pid: Pid, until: Instant) -> BoxFuture<'_, Result<SupervisionTree, CallError>> {
+    async move {
+        let list =
+            host.call(pid, SupervisorMessage::WhichChildren).timeout(until.saturating_duration_since(host.now()));
+        let mut tree = list.await?;
+        let below = tree.children.iter_mut().filter(|child| child.is_supervisor).filter_map(|child| {
+            let below = tree_of(host, child.pid?, until);
+            Some(async move { child.below = below.await.ok() })
+        });
+        join_all(below).await;
+        Ok(tree)
+    }
+    .boxed()
 }
 
 /// The rows of the reply, and the number of all rows. If the list is full, a further row is only counted.

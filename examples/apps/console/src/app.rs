@@ -253,16 +253,17 @@ impl App {
             "hello" => {
                 let next: Hello = parse(value)?;
                 if (next.program_pid, next.node) != (self.hello.program_pid, self.hello.node) {
-                    // Another program has opened the socket. The counters of this program begin at 0.
-                    self.snapshots.clear();
-                    self.history.clear();
-                    self.since.clear();
-                    self.run_times = None;
+                    // Another program has opened the socket.
+                    self.forget();
                 }
                 (self.hello, self.error) = (next, None);
             }
             "overview" => {
                 let next: Overview = parse(value)?;
+                // In a container, the restarted program has the same process id and node.
+                if self.snapshots.back().is_some_and(|last| next.metrics.elapsed_ns < last.elapsed_ns) {
+                    self.forget();
+                }
                 let times = Interval::between(self.snapshots.front(), &next.metrics);
                 let rates = Interval::between(self.snapshots.back(), &next.metrics).rates;
                 self.interval = Interval { rates, ..times };
@@ -303,6 +304,14 @@ impl App {
             }
         }
         Ok(())
+    }
+
+    /// Forgets the readings of an earlier program. The counters of the new program begin at 0.
+    fn forget(&mut self) {
+        self.snapshots.clear();
+        self.history.clear();
+        self.since.clear();
+        self.run_times = None;
     }
 
     /// Records the time at which the console first saw each worker in its present task. If the number of polls is
@@ -604,6 +613,9 @@ mod tests {
         assert_eq!(read(7, 10, 1_000), (100.0, 1));
         assert_eq!(read(7, 11, 1_500), (500.0, 2));
         assert_eq!(read(8, 2, 100), (50.0, 1));
+        // A restarted program may have the same process id.
+        assert_eq!(read(8, 3, 200), (100.0, 2));
+        assert_eq!(read(8, 2, 50), (25.0, 1));
     }
 
     #[test]

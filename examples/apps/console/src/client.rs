@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
@@ -97,6 +97,23 @@ impl fmt::Debug for Client {
     }
 }
 
+/// Connects to one of the addresses of a host. All attempts together have the time limit [`TIMEOUT`].
+fn connect_tcp(address: &str) -> io::Result<TcpStream> {
+    let until = Instant::now() + TIMEOUT;
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in address.to_socket_addrs()? {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        match TcpStream::connect_timeout(&address, left) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
 impl Client {
     /// Connects to a program, and checks the version of its protocol. Sends the token to a TCP socket.
     ///
@@ -106,7 +123,7 @@ impl Client {
         let (stream, token) = match target {
             Target::Path(path) => (connect_unix(path)?, None),
             Target::Tcp { address, token } => {
-                let stream = TcpStream::connect(address)?;
+                let stream = connect_tcp(address)?;
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(TIMEOUT))?;
                 stream.set_write_timeout(Some(TIMEOUT))?;

@@ -26,7 +26,7 @@ Usage: procession-console [OPTIONS] SOCKET
   SOCKET               path of the program's console socket (Builder::console, or PROCESSION_CONSOLE)
   FILE.pftrace         recording: an execution trace, a flight record, or the record of a simulation
   --tcp HOST:PORT      TCP socket; the variable PROCESSION_CONSOLE_TOKEN contains the token
-  --interval SECONDS   time between two readings [1]
+  --interval SECONDS   time between two readings, at most 86400 [1]
   --once               print one reading, or the summary of a recording, and exit
   --json               print the reading as JSON; includes --once
   --trace PID          trace this process for the time of --interval, and print its events; includes --once
@@ -87,11 +87,14 @@ fn options() -> Result<Option<Options>, Failure> {
     Ok(Some(Options { source, interval, is_once, is_json, trace, conditions }))
 }
 
+/// Longest time between two readings: one day. The clock cannot add much longer times.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(86_400);
+
 fn seconds(text: &str) -> Result<Duration, Failure> {
     let interval = text.parse().map(Duration::try_from_secs_f64);
     match interval {
-        Ok(Ok(interval)) if interval >= Duration::from_millis(100) => Ok(interval),
-        _ => Err(format!("--interval: {text} is no number of seconds of at least 0.1").into()),
+        Ok(Ok(interval)) if (Duration::from_millis(100)..=LONGEST_INTERVAL).contains(&interval) => Ok(interval),
+        _ => Err(format!("--interval: {text} is no number of seconds from 0.1 to 86400").into()),
     }
 }
 

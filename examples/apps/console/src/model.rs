@@ -486,7 +486,7 @@ impl Interval {
         let seconds = later.elapsed_ns.saturating_sub(earlier.elapsed_ns) as f64 / 1e9;
         let rate = |(name, count): (&String, &u64)| {
             let before = earlier.counters.get(name).copied().unwrap_or_default();
-            let per_second = if seconds > 0.0 { count.wrapping_sub(before) as f64 / seconds } else { 0.0 };
+            let per_second = if seconds > 0.0 { count.saturating_sub(before) as f64 / seconds } else { 0.0 };
             (name.clone(), per_second)
         };
         let (now, before) = (&later.distributions, &earlier.distributions);
@@ -545,6 +545,8 @@ mod tests {
         assert_eq!(interval.step, histogram(&[(9, 3)]));
         assert_eq!(Interval::between(None, &one).rate("steps"), 100.0);
         assert_eq!(Interval::between(Some(&one), &one).rate("steps"), 0.0);
+        let fewer = metrics(4, 50, &[]);
+        assert_eq!(Interval::between(Some(&one), &fewer).rate("steps"), 0.0);
     }
 
     #[test]

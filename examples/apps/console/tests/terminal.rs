@@ -273,8 +273,13 @@ fn scripts_get_text_json_and_an_exit_status() {
     assert!(value["timers"]["timer_count"].is_u64() && value["handlers"]["handler_count"].is_u64(), "{value}");
     let status = |options: &[&str]| demo.ask(options).status.code();
     assert_eq!(
-        (status(&["--fail-if", "nothing"]), status(&["--interval", "0"]), status(&["--dance"])),
-        (Some(2), Some(2), Some(2))
+        (
+            status(&["--fail-if", "nothing"]),
+            status(&["--interval", "0"]),
+            status(&["--interval", "1e19"]),
+            status(&["--dance"])
+        ),
+        (Some(2), Some(2), Some(2), Some(2))
     );
     let mut missing = Command::new(env!("CARGO_BIN_EXE_procession-console"));
     let missing = missing.args(["--once", "/nonexistent/socket"]).output().unwrap();

@@ -152,8 +152,10 @@ counters! {
     ///
     /// The replying thread counts the reply.
     LateReplies => late_replies,
-    /// Panics of processes, and of futures without a pid that run on the runtime.
+    /// Panics of processes, and of futures that `spawn_future` runs.
     ///
+    /// A panic of a handler is not counted. The panic is the answer to the command: see
+    /// [`Failure::Panicked`](crate::Failure::Panicked).
     /// The thread that catches the panic counts it.
     Panics => panics,
     /// Failed processes whose exit no link, monitor, supervisor or join handle received.

@@ -173,7 +173,7 @@ models! {
     idle::last_searcher "large", 7883;
     idle::push_against_last_searcher "large", 31_000;
     idle::batch "large", 14_000;
-    idle::chosen_guest_leaves, 4351;
+    idle::chosen_guest_leaves, 4339;
     idle::guest_blocks, 48;
     idle::guest_is_polled, 48;
     idle::guest_is_forgotten, 11;
@@ -186,14 +186,14 @@ models! {
     poller::first_socket, 160;
     poller::push_against_poller, 237;
     poller::guest_waits_in_poller, 29;
-    poller::guest_asks_against_worker, 14_000;
+    poller::guest_asks_against_worker, 12_500;
     poller::guest_asks_against_stop, 10_000;
     poller::guest_asks_against_guest, 7900;
     poller::nearer_deadline_in_poller, 190;
     poller::helper_against_guest, 1200;
     poller::last_worker_against_outside, 44_000;
     poller::helper_stops, 31;
-    poller::polled_guest_against_leaver, 1600;
+    poller::polled_guest_against_leaver, 1570;
     handover::behind_a_long_step, 120_000;
     handover::spawned_by_a_long_step, 90_000;
     handover::return_against_hand_over, 27_000;

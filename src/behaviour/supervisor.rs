@@ -113,7 +113,8 @@ pub struct Supervisor {
     initial_children: Vec<Child>,
     children: BTreeMap<Id, ChildEntry>,
     names: BTreeMap<Cow<'static, str>, Id>,
-    /// Map from the pid of each running instance, and from the pid of each kept mailbox, to the identifier of the child.
+    /// Map from the pid of each running instance, and from the pid of each kept mailbox, to the identifier of the
+    /// child.
     pids: BTreeMap<Pid, Id>,
     live_children: Arc<LiveChildren>,
     lives: FuturesUnordered<NextNews>,

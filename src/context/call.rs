@@ -531,8 +531,8 @@ fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<()
 
 /// Creates a call and its request, and does not send the request. The caller of this function must send the returned
 /// request. `asker` is the calling process. If `asker` is `None`, the call belongs to the process that this thread
-/// steps. If this thread steps no process, the call belongs to the host. `callee` is the word of the callee's pid, or 0.
-/// `line` is the line that makes the call.
+/// steps. If this thread steps no process, the call belongs to the host. `callee` is the word of the callee's pid, or
+/// 0. `line` is the line that makes the call.
 pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
     host: &Host,
     asker: Option<ProcessRef>,

@@ -72,8 +72,8 @@ impl<F: Future> Future for Cooperative<F> {
 
 /// Memory of a future that takes units of the budget. The memory prevents that the future pauses again and again.
 ///
-/// Other futures of the same body may spend the whole budget of each turn before this future is polled. Therefore, after
-/// a pause, the future makes progress even if the budget is spent again.
+/// Other futures of the same body may spend the whole budget of each turn before this future is polled. Therefore,
+/// after a pause, the future makes progress even if the budget is spent again.
 #[derive(Debug, Default)]
 pub(crate) struct BudgetPause {
     /// Whether the next call of `spend` does not pause.

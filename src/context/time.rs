@@ -279,8 +279,8 @@ impl Sleep {
         Poll::Pending
     }
 
-    /// Returns whether the runtime may no longer fire its timers. A simulation fires its timers until it is dropped, also
-    /// after a shutdown.
+    /// Returns whether the runtime may no longer fire its timers. A simulation fires its timers until it is dropped,
+    /// also after a shutdown.
     fn is_closed(&self) -> bool {
         let host = self.sleeper.host();
         host.phase() == Phase::Closed && !host.shared().clock.is_simulated()

@@ -93,7 +93,8 @@ impl CancelToken {
     /// The call returns after all processes and tasks were notified. The duration of the call is proportional to the
     /// number of these processes and tasks. If a process is cancelled several times, the process keeps the first
     /// reason. The first reason may come from another token, or from [`Host::cancel`](crate::Host::cancel). The process
-    /// is killed after `grace`, even if an earlier cancellation has a longer grace period.
+    /// is killed after `grace`, even if an earlier cancellation has a longer grace period. There is one exception: if a
+    /// child token was cancelled before, this call has no effect on the processes of the child token.
     ///
     /// Several threads may cancel tokens of one tree at the same time. Each process is notified by only one of these
     /// threads. One thread may notify the processes of a child token while another thread notifies the processes of the

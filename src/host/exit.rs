@@ -30,8 +30,8 @@
 //!    removes the pid. Therefore a thread that no longer finds the pid reads a count that includes the exit. For
 //!    example, a shutdown uses this count to wait for the last exit.
 //! 7. **Notify the callers** whose replies the state has dropped, or whose replies a panic has dropped in the last step
-//!    or in `close`. Step 7 comes after step 4, because no panic replaces the exit after step 4. Step 7 also comes after step 6. Therefore a caller that receives the exit does not find
-//!    the pid any more.
+//!    or in `close`. Step 7 comes after step 4, because no panic replaces the exit after step 4. Step 7 also comes
+//!    after step 6. Therefore a caller that receives the exit does not find the pid any more.
 //! 8. **Close the yields and the timers.** The futures that step 4 drops cancel their own yields and timers. Step 8
 //!    cancels all other yields and timers. Step 8 comes before step 10. Therefore no timer of the process fires after
 //!    step 10 has published the exit. Before step 10, the command handlers also see that no process wants their

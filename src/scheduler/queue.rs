@@ -19,6 +19,7 @@ use crossbeam_deque::{Steal, Stealer, Worker as Deque};
 use crate::platform::sync::atomic::Ordering;
 use crate::platform::sync::tally::AtomicUsize as Tally;
 use crate::platform::sync::{Arc, Lock};
+use crate::scheduler::SLOTS;
 use crate::scheduler::injector::Injector;
 use crate::scheduler::spawned::{NewTasks, NewTasksRemote, certain};
 
@@ -168,6 +169,8 @@ pub(crate) struct Queues<T> {
     /// queues in another order. The count belongs to the slot and not to the worker, because a guest may occupy the
     /// slot for only one attempt at a time.
     looks: Cell<u32>,
+    /// The unattended slot from which a worker of this slot has stolen last.
+    last_unattended: Cell<usize>,
     new_tasks: NewTasks<T>,
     deque: Deque<T>,
     batch: Arc<Batch<T>>,
@@ -211,6 +214,7 @@ impl<T> Queues<T> {
             budget: Cell::new(BUDGET),
             spent: Cell::new(0),
             looks: Cell::new(0),
+            last_unattended: Cell::new(0),
             new_tasks,
             deque,
             batch,
@@ -230,6 +234,15 @@ impl<T> Queues<T> {
         let looks = self.looks.get().wrapping_add(1);
         self.looks.set(looks);
         looks
+    }
+
+    /// Returns the next of the unattended slots from which a worker of this slot steals. `has_tasks` says whether a
+    /// slot is unattended and has tasks. The slots take turns.
+    pub(crate) fn next_unattended(&self, has_tasks: impl Fn(&usize) -> bool) -> Option<usize> {
+        let start = self.last_unattended.get() + 1;
+        let slot = (start..SLOTS).chain(0..start).find(has_tasks)?;
+        self.last_unattended.set(slot);
+        Some(slot)
     }
 
     /// Returns whether the deque is LIFO for the owner.

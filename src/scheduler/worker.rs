@@ -64,8 +64,6 @@ pub(crate) struct Local<T: Task> {
     polled: Cell<bool>,
     /// Whether the slot is marked as paused in `unattended.rs`.
     paused: Cell<bool>,
-    /// The unattended slot from which this worker has stolen last.
-    last_unattended: Cell<usize>,
     /// Buffer for the wakers that the poller returns. The worker reuses the memory of this vector.
     ready: Cell<Vec<Waker>>,
     shuffles: bool,
@@ -134,7 +132,6 @@ impl<T: Task> Local<T> {
             kept_time: Cell::new(false),
             polled: Cell::new(false),
             paused: Cell::new(false),
-            last_unattended: Cell::new(slot),
             ready: Cell::default(),
             shuffles: scheduler.options.shuffle,
             rng: RefCell::new(rng),

@@ -816,8 +816,8 @@ fn a_call_through_an_address_is_an_edge_whichever_waker_polls_it() {
     });
 }
 
-/// 9.2b, 9.2e: the record of a multi-call and of `spawn_or_call` contains the callee, the time limit and the line of the
-/// program.
+/// 9.2b, 9.2e: the record of a multi-call and of `spawn_or_call` contains the callee, the time limit and the line of
+/// the program.
 #[test]
 fn a_multi_call_and_a_spawn_or_call_are_edges_of_a_deadlock() {
     fn answers(host: &Host) {

@@ -1154,6 +1154,43 @@ fn processes_that_call_block_in_place_in_each_step_take_turns() {
     }
 }
 
+/// 4.6a, 8.1e: three guests leave tasks in their slots, and return. Then short calls of `block_on` always continue with
+/// the tasks of one slot. The tasks of the other slots run nevertheless.
+#[test]
+fn short_calls_of_block_on_run_the_tasks_of_all_vacant_slots() {
+    within(60, || {
+        let rt = none();
+        let counts: Arc<[AtomicUsize; 3]> = Arc::default();
+        let together = Arc::new(std::sync::Barrier::new(counts.len()));
+        let (first, last) = (Arc::new(AtomicUsize::new(0)), counts.len() - 1);
+        let guests: Vec<_> = (0..counts.len())
+            .map(|n| {
+                let (rt, counts) = (Arc::clone(&rt), Arc::clone(&counts));
+                let (together, returned) = (Arc::clone(&together), Arc::clone(&first));
+                thread::spawn(move || {
+                    rt.block_on(async {
+                        drop(rt.spawn(async move |ctx: Context| -> Result<(), Exit> {
+                            loop {
+                                counts[n].fetch_add(1, Ordering::SeqCst);
+                                ctx.yield_now().await;
+                            }
+                        }));
+                        together.wait();
+                        while n == 0 && returned.load(Ordering::SeqCst) != last {
+                            thread::yield_now();
+                        }
+                    });
+                    returned.fetch_add(1, Ordering::SeqCst);
+                })
+            })
+            .collect();
+        guests.into_iter().for_each(|guest| guest.join().unwrap());
+        while counts.iter().any(|count| count.load(Ordering::SeqCst) < 10) {
+            rt.block_on(step_aside());
+        }
+    });
+}
+
 /// 4.6a, 8.1e: a guest steals processes from a busy worker, and then its executor never polls the guest again.
 /// Nevertheless, each stolen process continues to run on the worker, although the worker always has other processes to
 /// run.

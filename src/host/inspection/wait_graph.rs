@@ -48,8 +48,8 @@ impl Host {
     /// - In one `select`, a process may wait for a call and for an event that the runtime does not know. Such an event
     ///   is the end of a future of another crate, of a [`Host::sleep`](crate::Host::sleep), of a socket operation, of
     ///   [`CancelToken::cancelled`](crate::CancelToken::cancelled) or of [`Reply::closed`](crate::Reply::closed), or a
-    ///   message in a mailbox of [`Host::mailbox`](crate::Host::mailbox). The graph then contains only the call. Therefore the graph can report a deadlock that ends when the unknown
-    ///   event occurs.
+    ///   message in a mailbox of [`Host::mailbox`](crate::Host::mailbox). The graph then contains only the call.
+    ///   Therefore the graph can report a deadlock that ends when the unknown event occurs.
     /// - If a pending future of [`receive`](crate::Mailbox::receive) is dropped, for example by a `select`, the process
     ///   still counts as a process that waits for a message. The graph then misses a deadlock of the process.
     /// - A hand-written future may create a new future of [`event`](crate::Mailbox::event) or

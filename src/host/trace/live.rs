@@ -50,8 +50,8 @@ mod tests {
         assert!(trace.is_over());
     }
 
-    /// 9.3e: a trace by type contains the events of a process whose spawn was discarded, also if the process exits before
-    /// its events are read.
+    /// 9.3e: a trace by type contains the events of a process whose spawn was discarded, also if the process exits
+    /// before its events are read.
     #[test]
     fn a_process_whose_spawn_was_discarded_is_found_by_its_type() {
         const PROCESSES: usize = 20_000;

@@ -130,8 +130,8 @@ pub(super) struct Selection {
     /// The selected processes that were alive at the beginning of the trace or were spawned later. The set is used only
     /// if the filter is not empty.
     processes: BTreeSet<u64>,
-    /// Processes that the filter does not select. If the event of a spawn was discarded, the process is looked up at its
-    /// next event.
+    /// Processes that the filter does not select. If the event of a spawn was discarded, the process is looked up at
+    /// its next event.
     others: BTreeSet<u64>,
     /// The second of the last entry, and the number of entries that were taken in this second.
     second: (u64, u64),

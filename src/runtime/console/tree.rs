@@ -52,7 +52,8 @@ async fn ask(host: Host) -> Reply {
         let state = if tree.is_some() { "up" } else { "unknown" };
         rows.add(|| {
             json!({
-                "depth": 0, "pid": root.to_string(), "name": name, "state": state, "restarts": 0, "last": null,
+                "depth": 0, "pid": root.to_string(), "name": name, "state": state, "is_supervisor": true,
+                "restarts": 0, "last": null,
                 "supervisor": tree.as_ref().map(supervisor),
             })
         });
@@ -98,13 +99,14 @@ impl Rows {
 
 /// Adds the rows below a supervisor. The rows of a child follow the row of the child.
 fn add_children(tree: &SupervisionTree, depth: usize, rows: &mut Rows) {
-    for ChildInfo { name, pid, state, restarts, last, below, .. } in &tree.children {
+    for ChildInfo { name, pid, state, restarts, last, below, is_supervisor, .. } in &tree.children {
         rows.add(|| {
             json!({
                 "depth": depth,
                 "pid": pid.map(|pid| pid.to_string()),
                 "name": name,
                 "state": state.to_string(),
+                "is_supervisor": is_supervisor,
                 "restarts": restarts,
                 "last": last.as_ref().map(|exit| exit.to_string()),
                 "supervisor": below.as_ref().map(supervisor),

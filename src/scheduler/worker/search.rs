@@ -6,7 +6,7 @@ use crossbeam_deque::Steal;
 use crate::observe::{Counter, WorkerState};
 use crate::platform::sync::{hint, thread};
 use crate::scheduler::worker::{Local, ROUNDS};
-use crate::scheduler::{Remote, SLOTS, Task};
+use crate::scheduler::{Remote, Task};
 
 /// Number of passes over the other workers in one round of a search.
 const PASSES: u32 = 4;
@@ -22,10 +22,10 @@ impl<T: Task> Local<T> {
         if slots == 0 {
             return None;
         }
-        // The slots take turns.
-        let start = self.last_unattended.get() + 1;
-        let victim = (start..SLOTS).chain(0..start).find(|victim| slots & 1 << victim != 0)?;
-        self.last_unattended.set(victim);
+        // A vacant slot may stay marked although other workers have taken its tasks.
+        let remotes = self.scheduler.remotes();
+        let has_tasks = |victim: &usize| slots & 1 << victim != 0 && !remotes[*victim].is_empty();
+        let victim = self.queues.next_unattended(has_tasks)?;
         let task = self.steal_from(victim, |remote| remote.steal_any(&self.queues)).success()?;
         // This worker may be the only awake worker. Its later pushes wake no worker, because several tasks wait now.
         self.share();

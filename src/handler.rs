@@ -345,7 +345,7 @@ where
             let future = this.future.as_mut();
             let poll =
                 || future.as_pin_mut().map_or(Poll::Pending, |future| future.poll(cx).map(IntoReply::into_answer));
-            match work.keeping(|| Current::with(|current| current.outside(poll))) {
+            match work.keeping(|| Current::with(|current| current.outside(|| current.with_budget(poll)))) {
                 (Ok(Poll::Pending), slip) => {
                     // If the future dropped its completion in this poll, `slip` contains this completion. When `slip`
                     // is dropped here, the command is answered with `Abandoned`. The end of the future cannot change

@@ -21,7 +21,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io::{Write, stderr};
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::pin::{Pin, pin};
 use std::task::Waker;
 use std::time::Duration;
@@ -33,7 +33,6 @@ use crate::host::dispatch::Handler;
 use crate::host::job::blocking_pool::{Overflow, Pool};
 use crate::host::job::{Job, batch, blocking_pool as blocking};
 use crate::host::namespace::builder::{HostBuilder, host_methods};
-use crate::host::refs::ProcessRef;
 use crate::host::registry::{LocalId, PidTable};
 use crate::host::shutdown::SHUTDOWN_GRACE;
 use crate::host::shutdown::report::ShutdownReport;
@@ -255,22 +254,13 @@ impl Runtime {
             return self.block_on_in_step(&step, future);
         }
         // The future is dropped inside the context, because its destructor may also use tokio.
-        self.tokio.within_blocking(|| {
-            if const { is_large::<F, ()>() } {
-                self.block_on_pinned(Box::into_pin(Box::new(future)))
-            } else {
-                self.block_on_pinned(pin!(future))
-            }
-        })
-    }
-
-    fn block_on_pinned<F: Future>(&self, mut future: Pin<impl DerefMut<Target = F>>) -> F::Output {
-        // If this thread is in a step of another runtime, the budget of this step may be spent: see `StepGuard::poll`.
-        let poll = poll_fn(|cx| {
-            ProcessRef::refill_budget();
-            future.as_mut().poll(cx)
-        });
-        self.threads.block_on(poll)
+        if const { is_large::<F, ()>() } {
+            // The future is boxed outside the context. Otherwise, each function of the context would copy the future.
+            let future = Box::into_pin(Box::new(future));
+            self.tokio.within_blocking(|| self.threads.block_on(future))
+        } else {
+            self.tokio.within_blocking(|| self.threads.block_on(pin!(future)))
+        }
     }
 
     /// The future is a trait object. Otherwise, a program would contain a second copy of `Threads::block_on` for each

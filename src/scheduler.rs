@@ -73,6 +73,11 @@ pub(crate) trait Task: Sized + Send + 'static {
     /// Runs one turn of the task.
     fn run(self, begun: Self::Begun);
 
+    /// Calls `poll`, which polls the own future of a guest.
+    fn poll_own<R>(poll: impl FnOnce() -> R) -> R {
+        poll()
+    }
+
     /// Returns the thread-local for tasks of this type. It contains the worker that the current thread acts as.
     fn current() -> &'static LocalKey<Here<Self>>;
 }

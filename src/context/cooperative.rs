@@ -17,7 +17,10 @@ use crate::process::state::current::Current;
 ///
 /// A body that awaits only ready futures never ends its turn, and other processes on the same worker cannot run. This
 /// wrapper ends the turn when the budget is spent. The wrapper can yield before a poll of the future, but not during a
-/// poll. A pending future uses no budget. Outside a process, the wrapper has no effect.
+/// poll. A pending future uses no budget. An async handler has a budget too, and so has a future of
+/// [`Host::spawn_future`](crate::Host::spawn_future), [`Runtime::run`](crate::Runtime::run) or
+/// [`Runtime::block_on`](crate::Runtime::block_on). In a future that another executor polls outside the runtime, the
+/// wrapper has no effect.
 ///
 /// If a step blocks its thread to wait for a future, the step must use [`Runtime::block_on`](crate::Runtime::block_on).
 /// The `block_on` of another crate never refills the budget of the turn. If the budget is spent, the wrapper would then
@@ -81,16 +84,28 @@ pub(crate) struct BudgetPause {
 }
 
 impl BudgetPause {
+    /// Creates the memory of a future. If `is_over` is true, the next call of `spend` does not pause.
+    #[cfg(feature = "net")]
+    pub(crate) fn new(is_over: bool) -> Self {
+        Self { is_over }
+    }
+
+    /// Returns whether the next call of `spend` does not pause.
+    #[cfg(feature = "net")]
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
     /// Takes one unit from the budget of the turn. Returns `Pending` if the future must first let other processes run.
     /// The task is then polled again after other tasks, and the next call returns `Ready`. Returns whether a unit was
     /// taken.
     pub(crate) fn spend(&mut self, cx: &Context<'_>) -> Poll<bool> {
         if std::mem::take(&mut self.is_over) {
-            return Poll::Ready(Current::with(Current::spend));
+            return Poll::Ready(Current::with(|current| current.has_budget() && current.spend()));
         }
         let spent = spend_budget(cx);
         self.is_over = spent.is_pending();
-        spent.map(|()| true)
+        spent
     }
 
     /// Takes one unit from the budget of the turn, and calls `poll`. If the result of `poll` is pending, gives the unit
@@ -98,9 +113,7 @@ impl BudgetPause {
     pub(crate) fn poll<R>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<R>) -> Poll<R> {
         let is_taken = ready!(self.spend(cx));
         let polled = poll(cx);
-        if is_taken {
-            refund_if_pending(&polled);
-        }
+        refund_if_pending(is_taken, &polled);
         polled
     }
 
@@ -111,26 +124,26 @@ impl BudgetPause {
 }
 
 /// Takes one unit from the budget of the turn. Returns `Pending` if the budget is spent or the process was asked to
-/// yield. In this case, the task is polled again after other tasks.
-pub(crate) fn spend_budget(cx: &Context<'_>) -> Poll<()> {
-    let yields = Current::with(|current| {
-        let yields = current.should_yield();
-        if yields {
-            current.note_again();
+/// yield. In this case, the task is polled again after other tasks. Otherwise returns whether a unit was taken.
+fn spend_budget(cx: &Context<'_>) -> Poll<bool> {
+    let spent = Current::with(|current| {
+        let spent = current.poll_spend();
+        if spent.is_pending() {
+            current.note_pause();
         }
-        yields
+        spent
     });
-    if yields {
+    if spent.is_pending() {
         cx.waker().wake_by_ref();
-        return Poll::Pending;
     }
-    Poll::Ready(())
+    spent
 }
 
-/// Gives the unit back to the budget if the future is pending. Without this function, many pending futures that are
-/// polled together would spend the whole budget. The last of these futures would then never be polled.
-pub(crate) fn refund_if_pending<R>(polled: &Poll<R>) {
-    if polled.is_pending() {
+/// If a unit was taken and the future is pending, gives the unit back to the budget. Without this function, many
+/// pending futures that are polled together would spend the whole budget. The last of these futures would then never be
+/// polled.
+pub(crate) fn refund_if_pending<R>(is_taken: bool, polled: &Poll<R>) {
+    if is_taken && polled.is_pending() {
         Current::with(Current::refund);
     }
 }

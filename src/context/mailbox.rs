@@ -81,6 +81,8 @@ pub struct Mailbox<M: Send + 'static> {
     me: SelfHandle<M>,
     /// The read-ahead buffer. The buffer contains the messages that were taken out of the inbox and are still unread.
     front: ReadAhead<M>,
+    /// Whether this mailbox has paused outside its process: see [`pause`](Self::pause).
+    has_paused: bool,
 }
 
 impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
@@ -118,7 +120,7 @@ impl<M: Send + 'static> Mailbox<M> {
 
     /// Creates a receiver that replaces another receiver.
     pub(crate) fn with(control: Ref<Control<M>>, front: ReadAhead<M>) -> Self {
-        Self { me: SelfHandle::new(control), front }
+        Self { me: SelfHandle::new(control), front, has_paused: false }
     }
 
     /// Starts the trial of a new body: an upgrade runs the new body until the new body has started or failed. Creates a
@@ -222,6 +224,7 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     fn poll_receive_until(&mut self, cx: &mut Cx<'_>, sleep: &mut Sleep) -> Poll<Result<Option<M>, Exit>> {
+        let had_paused = self.has_paused;
         if let Poll::Ready(received) = self.poll_receive(cx) {
             return Poll::Ready(received.map(Some));
         }
@@ -239,6 +242,10 @@ impl<M: Send + 'static> Mailbox<M> {
         };
         if Current::with(is_spent) {
             cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        // Outside the process, a mailbox that has just paused has already called the waker.
+        if self.has_paused && !had_paused {
             return Poll::Pending;
         }
         self.note_left();
@@ -656,11 +663,11 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Takes one unit from the budget of the turn. Returns false if the budget was already spent. If this thread does
-    /// not step the process, returns true and takes no unit.
+    /// Takes one unit from the budget of the turn. Returns false if the budget was already spent. If another executor
+    /// polls the mailbox outside the runtime, there is no budget. Then this function returns true and takes no unit.
     #[inline]
     fn spend(&self) -> bool {
-        Current::with(|current| !current.steps(self.me.control().address()) || current.spend())
+        Current::with(|current| !current.has_budget() || current.spend())
     }
 
     /// Takes one unit from the budget of the turn, and returns whether the budget was already spent. If the budget was
@@ -668,12 +675,25 @@ impl<M: Send + 'static> Mailbox<M> {
     /// limits the length of a turn. Without a budget, a process with a mailbox that is never empty would never release
     /// the worker.
     #[inline]
-    pub(crate) fn is_spent(&self, cx: &Cx<'_>) -> bool {
-        if self.spend() {
-            return false;
+    pub(crate) fn is_spent(&mut self, cx: &Cx<'_>) -> bool {
+        !self.spend() && self.pause(cx)
+    }
+
+    /// Pauses because the budget is spent. Returns false if the mailbox must not pause.
+    ///
+    /// Outside its process, the mailbox may be polled beside other futures that spend the whole budget of each poll.
+    /// Therefore, after a pause, the mailbox takes one message even if the budget is spent again.
+    #[cold]
+    fn pause(&mut self, cx: &Cx<'_>) -> bool {
+        if Current::with(|current| current.steps(self.me.control().address())) {
+            self.me.control().head.host().count_budget_yield();
+        } else {
+            self.has_paused = !self.has_paused;
+            if !self.has_paused {
+                return false;
+            }
         }
-        self.me.control().head.host().count_budget_yield();
-        Current::with(Current::note_again);
+        Current::with(Current::note_pause);
         cx.waker().wake_by_ref();
         true
     }

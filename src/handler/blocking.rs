@@ -19,6 +19,7 @@ use crate::observe::Counter;
 use crate::platform::sync::Arc;
 use crate::process::catch::{catch, drop_caught};
 use crate::process::failure::Failure;
+use crate::process::state::current::Current;
 use crate::process::state::reply_slot::ReplySlot;
 use crate::task::body::is_large;
 
@@ -226,7 +227,8 @@ impl<F: Future<Output = ()>> Future for Registered<F> {
         if this.host.phase() == Phase::Closed {
             return Poll::Ready(());
         }
-        match catch(|| this.future.as_mut().as_pin_mut().map_or(Poll::Ready(()), |future| future.poll(cx))) {
+        let poll = || this.future.as_mut().as_pin_mut().map_or(Poll::Ready(()), |future| future.poll(cx));
+        match catch(|| Current::with(|current| current.with_budget(poll))) {
             Ok(Poll::Ready(())) => Poll::Ready(()),
             Ok(Poll::Pending) => {
                 if this.key.is_none() {

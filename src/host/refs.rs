@@ -60,11 +60,6 @@ impl ProcessRef {
         Current::with(Current::has_stale_receiver)
     }
 
-    /// Refills the budget of the turn that runs on this thread.
-    pub(crate) fn refill_budget() {
-        Current::with(Current::refill_budget);
-    }
-
     /// Counts and records an external event that the process waits for. The returned place makes
     /// [`end_wait`](Self::end_wait) cheaper.
     #[inline]

@@ -6,10 +6,11 @@ use std::task::{Context, Poll, ready};
 
 use mio::event::Source as System;
 
-use crate::context::cooperative::{BudgetPause, refund_if_pending, spend_budget};
+use crate::context::cooperative::{BudgetPause, refund_if_pending};
 use crate::net::backend::Backend;
 use crate::platform::poller::source::{Direction, Seen, Source, WaiterKey};
 use crate::platform::sync::Arc;
+use crate::platform::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether a short TCP read (a read that fills only a part of the buffer) shows that the system has no more data now.
 /// If this constant is true, the first read after a short read waits for an event before it calls the system. With
@@ -36,6 +37,8 @@ pub(crate) struct Registered<S: System> {
     io: Option<S>,
     source: Arc<Source>,
     backend: Backend,
+    /// For each direction, whether the last call of a `poll_…` function has paused because the budget was spent.
+    has_paused: [AtomicBool; 2],
 }
 
 /// Guard of a waiting future. The drop of the guard removes the waker of this future from the source.
@@ -59,7 +62,7 @@ impl<S: System> Registered<S> {
     /// Returns the error of the system. In this case, the socket is closed.
     pub(crate) fn new(mut io: S, backend: Backend) -> io::Result<Self> {
         let source = backend.poller()?.register(&mut io)?;
-        Ok(Self { io: Some(io), source, backend })
+        Ok(Self { io: Some(io), source, backend, has_paused: [AtomicBool::new(false), AtomicBool::new(false)] })
     }
 
     /// Returns the socket.
@@ -93,13 +96,13 @@ impl<S: System> Registered<S> {
         cx: &mut Context<'_>,
         mut op: impl FnMut(&S) -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
-        ready!(spend_budget(cx));
+        let is_taken = ready!(self.spend(direction, cx));
         let polled = self.poll_with(
             direction,
             || self.source.poll_ready(direction, cx.waker()),
             |io| op(io).map(|result| (result, false)),
         );
-        refund_if_pending(&polled);
+        refund_if_pending(is_taken, &polled);
         polled
     }
 
@@ -116,7 +119,7 @@ impl<S: System> Registered<S> {
         size: usize,
         mut op: impl FnMut(&S) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        ready!(spend_budget(cx));
+        let is_taken = ready!(self.spend(direction, cx));
         let short_means_over = match direction {
             Direction::Read => SHORT_READ_MEANS_EMPTY,
             Direction::Write => SHORT_WRITE_MEANS_FULL,
@@ -126,8 +129,21 @@ impl<S: System> Registered<S> {
             || self.source.poll_ready(direction, cx.waker()),
             |io| op(io).map(|count| (count, short_means_over && 0 < count && count < size)),
         );
-        refund_if_pending(&polled);
+        refund_if_pending(is_taken, &polled);
         polled
+    }
+
+    /// Takes one unit from the budget for a `poll_…` function, as [`BudgetPause::spend`] does. A `poll_…` function has no
+    /// future that could remember its pause, so the socket remembers the pause.
+    fn spend(&self, direction: Direction, cx: &Context<'_>) -> Poll<bool> {
+        let has_paused = &self.has_paused[direction as usize];
+        let before = has_paused.load(Ordering::Relaxed);
+        let mut pause = BudgetPause::new(before);
+        let spent = pause.spend(cx);
+        if pause.is_over() != before {
+            has_paused.store(pause.is_over(), Ordering::Relaxed);
+        }
+        spent
     }
 
     /// Waits until `op` returns anything other than `WouldBlock`. Several futures can wait for one direction.

@@ -14,6 +14,7 @@ use crate::platform::clock::Instant;
 use crate::platform::sync::thread::LocalKey;
 use crate::platform::sync::{Arc, thread_local};
 use crate::process::catch::catch;
+use crate::process::state::current::Current;
 use crate::process::state::priority::Priority;
 use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
 use crate::scheduler::{Here, NOBODY, Placement, Rank, Scheduler, Task};
@@ -65,6 +66,13 @@ impl Task for Job {
         if let Some((host, begun)) = sampled {
             measure_turn(&host, begun);
         }
+    }
+
+    /// Polls the own future with a new budget. The future may belong to a step that calls `Runtime::block_on`, or to a
+    /// step of another runtime. The budget of this step may be spent. Without a new budget for each poll, a future that
+    /// takes its budget would wake itself again and again, and make no progress.
+    fn poll_own<R>(poll: impl FnOnce() -> R) -> R {
+        Current::with(|current| current.with_budget(poll))
     }
 
     fn current() -> &'static LocalKey<Here<Self>> {

@@ -20,6 +20,7 @@ use crate::host::job::Job;
 use crate::observe::ProcessState;
 use crate::platform::sync::{Arc, Mutex, planted, this_thread, thread};
 use crate::process::catch::{drop_caught, wake};
+use crate::process::state::current::Current;
 use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Ref, RunnableProcess, Schedule, Weak};
 use crate::runtime::{Budget, OwnWaker, Runtime};
@@ -222,7 +223,9 @@ impl LocalSet<'_> {
             while !budget.is_over() {
                 if own.is_woken() {
                     polls = polls.saturating_add(1);
-                    let polled = own.poll(|| future.as_mut().poll(&mut Cx::from_waker(&waker)));
+                    let mut cx = Cx::from_waker(&waker);
+                    let polled =
+                        own.poll(|| Current::with(|current| current.with_budget(|| future.as_mut().poll(&mut cx))));
                     if polled.is_ready() {
                         return polled;
                     }

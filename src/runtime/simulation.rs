@@ -315,7 +315,8 @@ impl Simulation {
                         own.begin();
                         this.idle.progress();
                         this.trace.note(this.now(), What::Own);
-                        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                        let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
+                        if let Poll::Ready(output) = Current::with(|current| current.with_budget(poll)) {
                             return Ok(output);
                         }
                     }

@@ -35,9 +35,6 @@ impl StepGuard {
     /// Polls the inner future, and records the poll.
     pub(super) fn poll<F: Future + ?Sized>(&self, future: Pin<&mut F>, cx: &Context<'_>) -> Poll<F::Output> {
         self.step.begin_poll();
-        // While the budget of the turn is spent, a future that takes its budget wakes itself and makes no progress.
-        // Without a new budget for each poll, such a future would be polled again and again.
-        ProcessRef::refill_budget();
         let waker = Waker::from(Arc::new(InnerWaker { step: Arc::clone(&self.step), thread: cx.waker().clone() }));
         let polled = future.poll(&mut Context::from_waker(&waker));
         if polled.is_pending() {

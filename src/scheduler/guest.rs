@@ -472,7 +472,7 @@ impl<T: Task, F: Future> Future for Run<T, F> {
             if own.is_woken() {
                 *polls = polls.saturating_add(1);
                 let poll = || this.future.as_mut().poll(&mut Context::from_waker(&waker));
-                let polled = lender.inside(|| own.poll(poll));
+                let polled = lender.inside(|| T::poll_own(|| own.poll(poll)));
                 if polled.is_ready() {
                     // No more tasks will run in this slot. Therefore the guest leaves its slot now, and does not keep
                     // the slot until this `Run` is dropped.
@@ -599,7 +599,7 @@ impl<T: Task> Scheduler<T> {
             if own.is_woken() {
                 polls = polls.saturating_add(1);
                 let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
-                let polled = lender.inside(|| own.poll(poll));
+                let polled = lender.inside(|| T::poll_own(|| own.poll(poll)));
                 if let Poll::Ready(output) = polled {
                     return output;
                 }

@@ -156,8 +156,117 @@ fn a_cooperative_future_completes_beside_a_greedy_future() {
     });
 }
 
+/// Awaits `cooperative` futures until another task sets `stop`.
+async fn spin(stop: Arc<AtomicBool>) {
+    while !stop.load(Ordering::SeqCst) {
+        cooperative(ready(())).await;
+    }
+}
+
+/// 1.7b: each future that the runtime polls has a budget, even outside a process. The future lets the processes run.
+#[test]
+fn a_future_outside_a_process_yields_within_its_budget() {
+    struct Spin(Arc<AtomicBool>);
+    impl Command for Spin {
+        type Reply = ();
+    }
+    within(60, || {
+        let rt = Runtime::builder().workers(0).handle_async(|spin: Spin| self::spin(spin.0)).build().unwrap();
+        let stop = || {
+            let stop = Arc::new(AtomicBool::new(false));
+            let sets = stop.clone();
+            drop(rt.spawn(async move |_: Context| sets.store(true, Ordering::SeqCst)));
+            stop
+        };
+        rt.block_on(spin(stop()));
+        block_on(rt.run(spin(stop())));
+        let local = rt.local_set();
+        let done = Arc::new(AtomicBool::new(false));
+        let sets = done.clone();
+        let local_process = local.spawn(async move |_: Context| sets.store(true, Ordering::SeqCst));
+        local.block_on(spin(done));
+        local.block_on(local_process).unwrap();
+        let done = Arc::new(AtomicBool::new(false));
+        let (waits, sets) = (stop(), done.clone());
+        rt.spawn_future(async move {
+            spin(waits).await;
+            sets.store(true, Ordering::SeqCst);
+        });
+        rt.block_on(spin(done));
+        let waits = Arc::new(AtomicBool::new(false));
+        let sets = waits.clone();
+        let performs = rt.spawn(async move |ctx: Context| {
+            let spins = ctx.perform(Spin(waits));
+            let other = ctx.spawn(async move |_: Context| sets.store(true, Ordering::SeqCst));
+            let (spins, other) = futures::join!(spins, other);
+            (spins.unwrap(), other.unwrap());
+        });
+        rt.block_on(performs).unwrap();
+    });
+}
+
+/// 1.7b: the first poll of an async handler is a part of the turn of its process. The handler has its own budget, and
+/// does not change the budget of the process.
+#[test]
+fn an_async_handler_does_not_change_the_budget_of_its_process() {
+    struct Take(u32);
+    impl Command for Take {
+        type Reply = ();
+    }
+    within(60, || {
+        let take = async |take: Take| {
+            for _ in 0..take.0 {
+                cooperative(ready(())).await;
+                assert!(poll_immediate(cooperative(pending::<()>())).await.is_none());
+            }
+        };
+        let rt = Runtime::builder().workers(0).handle_async(move |count: Take| take(count)).build().unwrap();
+        let units = |taken: u32| {
+            let body = rt.spawn(async move |ctx: Context| {
+                ctx.perform(Take(taken)).await.unwrap();
+                Ok::<_, Exit>((0..).take_while(|_| !should_yield()).count())
+            });
+            rt.block_on(body).unwrap()
+        };
+        assert_eq!(units(0), units(100));
+    });
+}
+
+/// 2.3, 4.6b: a mailbox without a process uses the budget of the future that polls the mailbox. The future lets
+/// processes run, although the mailbox always has a message.
+#[test]
+fn a_mailbox_outside_a_process_uses_the_budget() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let (address, mut mailbox) = rt.mailbox::<u32>();
+        let stop = Arc::new(AtomicBool::new(false));
+        let sets = stop.clone();
+        drop(rt.spawn(async move |_: Context| sets.store(true, Ordering::SeqCst)));
+        rt.block_on(async {
+            while !stop.load(Ordering::SeqCst) {
+                address.send(1).unwrap();
+                assert_eq!(mailbox.receive().await.unwrap(), 1);
+            }
+            // The budget of this poll is spent. The mailbox is checked before the time limit ends the wait.
+            for n in 0..200 {
+                address.send(n).unwrap();
+                assert_eq!(mailbox.receive_timeout(Duration::ZERO).await.unwrap(), Some(n));
+            }
+            // Another future spends the whole budget of each poll.
+            address.send(7).unwrap();
+            let done = Arc::new(AtomicBool::new(false));
+            let modest = async {
+                assert_eq!(mailbox.receive().await.unwrap(), 7);
+                assert_eq!(mailbox.receive_timeout(Duration::from_millis(1)).await.unwrap(), None);
+                done.store(true, Ordering::SeqCst);
+            };
+            futures::join!(spin(done.clone()), modest);
+        });
+    });
+}
+
 /// 1.7b: a pending `cooperative` future uses no budget. If many pending futures are polled together, each future can
-/// still complete. Outside a process, a `cooperative` future does nothing but poll its inner future.
+/// still complete. In a future of another executor, a `cooperative` future does nothing but poll its inner future.
 #[test]
 fn pending_cooperative_futures_use_no_budget() {
     within(60, || {

@@ -9,7 +9,7 @@ use futures::{AsyncReadExt, AsyncWriteExt};
 use procession::net::{TcpListener, TcpStream, UdpSocket};
 use procession::*;
 
-use crate::{echo, within};
+use crate::{echo, pair, within};
 
 /// The budget of a turn: the maximum number of socket operations of a process in one turn.
 const TURN: u64 = 128;
@@ -208,6 +208,69 @@ fn a_flood_of_packets_or_connections_starves_no_timer() {
     });
 }
 
+/// Starts a flooded connection of a runtime. Returns the connection and the thread of the peer.
+fn flooded_pair(rt: &Runtime) -> (TcpStream, std::thread::JoinHandle<()>) {
+    let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
+    let peer = flood(listener.local_addr().unwrap(), Reads::Read);
+    (block_on(listener.accept()).unwrap().0, peer)
+}
+
+/// Reads from a flooded connection without end.
+async fn drain(stream: TcpStream, count: Arc<AtomicU64>) {
+    let never = Arc::new(AtomicBool::new(false));
+    flooded(stream, Reads::Read, count, never).await.unwrap();
+}
+
+/// 12.6c: a future of `spawn_future` reads from a flooded connection. The only worker still runs processes.
+#[test]
+fn a_flooded_future_without_a_process_does_not_starve_processes() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
+        let (stream, peer) = flooded_pair(&rt);
+        let count = Arc::new(AtomicU64::new(0));
+        rt.spawn_future(drain(stream, Arc::clone(&count)));
+        while count.load(SeqCst) < 1_000 {
+            std::thread::yield_now();
+        }
+        block_on(rt.spawn(async |_: Context| ())).unwrap();
+        drop(rt);
+        peer.join().unwrap();
+    });
+}
+
+/// 12.6c: the own future of `block_on` reads from a flooded connection. A time limit beside the reads still passes.
+#[test]
+fn a_time_limit_passes_beside_a_flooded_connection() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let (stream, peer) = flooded_pair(&rt);
+        let reads = Box::pin(drain(stream, Arc::default()));
+        drop(rt.block_on(futures::future::select(rt.sleep(Duration::from_millis(20)), reads)));
+        drop(rt);
+        peer.join().unwrap();
+    });
+}
+
+/// 12.6c: an async handler reads from a flooded connection. The time limit of its command still passes.
+#[test]
+fn the_time_limit_of_a_command_passes_while_its_handler_is_flooded() {
+    struct Drain(TcpStream);
+    impl Command for Drain {
+        type Reply = ();
+    }
+    within(60, || {
+        let rt = Runtime::builder().workers(0).handle_async(|command: Drain| drain(command.0, Arc::default())).build();
+        let rt = rt.unwrap();
+        let (stream, peer) = flooded_pair(&rt);
+        let body = rt.spawn(async move |ctx: Context| {
+            Ok::<_, Exit>(ctx.perform(Drain(stream)).timeout(Duration::from_millis(20)).await)
+        });
+        assert!(matches!(rt.block_on(body).unwrap(), Err(Failure::TimedOut)));
+        drop(rt);
+        peer.join().unwrap();
+    });
+}
+
 /// 4.6b: another future of the body spends the whole budget of each turn. An operation of a socket pauses once and then
 /// completes.
 #[test]
@@ -225,6 +288,8 @@ fn an_operation_of_a_socket_completes_beside_a_greedy_future() {
             let modest = async {
                 let ends = async {
                     socket.writable().await?;
+                    let (mut one, _other) = pair().await?;
+                    one.write_all(b"1").await?;
                     socket.send_to(b"1", socket.local_addr()?).await
                 };
                 let sent = ends.await;

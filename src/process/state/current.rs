@@ -9,7 +9,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use crate::platform::clock::Instant;
 use crate::platform::preempt;
@@ -47,6 +47,9 @@ pub(crate) struct Current {
     /// Data pointer and vtable pointer of the waker that belongs to the process's task.
     waker: Cell<(usize, usize)>,
     budget: Cell<u32>,
+    /// Whether this thread polls a future of the runtime that is not the body of a process: see
+    /// [`with_budget`](Current::with_budget).
+    polls_future: Cell<bool>,
     /// Events of this turn, as bits of [`note`]. The field is one byte wide. If the field were wider, a write might
     /// store only one byte of the field. The processor cannot forward one stored byte to a later read of the whole
     /// field, so this read would be slow.
@@ -138,6 +141,7 @@ thread_local! {
             code: Cell::new(unknown),
             waker: Cell::new((0, 0)),
             budget: Cell::new(BUDGET),
+            polls_future: Cell::new(false),
             notes: Cell::new(0),
             mailbox: Cell::new(MailboxNote::Nothing),
             ends: Cell::new(0),
@@ -318,12 +322,6 @@ impl Current {
         left.into_iter().for_each(|tell| tell(None));
     }
 
-    /// Refills the budget of the turn. If a step calls `Runtime::block_on`, this function is called before each poll of
-    /// the inner future, because other tasks have run since the last poll.
-    pub(crate) fn refill_budget(&self) {
-        self.budget.set(BUDGET);
-    }
-
     /// Returns whether this thread steps the process with this control block.
     #[inline]
     pub(crate) fn steps(&self, process: usize) -> bool {
@@ -353,18 +351,38 @@ impl Current {
     }
 
     /// Runs `f` as code outside any process. The futures that `f` polls, and the messages that `f` sends, do not belong
-    /// to the process of the current turn.
+    /// to the process of the current turn. `f` takes no units from the budget of this turn.
     pub(crate) fn outside<T>(&self, f: impl FnOnce() -> T) -> T {
-        struct Back<'a>(&'a Current, usize, Option<Pid>, (usize, usize));
+        struct Back<'a>(&'a Current, usize, Option<Pid>, (usize, usize), u32, bool);
         impl Drop for Back<'_> {
             fn drop(&mut self) {
                 self.0.process.set(self.1);
                 self.0.pid.set(self.2);
                 self.0.waker.set(self.3);
+                self.0.budget.set(self.4);
+                self.0.polls_future.set(self.5);
             }
         }
-        let _back = Back(self, self.process.replace(0), self.pid.replace(None), self.waker.replace((0, 0)));
+        let (process, pid, waker) = (self.process.replace(0), self.pid.replace(None), self.waker.replace((0, 0)));
+        let _back = Back(self, process, pid, waker, self.budget.get(), self.polls_future.replace(false));
         f()
+    }
+
+    /// Calls `poll` with a new budget. `poll` polls a future of the runtime that is not the body of a process. Such a
+    /// future is an async handler, a future of `spawn_future`, or the future of `block_on` or `run`.
+    ///
+    /// After the poll, the runtime runs other tasks, so each poll gets a new budget. A future that another executor
+    /// polls outside the runtime has no budget, because no function of the runtime could refill this budget.
+    pub(crate) fn with_budget<T>(&self, poll: impl FnOnce() -> T) -> T {
+        struct Back<'a>(&'a Current, bool);
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                self.0.polls_future.set(self.1);
+            }
+        }
+        self.budget.set(BUDGET);
+        let _back = Back(self, self.polls_future.replace(true));
+        poll()
     }
 
     /// Returns the pid of the process that this thread steps.
@@ -434,6 +452,14 @@ impl Current {
     #[inline]
     pub(crate) fn note_again(&self) {
         self.note(note::AGAIN);
+    }
+
+    /// Records that the future that this thread polls pauses because its budget is spent. If the future is the body of
+    /// a process, the process requests another step. The notes of a turn do not concern any other future.
+    pub(crate) fn note_pause(&self) {
+        if self.pid.get().is_some() {
+            self.note_again();
+        }
     }
 
     /// Returns whether the process requested another step in this turn.
@@ -588,7 +614,23 @@ impl Current {
         self.budget.get() == 0
     }
 
-    /// Gives back one unit that [`should_yield`](Self::should_yield) took.
+    /// Returns whether the code that runs on this thread takes units from a budget.
+    #[inline]
+    pub(crate) fn has_budget(&self) -> bool {
+        self.pid.get().is_some() || self.polls_future.get()
+    }
+
+    /// Takes one unit from the budget for an operation of a future. Returns `Pending` if the budget is spent or the
+    /// process was asked to yield. Otherwise returns whether a unit was taken. Without a budget, no unit is taken.
+    pub(crate) fn poll_spend(&self) -> Poll<bool> {
+        if !self.has_budget() {
+            return Poll::Ready(false);
+        }
+        let yields = if self.pid.get().is_some() { self.should_yield() } else { !self.spend() };
+        if yields { Poll::Pending } else { Poll::Ready(true) }
+    }
+
+    /// Gives back one unit that [`poll_spend`](Self::poll_spend) took.
     pub(crate) fn refund(&self) {
         self.budget.set((self.budget.get() + 1).min(BUDGET));
     }

@@ -12,6 +12,7 @@
 //! waker and then reads the state word. The poller writes the state word, and then takes the wakers under the same
 //! lock. Therefore either the operation sees the readiness, or the poller finds the waker.
 
+use std::collections::VecDeque;
 use std::io;
 use std::task::{Poll, Waker};
 
@@ -66,7 +67,7 @@ pub(crate) struct Seen(u32);
 
 /// Identifies a waiting operation of a source. The key is not `Copy`. Otherwise a closure could store the key in a
 /// copy, and the guard of the operation would not see the key.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WaiterKey(u64);
 
 #[derive(Debug)]
@@ -80,11 +81,13 @@ pub(crate) struct Source {
 struct Waiters {
     /// For each direction, the waker that the last call of a `poll_…` function has passed.
     polled: [Option<Waker>; 2],
-    /// The waiting futures, in the order of their arrival. The list is boxed, because most sockets never have a waiting
-    /// future.
-    #[expect(clippy::box_collection, reason = "one word in each socket, not three")]
-    futures: Option<Box<Vec<(WaiterKey, Direction, Waker)>>>,
+    /// For each direction, the waiting futures in the order of their arrival. The keys ascend, so a search is a binary
+    /// search. The lists are boxed, because most sockets never have a waiting future.
+    futures: Option<Box<[VecDeque<(WaiterKey, Waker)>; 2]>>,
     next: u64,
+    /// Number of keys that the searches have compared.
+    #[cfg(test)]
+    compared: usize,
 }
 
 impl Source {
@@ -251,25 +254,43 @@ impl Waiters {
     fn take(&mut self, direction: Direction, ready: &mut Vec<Waker>) {
         ready.extend(self.polled[direction as usize].take());
         if let Some(futures) = &mut self.futures {
-            ready.extend(futures.extract_if(.., |(_, of, _)| *of == direction).map(|(_, _, waker)| waker));
+            ready.extend(futures[direction as usize].drain(..).map(|(_, waker)| waker));
         }
     }
 
     fn register(&mut self, direction: Direction, waker: Waker, key: &mut Option<WaiterKey>) -> Option<Waker> {
-        let futures = self.futures.get_or_insert_default();
-        if let Some(entry) = futures.iter_mut().find(|(known, ..)| Some(known) == key.as_ref()) {
-            return Some(std::mem::replace(&mut entry.2, waker));
+        let known = key.as_ref().and_then(|key| self.find(direction, key));
+        let futures = &mut self.futures.get_or_insert_default()[direction as usize];
+        if let Some(at) = known {
+            return Some(std::mem::replace(&mut futures[at].1, waker));
         }
         *key = Some(WaiterKey(self.next));
-        futures.push((WaiterKey(self.next), direction, waker));
+        futures.push_back((WaiterKey(self.next), waker));
         self.next += 1;
         None
     }
 
     fn remove(&mut self, key: &WaiterKey) -> Option<Waker> {
-        let futures = self.futures.as_mut()?;
-        let at = futures.iter().position(|(known, ..)| known == key)?;
-        Some(futures.remove(at).2)
+        [Direction::Read, Direction::Write].into_iter().find_map(|direction| {
+            let at = self.find(direction, key)?;
+            // The list moves the entries of its shorter side. If many futures are dropped in the order of their
+            // arrival, or in reverse order, no entry is moved.
+            let (_, waker) = self.futures.as_mut()?[direction as usize].remove(at)?;
+            Some(waker)
+        })
+    }
+
+    /// Returns the position of a waiting future in the list of its direction.
+    fn find(&mut self, direction: Direction, key: &WaiterKey) -> Option<usize> {
+        let futures = &self.futures.as_ref()?[direction as usize];
+        let compare = |(known, _): &(WaiterKey, Waker)| {
+            #[cfg(test)]
+            {
+                self.compared += 1;
+            }
+            known.cmp(key)
+        };
+        futures.binary_search_by(compare).ok()
     }
 }
 
@@ -322,6 +343,31 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
+    }
+
+    #[test]
+    fn a_search_for_one_of_many_waiting_futures_compares_few_keys() {
+        const FUTURES: usize = 1_000;
+        let (source, waker) = (waiting(), Waker::from(Arc::new(Count::default())));
+        let mut keys: Vec<Option<WaiterKey>> = (0..FUTURES).map(|_| None).collect();
+        // In each round, an event wakes all futures. Then all futures are polled, in another order than before.
+        for _ in 0..3 {
+            for key in keys.iter_mut().rev() {
+                assert!(source.poll_ready_as(Direction::Read, &waker, key).is_pending());
+                assert!(source.poll_ready_as(Direction::Read, &waker, key).is_pending());
+            }
+            assert_eq!(event(&source, bit::READABLE), FUTURES);
+            source.clear(Direction::Read, seen(&source, Direction::Read));
+        }
+        for (at, key) in keys.iter_mut().enumerate() {
+            let direction = BOTH[at % 2];
+            assert!(source.poll_ready_as(direction, &waker, key).is_pending());
+        }
+        keys.iter().flatten().for_each(|key| source.forget(key));
+        assert_eq!(event(&source, bit::READABLE | bit::WRITABLE), 0);
+        let compared = source.waiters.lock().compared;
+        // A binary search compares at most 11 of 1,000 keys. There are at most nine searches for each future.
+        assert!((FUTURES..=9 * 11 * FUTURES).contains(&compared), "{compared}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::vec;
 
 use crate::host::Host;
 use crate::net::backend::Backend;
+use crate::process::failure::Failure;
 
 mod sealed {
     use std::net::SocketAddr;
@@ -133,7 +134,7 @@ pub(crate) async fn resolve(
         Unresolved::Addresses(addresses) => addresses,
         Unresolved::Name(name, port) => {
             let lookup = host()?.spawn_blocking(move || (name.as_str(), port).to_socket_addrs().map(Iterator::collect));
-            lookup.await.map_err(io::Error::other)??
+            lookup.await.map_err(refused)??
         }
         Unresolved::Invalid(text) => {
             let text = format!(
@@ -147,6 +148,13 @@ pub(crate) async fn resolve(
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name or the list has no address"));
     }
     Ok(found)
+}
+
+/// Converts the failure of a lookup on the blocking pool. After the end of the runtime, every operation of a socket fails
+/// with the same kind of error.
+fn refused(failure: Failure) -> io::Error {
+    let kind = if failure == Failure::ShutDown { io::ErrorKind::NotConnected } else { io::ErrorKind::Other };
+    io::Error::new(kind, failure)
 }
 
 /// Returns the address if a value of the type of `addr` is always one address.

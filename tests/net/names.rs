@@ -52,6 +52,27 @@ fn the_error_for_an_invalid_address_names_the_address() {
     });
 }
 
+/// 12.2c: after the end of the runtime, an operation that looks up a name fails with the same kind of error as any other
+/// operation of the socket.
+#[test]
+fn after_the_end_of_the_runtime_a_name_and_an_address_fail_with_the_same_kind() {
+    within(60, || {
+        let rt = with(0);
+        let socket = futures::executor::block_on(UdpSocket::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
+        drop(rt);
+        futures::executor::block_on(async {
+            let errors = [
+                socket.send_to(b"x", "localhost:9").await.unwrap_err(),
+                socket.send(b"x").await.unwrap_err(),
+                socket.connect("localhost:9").await.unwrap_err(),
+            ];
+            for error in errors {
+                assert_eq!(error.kind(), ErrorKind::NotConnected, "{error}");
+            }
+        });
+    });
+}
+
 /// 12.2c: without a runtime, the lookup of a name fails. An address needs no runtime.
 #[test]
 fn the_lookup_of_a_name_needs_a_runtime() {

@@ -16,7 +16,9 @@ use std::time::Duration;
 use futures::future::try_join3;
 use futures::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use procession::net::{OwnedReadHalf, TcpListener, TcpStream};
-use procession::{Address, Context, Event, Exit, MailboxCapacity, Next, Pid, Result, Runtime, Server, signal};
+use procession::{
+    Address, Context, Event, Exit, MailboxCapacity, MonitorRef, Next, Pid, Result, Runtime, Server, signal,
+};
 
 /// Maximum length of a line in bytes. The server splits a longer line.
 const LINE: u64 = 1_024;
@@ -35,21 +37,59 @@ enum InRoom {
     Leave(Pid),
 }
 
+struct Member {
+    name: String,
+    socket: Address<String>,
+    monitor: MonitorRef,
+}
+
 #[derive(Default)]
-struct Room(BTreeMap<Pid, (String, Address<String>)>);
+struct Room(BTreeMap<Pid, Member>);
 
 impl Room {
     fn tell(&self, line: &str) {
-        for (_, socket) in self.0.values() {
+        for Member { socket, .. } in self.0.values() {
             // A send fails if the receiver is exiting. If the queue of the receiver is full, the line is dropped.
             let _ = socket.send(line.to_owned());
         }
     }
 
-    fn leave(&mut self, user: Pid, how: &str) {
-        if let Some((name, _)) = self.0.remove(&user) {
+    fn leave(&mut self, user: Pid, how: &str, ctx: &Context<InRoom>) {
+        if let Some(Member { name, monitor, .. }) = self.0.remove(&user) {
+            // Without this call, a user that joins and leaves repeatedly would leave many monitors in this process.
+            ctx.demonitor_flush(monitor);
             self.tell(&format!("* {name} leaves{how}"));
         }
+    }
+
+    fn read(&mut self, message: InRoom, ctx: &Context<InRoom>) {
+        match message {
+            InRoom::Join(user, name, socket) => {
+                let line = format!("* {name} joins");
+                let member = Member { name, socket, monitor: ctx.monitor(user) };
+                if let Some(former) = self.0.insert(user, member) {
+                    ctx.demonitor_flush(former.monitor);
+                }
+                self.tell(&line);
+            }
+            InRoom::Say(user, text) => {
+                if let Some(Member { name, .. }) = self.0.get(&user) {
+                    self.tell(&format!("{name}: {text}"));
+                }
+            }
+            InRoom::Leave(user) => self.leave(user, "", ctx),
+        }
+    }
+
+    /// Ends the room if it is empty. A user may have sent its `Join` already, so the room first reads its mailbox.
+    fn next(&mut self, ctx: &mut Context<InRoom>) -> Next<()> {
+        while self.0.is_empty() {
+            match ctx.try_receive() {
+                Some(message) => self.read(message, ctx),
+                None => return Next::Done(()),
+            }
+        }
+        Next::Wait
     }
 }
 
@@ -58,28 +98,15 @@ impl Server for Room {
     type Output = ();
 
     async fn handle(&mut self, message: InRoom, ctx: &mut Context<InRoom>) -> Result<Next<()>, Exit> {
-        match message {
-            InRoom::Join(user, name, socket) => {
-                ctx.monitor(user);
-                let line = format!("* {name} joins");
-                self.0.insert(user, (name, socket));
-                self.tell(&line);
-            }
-            InRoom::Say(user, text) => {
-                if let Some((name, _)) = self.0.get(&user) {
-                    self.tell(&format!("{name}: {text}"));
-                }
-            }
-            InRoom::Leave(user) => self.leave(user, ""),
-        }
-        Ok(Next::Wait)
+        self.read(message, ctx);
+        Ok(self.next(ctx))
     }
 
-    async fn handle_info(&mut self, event: Event<InRoom>, _: &mut Context<InRoom>) -> Result<Next<()>, Exit> {
+    async fn handle_info(&mut self, event: Event<InRoom>, ctx: &mut Context<InRoom>) -> Result<Next<()>, Exit> {
         if let Event::Down { pid, exit: reason, .. } = event {
-            self.leave(pid, &format!(": {reason}"));
+            self.leave(pid, &format!(": {reason}"), ctx);
         }
-        Ok(Next::Wait)
+        Ok(self.next(ctx))
     }
 }
 
@@ -94,15 +121,22 @@ async fn user(mut ctx: Context<String>, name: String, socket: Address<String>) -
             (("/crash", _), _) => panic!("as {name} wished"),
             (("/join", name_of_room), last) => {
                 if let Some(last) = last {
-                    ctx.send(last, InRoom::Leave(ctx.pid()))?;
+                    // The send fails if the room has ended.
+                    let _ = ctx.send(last, InRoom::Leave(ctx.pid()));
                 }
                 let join = InRoom::Join(ctx.pid(), name.clone(), socket.clone());
-                // The process of the room is not a child of this process, so the room still exists after this user has
+                // The process of the room is not a child of this process, so the room exists until its last user has
                 // left.
                 let process = ctx.host().process().name(format!("room {name_of_room}"));
                 room = Some(process.spawn_or_send(join, |ctx| Room::default().serve(ctx))?);
             }
-            (_, Some(room)) => ctx.send(room, InRoom::Say(ctx.pid(), line))?,
+            (_, Some(process)) => {
+                // The room may have ended at the moment of the `Join`, because its last user left.
+                if ctx.send(process, InRoom::Say(ctx.pid(), line)).is_err() {
+                    room = None;
+                    socket.send("* the room has ended: join it again".into())?;
+                }
+            }
             (_, None) => socket.send("* join a room first".into())?,
         }
     }

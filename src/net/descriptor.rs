@@ -23,7 +23,8 @@ use crate::platform::poller::source::Direction;
 ///
 /// The descriptor must be in non-blocking mode. The operations of a descriptor in blocking mode block the thread. With
 /// [`read_with`](Self::read_with) and [`write_with`](Self::write_with), a process can call any operation of the value.
-/// If `T` implements `Read` or `Write`, then `Async<T>` implements `AsyncRead` or `AsyncWrite`.
+/// If `T` implements `Read` or `Write`, then `Async<T>` implements `AsyncRead` or `AsyncWrite`. If `&T` implements `Read`
+/// or `Write`, then `&Async<T>` implements `AsyncRead` or `AsyncWrite`, so that several futures can share the descriptor.
 ///
 /// ```
 /// use procession::net::Async;
@@ -209,16 +210,10 @@ where
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Many types have nothing to flush. The flush of such a type must return at once, even if the descriptor is not
-        // writable, for example after a write that timed out.
-        loop {
-            match (&self.io.io().0).flush() {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                flushed => return Poll::Ready(flushed),
-            }
+        match flush(&mut &self.io.io().0) {
+            Some(flushed) => Poll::Ready(flushed),
+            None => self.io.poll_op(Direction::Write, cx, |io| (&io.0).flush()),
         }
-        self.io.poll_op(Direction::Write, cx, |io| (&io.0).flush())
     }
 
     /// Flushes the value. Does not close the descriptor: the descriptor is closed when the value is dropped.
@@ -227,28 +222,41 @@ where
     }
 }
 
-impl<T: AsFd + Unpin> AsyncRead for Async<T>
-where
-    for<'a> &'a T: Read,
-{
+impl<T: AsFd + Read + Unpin> AsyncRead for Async<T> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut &*self).poll_read(cx, buf)
+        self.get_mut().io.poll_op_mut(Direction::Read, cx, |io| io.0.read(buf))
     }
 }
 
-impl<T: AsFd + Unpin> AsyncWrite for Async<T>
-where
-    for<'a> &'a T: Write,
-{
+impl<T: AsFd + Write + Unpin> AsyncWrite for Async<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut &*self).poll_write(cx, buf)
+        self.get_mut().io.poll_op_mut(Direction::Write, cx, |io| io.0.write(buf))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut &*self).poll_flush(cx)
+        let io = &mut self.get_mut().io;
+        match flush(&mut io.io_mut().0) {
+            Some(flushed) => Poll::Ready(flushed),
+            None => io.poll_op_mut(Direction::Write, cx, |io| io.0.flush()),
+        }
     }
 
+    /// Flushes the value. Does not close the descriptor: the descriptor is closed when the value is dropped.
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut &*self).poll_close(cx)
+        self.poll_flush(cx)
+    }
+}
+
+/// Flushes `value` without waiting. Returns `None` if the flush must wait until the descriptor is writable.
+///
+/// Many types have nothing to flush. The flush of such a type must return at once, even if the descriptor is not
+/// writable, for example after a write that timed out.
+fn flush(value: &mut impl Write) -> Option<io::Result<()>> {
+    loop {
+        match value.flush() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+            flushed => return Some(flushed),
+        }
     }
 }

@@ -106,6 +106,29 @@ impl<S: System> Registered<S> {
         polled
     }
 
+    /// Polls `op`, as [`poll_op`](Self::poll_op) does. `op` may change the socket, but must not replace the socket.
+    #[cfg(unix)]
+    pub(crate) fn poll_op_mut<R>(
+        &mut self,
+        direction: Direction,
+        cx: &mut Context<'_>,
+        mut op: impl FnMut(&mut S) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        let is_taken = ready!(self.spend(direction, cx));
+        let Self { io, source, backend, .. } = self;
+        let io = io.as_mut().expect("only `into_inner` takes it");
+        let poll_ready = || source.poll_ready(direction, cx.waker());
+        let polled = poll_with(source, backend, direction, poll_ready, || op(io).map(|result| (result, false)));
+        refund_if_pending(is_taken, &polled);
+        polled
+    }
+
+    /// Returns the socket. The caller must not replace the socket.
+    #[cfg(unix)]
+    pub(crate) fn io_mut(&mut self) -> &mut S {
+        self.io.as_mut().expect("only `into_inner` takes it")
+    }
+
     /// Polls `op`, as [`poll_op`](Self::poll_op) does. `op` must be one of two operations: a write of `size` bytes to a
     /// stream, or a read from a TCP stream into a buffer of `size` bytes. `op` returns the number of bytes that it has
     /// transferred.
@@ -207,32 +230,48 @@ impl<S: System> Registered<S> {
     fn poll_with<R>(
         &self,
         direction: Direction,
-        mut poll_ready: impl FnMut() -> Poll<io::Result<Seen>>,
+        poll_ready: impl FnMut() -> Poll<io::Result<Seen>>,
         mut op: impl FnMut(&S) -> io::Result<(R, bool)>,
     ) -> Poll<io::Result<R>> {
-        loop {
-            let Poll::Ready(seen) = poll_ready() else { return self.pending() };
-            let seen = seen?;
-            match op(self.io()) {
-                Ok((result, is_over)) => {
-                    if is_over {
-                        self.source.drained(direction, seen);
-                    }
-                    return Poll::Ready(Ok(result));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.source.clear(direction, seen),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
+        poll_with(&self.source, &self.backend, direction, poll_ready, || op(self.io()))
     }
 
     /// Returns `Pending`, and ensures that a thread waits in the poller. The caller has already registered its waker.
     fn pending<R>(&self) -> Poll<io::Result<R>> {
-        match self.backend.will_wait() {
-            Ok(()) => Poll::Pending,
-            Err(error) => Poll::Ready(Err(error)),
+        pending(&self.backend)
+    }
+}
+
+/// Calls `op` until `op` returns anything other than `WouldBlock`. `poll_ready` registers the waker of the caller.
+fn poll_with<R>(
+    source: &Source,
+    backend: &Backend,
+    direction: Direction,
+    mut poll_ready: impl FnMut() -> Poll<io::Result<Seen>>,
+    mut op: impl FnMut() -> io::Result<(R, bool)>,
+) -> Poll<io::Result<R>> {
+    loop {
+        let Poll::Ready(seen) = poll_ready() else { return pending(backend) };
+        let seen = seen?;
+        match op() {
+            Ok((result, is_over)) => {
+                if is_over {
+                    source.drained(direction, seen);
+                }
+                return Poll::Ready(Ok(result));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => source.clear(direction, seen),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Poll::Ready(Err(error)),
         }
+    }
+}
+
+/// Returns `Pending`, and ensures that a thread waits in the poller.
+fn pending<R>(backend: &Backend) -> Poll<io::Result<R>> {
+    match backend.will_wait() {
+        Ok(()) => Poll::Pending,
+        Err(error) => Poll::Ready(Err(error)),
     }
 }
 

@@ -23,6 +23,34 @@ fn pipe() -> (File, File) {
     (own(ends[0]).into(), own(ends[1]).into())
 }
 
+/// 12.2b: the output of a child process is read, and its input is written. These types implement `Read` and `Write` only
+/// for `&mut self`.
+#[test]
+fn the_streams_of_a_child_process_are_read_and_written() {
+    fn set_nonblocking(stream: &impl AsRawFd) {
+        // SAFETY: the call takes no pointer, and the descriptor is open.
+        assert_eq!(unsafe { libc::fcntl(stream.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+    }
+    on_two(async |_| {
+        use std::process::{Command, Stdio};
+
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        set_nonblocking(&input);
+        set_nonblocking(&output);
+        let (mut input, mut output) = (Async::new(input)?, Async::new(output)?);
+        input.write_all(b"one line").await?;
+        input.flush().await?;
+        let mut bytes = [0; 8];
+        output.read_exact(&mut bytes).await?;
+        assert_eq!(&bytes, b"one line");
+        drop(input);
+        assert_eq!(output.read(&mut bytes).await?, 0);
+        assert!(child.wait()?.success());
+        Ok(())
+    });
+}
+
 /// 12.2b: a process can wait for each end of a pipe. When the pipe is full, the writer waits until the reader has read.
 /// The reader sees the end of the stream, and the writer sees a broken pipe.
 #[test]

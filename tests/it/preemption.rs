@@ -232,7 +232,7 @@ fn an_async_handler_does_not_change_the_budget_of_its_process() {
     });
 }
 
-/// 2.3, 4.6b: a mailbox without a process uses the budget of the future that polls the mailbox. The future lets
+/// 4.6b: a mailbox without a process uses the budget of the future that polls the mailbox. The future lets
 /// processes run, although the mailbox always has a message.
 #[test]
 fn a_mailbox_outside_a_process_uses_the_budget() {

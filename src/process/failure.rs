@@ -51,13 +51,17 @@ impl Failure {
     /// the handler itself performed. If neither the error nor one of its sources is a failure, the result is `Error`.
     ///
     /// If a source is the failure `Error`, the result is `Error` with the outermost error, because the outermost error
-    /// contains more information.
+    /// contains more information. A `CallError` or an `Exit` may contain a failure of another process. Such a failure is
+    /// ignored.
     pub fn new(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(failure) => return *failure,
             Err(error) => error,
         };
-        let found = chain(&*error).find_map(|e| e.downcast_ref::<Self>());
+        let found = chain(&*error)
+            // A `CallError` or an `Exit` contains only failures of other processes.
+            .take_while(|e| !e.is::<CallError>() && !e.is::<Exit>())
+            .find_map(|e| e.downcast_ref::<Self>());
         match found.cloned() {
             None | Some(Self::Error(_)) => Self::Error(error.into()),
             Some(failure) => failure,
@@ -349,5 +353,20 @@ mod tests {
         assert_eq!(wrapped.to_string(), "the handler failed: while testing");
         assert!(wrapped.error::<SourceWrapper>().is_some() && wrapped.error::<io::Error>().is_some());
         assert!(wrapped.error::<fmt::Error>().is_none() && Failure::Abandoned.error::<io::Error>().is_none());
+    }
+    #[test]
+    fn the_failure_of_another_process_is_not_the_failure_of_the_command() {
+        let exit = || Exit::failed(Failure::TimedOut);
+        for error in [
+            BoxError::from(exit()),
+            CallError::Died(exit()).into(),
+            SourceWrapper(exit().into()).into(),
+            SourceWrapper(CallError::Died(exit()).into()).into(),
+        ] {
+            let text = error.to_string();
+            assert!(matches!(Failure::new(error), Failure::Error(e) if e.to_string() == text), "{text}");
+        }
+        let died = Failure::new(CallError::Died(exit()));
+        assert_eq!(died.error::<CallError>(), Some(&CallError::Died(exit())));
     }
 }

@@ -693,6 +693,64 @@ fn a_hand_written_process_can_make_a_call() {
     assert!(matches!(failure.error::<CallError>(), Some(CallError::Send(SendErrorKind::NoProcess))), "{failure:?}");
 }
 
+/// 2.6b, 1.4a: if a called process fails with a failure of its own, a hand-written caller receives the `CallError` that
+/// contains the exit of the called process. The handler of a command that makes the call fails with the same error.
+#[test]
+fn a_caller_does_not_take_over_the_failure_of_the_called_process() {
+    struct Asks(Address<Reply<u64>>, Option<Tag<BuiltinCommand<u64>>>);
+    impl Process for Asks {
+        type Message = ();
+        type Output = Result<u64, Failure>;
+        fn step(
+            &mut self,
+            events: Events<'_, ()>,
+            out: &mut StepOutput<'_, ()>,
+        ) -> Result<Next<Result<u64, Failure>>, Exit> {
+            for event in events {
+                if let Event::Completed(done) = event {
+                    let tag = self.1.take().expect("asked");
+                    return Ok(Next::Done(done.take(tag).expect("the only one")));
+                }
+            }
+            self.1 = Some(out.call(&self.0, |reply| reply));
+            Ok(Next::Wait)
+        }
+    }
+    struct AskServer(Address<Reply<u64>>);
+    impl Command for AskServer {
+        type Reply = u64;
+    }
+    struct Fails(Option<Reply<u64>>);
+    impl Process for Fails {
+        type Message = Reply<u64>;
+        type Output = ();
+        fn step(
+            &mut self,
+            mut events: Events<'_, Reply<u64>>,
+            _: &mut StepOutput<'_, Reply<u64>>,
+        ) -> Result<Next<()>, Exit> {
+            match events.next() {
+                Some(Event::Message(reply)) => {
+                    self.0 = Some(reply);
+                    Err(Failure::TimedOut.into())
+                }
+                _ => Ok(Next::Wait),
+            }
+        }
+    }
+    let builder = Runtime::builder().workers(0).on_crash(|_| ());
+    let rt = builder.handle_async(|ask: AskServer| async move { ask.0.call(|reply| reply).await }).build().unwrap();
+    let callee = rt.spawn_process(Fails(None)).address();
+    let by_hand = rt.block_on(rt.spawn_process(Asks(callee, None))).unwrap().unwrap_err();
+    let callee = rt.spawn_process(Fails(None)).address();
+    let body = async move |ctx: Context| Ok::<_, Exit>(ctx.perform(AskServer(callee)).await);
+    let handled = rt.block_on(rt.spawn(body)).unwrap().unwrap_err();
+    let died = CallError::Died(Exit::failed(Failure::TimedOut));
+    for failure in [by_hand, handled] {
+        assert_eq!(failure.error::<CallError>(), Some(&died), "{failure:?}");
+    }
+}
+
 /// 2.3i: the messages that `receive_where` skips keep their order, even if all messages arrive at the same time.
 #[test]
 fn messages_that_a_receive_skips_keep_their_order() {

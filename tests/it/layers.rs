@@ -136,6 +136,34 @@ fn settle(rt: &Runtime) {
     }
 }
 
+/// 3.2e: if a process or a thread owns the completion of a command behind a layer and panics, the command is abandoned. No
+/// handler has panicked.
+#[test]
+fn a_completion_behind_a_layer_is_abandoned_if_its_owner_panics() {
+    let shelf = Shelf::default();
+    let handler = ConcurrencyLimit::new(shelf.clone(), 1);
+    let rt = Runtime::builder().workers(0).on_crash(|_| ()).handler(handler).build().unwrap();
+    let ask = |n| rt.spawn(async move |ctx: Context| Ok::<_, Exit>(ctx.perform(Ask(n)).await));
+    let asked = ask(1);
+    settle(&rt);
+    let (_, completion) = shelf.take();
+    let owner = rt.spawn(async move |_: Context| -> Result<(), Exit> {
+        let _completion = completion;
+        panic!("in the process")
+    });
+    assert!(matches!(rt.block_on(owner), Err(Exit::Panicked(_))));
+    assert_eq!(rt.block_on(asked).unwrap(), Err(Failure::Abandoned));
+    let asked = ask(2);
+    settle(&rt);
+    let (_, completion) = shelf.take();
+    let owner = thread::spawn(move || {
+        let _completion = completion;
+        panic!("in the thread")
+    });
+    assert!(owner.join().is_err());
+    assert_eq!(rt.block_on(asked).unwrap(), Err(Failure::Abandoned));
+}
+
 /// 3.2e: a layer calls its handler and receives the answer. The answer is a value, an error, a panic with its text, or
 /// the failure that a dropped completion causes.
 #[test]

@@ -26,6 +26,7 @@ use crate::host::timer::alarm;
 use crate::host::timer::alarm::Alarm;
 use crate::host::{Host, Phase};
 use crate::platform::clock::{Instant, StdInstant};
+use crate::process::catch as panic;
 use crate::process::failure::Failure;
 use crate::process::state::current::Current;
 
@@ -56,6 +57,8 @@ pub struct Sleep {
     own: bool,
     /// True if the process counts this sleep as an external event for which the process waits.
     outstanding: bool,
+    /// True if a reset has changed the deadline since the last poll, and the sleep has kept or moved its timer.
+    moved: bool,
     /// Used if the deadline has passed at the first poll.
     pause: BudgetPause,
 }
@@ -101,6 +104,7 @@ impl Sleep {
             fresh: false,
             own: false,
             outstanding: false,
+            moved: false,
             pause: BudgetPause::default(),
         }
     }
@@ -122,25 +126,61 @@ impl Sleep {
         self.deadline
     }
 
-    /// Sets a new deadline. If the sleep has already ended, the sleep starts again, and ends at the new deadline.
+    /// Sets a new deadline. If the sleep has already ended, the sleep starts again, and ends at the new deadline. If a
+    /// task waits for the sleep, the task is woken at the new deadline.
     pub fn reset(&mut self, deadline: Instant) {
-        self.stop();
         self.deadline = deadline;
         self.over = false;
         self.fresh = false;
+        if self.timer.is_some() && !self.may_keep_timer() {
+            self.move_timer();
+        }
+        self.moved = self.timer.is_some();
+    }
+
+    /// Returns whether the timer of this sleep also fits the new deadline. The timer then wakes the process at the old
+    /// deadline, and the process polls the sleep again. The timer must not have fired before this turn.
+    fn may_keep_timer(&self) -> bool {
+        let (Sleeper::Process(home), Some(timer)) = (&self.sleeper, &self.timer) else { return false };
+        self.own
+            && timer.due() <= self.deadline
+            && Current::with(|current| {
+                let is_in_step = current.may_keep(home.address());
+                if is_in_step {
+                    current.saw(self.now());
+                }
+                is_in_step && current.has_seen_before(timer.due())
+            })
+    }
+
+    /// Moves the timer and its waker to the new deadline. If the timer has fired, its waker was already woken, and this
+    /// sleep has no timer any more.
+    #[cold]
+    fn move_timer(&mut self) {
+        let Some(timer) = self.timer.take() else { return };
+        if self.rings {
+            let waker = Alarm::of(timer.key()).into_waker();
+            self.rings = waker.is_some();
+            self.timer = waker.map(|waker| {
+                let key = alarm::ring(self.deadline - self.now(), waker).into_key();
+                Timer::new(key, self.deadline)
+            });
+            return;
+        }
+        let host = self.sleeper.host();
+        let Some(fire) = host.shared().timers.cancel(timer.key()) else { return self.count(false) };
+        let key = host.fire_at(self.deadline, fire);
+        // The runtime may have cleared its timers before this timer was set. Such a timer never fires.
+        if self.is_closed()
+            && let Some(Fire::Wake(waker)) = host.shared().timers.cancel(key)
+        {
+            panic::wake(waker);
+        }
+        self.timer = Some(Timer::new(key, self.deadline));
     }
 
     pub(crate) fn now(&self) -> Instant {
         self.sleeper.host().now()
-    }
-
-    fn stop(&mut self) {
-        if self.passes_timer() {
-            self.outstanding = false;
-        } else {
-            self.cancel();
-        }
-        self.timer = None;
     }
 
     /// Leaves the timer of this sleep to the next sleep of the process. Returns false if this sleep has no timer, or if
@@ -220,15 +260,16 @@ impl Sleep {
         if !std::mem::take(&mut self.fresh) {
             let now = self.now();
             if now >= self.deadline {
-                // A sleep with a timer has waited for another turn. But a body that awaits only sleeps without a timer
-                // would never end its turn.
-                if self.timer.is_none() && self.pause.spend(cx).is_pending() {
+                // A sleep whose timer was set for this deadline has waited for another turn. But a body that awaits
+                // only sleeps that have not waited would never end its turn.
+                if (self.timer.is_none() || self.moved) && self.pause.spend(cx).is_pending() {
                     return Poll::Pending;
                 }
                 self.cancel();
                 self.over = true;
                 return Poll::Ready(());
             }
+            self.moved = false;
             if own {
                 Current::with(|current| current.saw(now));
             }

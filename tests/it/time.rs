@@ -6,12 +6,13 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context as Cx, Wake, Waker};
+use std::task::{Context as Cx, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use futures::executor::block_on;
+use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use procession::*;
 
@@ -350,6 +351,76 @@ fn a_sleep_after_a_dropped_sleep_ends_at_its_own_deadline() {
         for body in bodies {
             body.await.unwrap();
         }
+    });
+}
+
+/// Polls the sleep once, resets the sleep to `until`, and waits until the sleep ends. After the reset, the sleep is not
+/// polled until the task is woken.
+async fn reset_after_poll(mut sleep: future::Sleep, until: Instant) {
+    let mut is_reset = false;
+    std::future::poll_fn(|cx| {
+        let polled = sleep.poll_unpin(cx);
+        if std::mem::replace(&mut is_reset, true) {
+            return polled;
+        }
+        sleep.reset(until);
+        Poll::Pending
+    })
+    .await;
+}
+
+/// 7.1a: if a task waits for a sleep and the sleep is reset, the task is woken at the new deadline.
+#[test]
+fn a_reset_of_a_sleep_keeps_the_waker() {
+    timed(async |host, late| {
+        for new in [ms(5), ms(40)] {
+            let outside = host.sleep(HOUR);
+            let until = host.now() + new;
+            reset_after_poll(outside, until).await;
+            late.check(host.now(), until);
+            let body = host.spawn(async move |ctx: Context| {
+                for old in [HOUR, ms(20)] {
+                    let (sleep, until) = (ctx.sleep(old), ctx.now() + new);
+                    reset_after_poll(sleep, until).await;
+                    late.check(ctx.now(), until);
+                    // The join polls the sleep with a waker of its own.
+                    let (sleep, until) = (ctx.sleep(old), ctx.now() + new);
+                    let unordered = FuturesUnordered::from_iter([reset_after_poll(sleep, until)]);
+                    unordered.collect::<()>().await;
+                    late.check(ctx.now(), until);
+                }
+            });
+            body.await.unwrap();
+        }
+    });
+    // No thread of the runtime fires its timers. Therefore the alarm thread wakes the sleep.
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let until = rt.now() + ms(5);
+        block_on(reset_after_poll(rt.sleep(HOUR), until));
+        assert!(rt.now() >= until);
+    });
+}
+
+/// 7.1a, 4.6b: a body that resets its sleep to the past after each poll lets other processes run.
+#[test]
+fn a_sleep_that_is_reset_to_the_past_takes_a_unit_of_the_budget() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let flag = Arc::new(AtomicBool::new(false));
+        let set = flag.clone();
+        let loops = rt.spawn(async move |ctx: Context| {
+            let past = ctx.now();
+            while !set.load(Ordering::SeqCst) {
+                let mut sleep = ctx.sleep(HOUR);
+                assert!(futures::poll!(&mut sleep).is_pending());
+                sleep.reset(past);
+                sleep.await;
+            }
+        });
+        let sets = rt.spawn(async move |_: Context| flag.store(true, Ordering::SeqCst));
+        rt.block_on(sets).unwrap();
+        rt.block_on(loops).unwrap();
     });
 }
 

@@ -52,6 +52,17 @@ impl Alarm {
     pub(crate) fn of(key: Key) -> Self {
         Self(key)
     }
+
+    /// Cancels the alarm and returns its waker. Returns `None` if the alarm has already called its waker.
+    pub(crate) fn into_waker(self) -> Option<Waker> {
+        if cfg!(procession_shuttle) {
+            return None;
+        }
+        match alarm_waker().timers.cancel(self.0) {
+            Some(Fire::Wake(waker)) => Some(waker),
+            _ => None,
+        }
+    }
 }
 
 impl Drop for Alarm {

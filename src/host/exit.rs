@@ -83,7 +83,8 @@ pub(crate) trait ExitOwner {
     /// Step 1: calls the user's `close`. If `close` panics, the panic replaces `exit`.
     fn close(&mut self, exit: &mut Exit);
     /// Step 4: drops the state of the process, and stores the replies that the state drops. Step 7 needs these replies.
-    /// If a destructor panics, the panic replaces `exit`.
+    /// If a destructor panics, the panic replaces `exit`. Then dispatches the commands that the process has yielded in
+    /// steps 1 and 4. Step 8 would drop these commands.
     fn drop_state(&mut self, exit: &mut Exit);
     /// Step 6: takes over the reference that the pid table owned before the removal of the pid.
     fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>);

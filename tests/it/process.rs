@@ -258,6 +258,42 @@ fn an_answer_to_a_command_of_the_last_step_counts_as_discarded() {
     assert_eq!(Arc::strong_count(&value), 1);
 }
 
+/// 1.2g: if a destructor yields a command during the exit of its process, the runtime dispatches the command.
+#[test]
+fn the_commands_of_a_destructor_are_dispatched_during_the_exit() {
+    struct CleanUp(Arc<()>);
+    impl Command for CleanUp {
+        type Reply = ();
+    }
+    struct Guard(SelfHandle<()>, Arc<()>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            for _ in 0..2 {
+                self.0.perform(CleanUp(self.1.clone())).detach();
+            }
+        }
+    }
+    let value = Arc::new(());
+    let handled = Arc::new(AtomicUsize::new(0));
+    let count = handled.clone();
+    let handler = move |command: CleanUp| {
+        count.fetch_add(1, Ordering::SeqCst);
+        drop(command);
+    };
+    let rt = Runtime::builder().workers(0).handle(handler).build().unwrap();
+    let own = value.clone();
+    let process = rt.spawn(async move |ctx: Context<()>| -> Result<(), Exit> {
+        let (me, mut mailbox) = ctx.split();
+        let _guard = Guard(me, own);
+        mailbox.receive().await
+    });
+    rt.block_on(process.started()).unwrap();
+    rt.kill(process.pid()).unwrap();
+    assert_eq!(rt.block_on(process), Err(Exit::Killed));
+    assert_eq!((handled.load(Ordering::SeqCst), Arc::strong_count(&value)), (2, 1));
+    assert_eq!(rt.counters().discarded, 2);
+}
+
 /// 1.2h: a command with a tag that is in flight is refused, and the error returns the command. After the answer the tag
 /// can be used again.
 #[test]

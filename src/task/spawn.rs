@@ -233,19 +233,23 @@ impl Host {
     #[cold]
     fn bind(&self, control: Ref<dyn AnyControl>) {
         let inherited = control.head().inherited();
-        if let Some((at, grace)) = inherited.deadline_and_grace() {
-            let whom = Ref::downgrade(&control);
-            let host = self.clone();
-            call_at(&control, at, move || {
-                if let Some(control) = whom.upgrade() {
-                    // The process may be spawned after its deadline. Its grace period begins with the cancellation.
-                    host.cancel_by(&control, Reason::DEADLINE, at.max(host.now()) + grace);
-                }
-            });
-        }
         if let Some(registration) = inherited.cancel_token().and_then(|token| token.adopt(&control)) {
             control.head().set_cancel_registration(registration);
         }
+        let Some((at, grace)) = inherited.deadline_and_grace() else { return };
+        let now = self.now();
+        if at <= now {
+            // A timer would cancel the process only after its first step. The grace period begins with the cancellation.
+            return self.cancel_by(&control, Reason::DEADLINE, now + grace);
+        }
+        let whom = Ref::downgrade(&control);
+        let host = self.clone();
+        call_at(&control, at, move || {
+            if let Some(control) = whom.upgrade() {
+                // The timer may fire late. The grace period begins with the cancellation.
+                host.cancel_by(&control, Reason::DEADLINE, at.max(host.now()) + grace);
+            }
+        });
     }
 
     pub(crate) fn join_or_refuse<X: Machine>(

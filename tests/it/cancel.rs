@@ -540,6 +540,15 @@ fn the_grace_period_of_a_deadline_in_the_past_begins_with_the_cancellation() {
     });
 }
 
+/// 6.2e: a process that is spawned after its deadline is cancelled before its first step.
+#[test]
+fn a_deadline_in_the_past_cancels_before_the_first_step() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let body = async |ctx: Context| Ok::<_, Exit>((ctx.is_cancelled(), ctx.cancelled().await));
+    let process = rt.process().deadline(rt.now()).spawn(body).unwrap();
+    assert_eq!(rt.block_on(process).unwrap(), (true, Reason::DEADLINE));
+}
+
 /// 6.4f, 6.6a, 6.6c: if a token or a deadline cancels a supervisor, the supervisor stops its children itself, in its
 /// own order. The token does not cancel the children directly, and the supervisor restarts no child.
 #[test]

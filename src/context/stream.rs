@@ -91,7 +91,7 @@ impl<C: StreamCommand> ItemStream<C> {
                     Some(Pulled::Wait) => return Poll::Pending,
                     Some(Pulled::Item(item)) => match item.downcast::<C::Item>() {
                         Ok(item) => return Poll::Ready(Some(item)),
-                        Err(item) => unreachable!("a `{}` was sent by a typed replier", item.type_name()),
+                        Err(item) => unreachable!("a `{}` was sent by a typed completion", item.type_name()),
                     },
                     Some(Pulled::End(answer)) => {
                         self.issue.answered();
@@ -127,6 +127,6 @@ impl<C: StreamCommand> FusedStream for ItemStream<C> {
 
 impl<C: StreamCommand> fmt::Debug for ItemStream<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Replies<{}>", std::any::type_name::<C>())
+        write!(f, "ItemStream<{}>", std::any::type_name::<C>())
     }
 }

@@ -116,6 +116,6 @@ impl<C: StreamCommand> StreamCompletion<C> {
 
 impl<C: StreamCommand> fmt::Debug for StreamCompletion<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replier").field("pid", &self.pid()).field("tag", &self.tag()).finish()
+        f.debug_struct("StreamCompletion").field("pid", &self.pid()).field("tag", &self.tag()).finish()
     }
 }

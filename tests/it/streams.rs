@@ -734,3 +734,20 @@ fn pulling_items_spends_the_budget() {
         rt.block_on(pulls).unwrap();
     }
 }
+
+/// 3.2d: the debug output of a stream begins with the name of its type.
+#[test]
+fn the_debug_output_of_a_stream_names_its_type() {
+    let handler = async |_: Count, replies: StreamCompletion<Count>| {
+        assert!(format!("{replies:?}").starts_with("StreamCompletion {"), "{replies:?}");
+        replies.complete(0);
+        Ok::<_, Failure>(())
+    };
+    let rt = Runtime::builder().workers(0).handle_stream(handler).build().unwrap();
+    let last = rt.block_on(rt.spawn(async |ctx: Context| {
+        let stream = ctx.stream(Count(0));
+        assert!(format!("{stream:?}").starts_with("ItemStream<"), "{stream:?}");
+        stream.last().await
+    }));
+    assert_eq!(last.unwrap(), 0);
+}

@@ -181,6 +181,6 @@ impl<T> Drop for HandlerCall<T> {
 
 impl<T> fmt::Debug for HandlerCall<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Attempt<{}>", std::any::type_name::<T>())
+        write!(f, "HandlerCall<{}>", std::any::type_name::<T>())
     }
 }

@@ -239,7 +239,8 @@ impl Host {
         let Some((at, grace)) = inherited.deadline_and_grace() else { return };
         let now = self.now();
         if at <= now {
-            // A timer would cancel the process only after its first step. The grace period begins with the cancellation.
+            // A timer would cancel the process only after its first step. The grace period begins with the
+            // cancellation.
             return self.cancel_by(&control, Reason::DEADLINE, now + grace);
         }
         let whom = Ref::downgrade(&control);

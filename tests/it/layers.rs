@@ -136,8 +136,8 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// 3.2e: if a process or a thread owns the completion of a command behind a layer and panics, the command is abandoned. No
-/// handler has panicked.
+/// 3.2e: if a process or a thread owns the completion of a command behind a layer and panics, the command is abandoned.
+/// No handler has panicked.
 #[test]
 fn a_completion_behind_a_layer_is_abandoned_if_its_owner_panics() {
     let shelf = Shelf::default();

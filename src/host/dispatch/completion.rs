@@ -401,7 +401,8 @@ impl<T> Drop for Completion<T> {
             if current.handler.is_running() {
                 current.handler.keep(Box::new(Kept::Layered(fail)));
             } else {
-                // No handler has panicked. The panicking code is a process, a waker or a thread that owns the completion.
+                // No handler has panicked. The panicking code is a process, a waker or a thread that owns the
+                // completion.
                 drop(catch(|| fail(Failure::Abandoned)));
             }
         });

@@ -91,7 +91,9 @@ async fn who(host: &Host, name: Name<Do>) -> Pid {
     loop {
         match host.call(name, Do::Who).await {
             Ok(pid) => return pid,
-            Err(_) => step_aside().await,
+            // The child may wait for its back-off. In a simulation, a loop without a sleep takes 1,000 turns for each
+            // millisecond of this time.
+            Err(_) => host.sleep(ms(1)).await,
         }
     }
 }

@@ -199,7 +199,8 @@ fn a_future_outside_a_process_yields_within_its_budget() {
             let spins = ctx.perform(Spin(waits));
             let other = ctx.spawn(async move |_: Context| sets.store(true, Ordering::SeqCst));
             let (spins, other) = futures::join!(spins, other);
-            (spins.unwrap(), other.unwrap());
+            spins.unwrap();
+            other.unwrap();
         });
         rt.block_on(performs).unwrap();
     });

@@ -81,8 +81,6 @@ pub struct Mailbox<M: Send + 'static> {
     me: SelfHandle<M>,
     /// The read-ahead buffer. The buffer contains the messages that were taken out of the inbox and are still unread.
     front: ReadAhead<M>,
-    /// Whether this mailbox has paused outside its process: see [`pause`](Self::pause).
-    has_paused: bool,
 }
 
 impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
@@ -120,7 +118,7 @@ impl<M: Send + 'static> Mailbox<M> {
 
     /// Creates a receiver that replaces another receiver.
     pub(crate) fn with(control: Ref<Control<M>>, front: ReadAhead<M>) -> Self {
-        Self { me: SelfHandle::new(control), front, has_paused: false }
+        Self { me: SelfHandle::new(control), front }
     }
 
     /// Starts the trial of a new body: an upgrade runs the new body until the new body has started or failed. Creates a
@@ -224,7 +222,7 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     fn poll_receive_until(&mut self, cx: &mut Cx<'_>, sleep: &mut Sleep) -> Poll<Result<Option<M>, Exit>> {
-        let had_paused = self.has_paused;
+        let had_paused = self.front.has_paused();
         if let Poll::Ready(received) = self.poll_receive(cx) {
             return Poll::Ready(received.map(Some));
         }
@@ -245,7 +243,7 @@ impl<M: Send + 'static> Mailbox<M> {
             return Poll::Pending;
         }
         // Outside the process, a mailbox that has just paused has already called the waker.
-        if self.has_paused && !had_paused {
+        if !had_paused && self.front.has_paused() {
             return Poll::Pending;
         }
         self.note_left();
@@ -688,8 +686,9 @@ impl<M: Send + 'static> Mailbox<M> {
         if Current::with(|current| current.steps(self.me.control().address())) {
             self.me.control().head.host().count_budget_yield();
         } else {
-            self.has_paused = !self.has_paused;
-            if !self.has_paused {
+            let pauses = !self.front.has_paused();
+            self.front.set_paused(pauses);
+            if !pauses {
                 return false;
             }
         }

@@ -189,11 +189,20 @@ pub(super) struct Ahead<M> {
     /// Claim of the receiver. The value is `None` for the first receiver of a mailbox, unless [`ReadAhead::renounce`]
     /// was called for this receiver.
     claim: Option<Claim>,
+    /// Whether the last receive operation outside the process has paused, because the budget was spent. The field is
+    /// here and not in the `Mailbox`, because a `Mailbox` must be small.
+    has_paused: bool,
 }
 
 impl<M> Ahead<M> {
     fn new(claim: Option<Claim>) -> Box<Mutex<Self>> {
-        Box::new(Mutex::new(Self { queue: VecDeque::new(), stash: VecDeque::new(), clear: 0, claim }))
+        Box::new(Mutex::new(Self {
+            queue: VecDeque::new(),
+            stash: VecDeque::new(),
+            clear: 0,
+            claim,
+            has_paused: false,
+        }))
     }
 
     #[inline]
@@ -271,6 +280,16 @@ impl<M> ReadAhead<M> {
             Some(ahead) if !ahead.queue.is_empty() => None,
             Some(ahead) => ahead.claim.as_ref().is_none_or(Claim::is_settled).then_some(ReceiverTurn { turn }),
         }
+    }
+
+    /// Returns whether the last receive operation outside the process has paused.
+    pub(crate) fn has_paused(&mut self) -> bool {
+        self.0.as_deref_mut().is_some_and(|ahead| ahead.get_mut().has_paused)
+    }
+
+    /// Records whether a receive operation outside the process has paused.
+    pub(crate) fn set_paused(&mut self, has_paused: bool) {
+        self.make().has_paused = has_paused;
     }
 
     /// Returns whether another receiver has replaced this receiver.

@@ -48,7 +48,7 @@ fn a_dropped_guest_passes_its_tasks_on() {
         // The limit is 200 tasks, and the poll of the guest's own future counts as one task.
         assert_eq!(ran.load(Ordering::SeqCst), 199);
         drop(lender);
-        assert_eq!(scheduler.global.len(), 401);
+        assert_eq!(scheduler.gauges().global_queue_depth, 401);
         let rest = Arc::clone(&ran);
         scheduler.block_on(poll_fn(move |cx| {
             cx.waker().wake_by_ref();

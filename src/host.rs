@@ -34,9 +34,7 @@ use crate::host::timer::Fire;
 use crate::observe::trace::flight::RecordCause;
 use crate::observe::{Counter, Counters, ProcessState, Transition};
 use crate::platform::clock::Instant;
-use crate::platform::sync::Arc;
-#[cfg(any(feature = "console", feature = "net"))]
-use crate::platform::sync::Weak;
+use crate::platform::sync::{Arc, Weak};
 use crate::process::catch::catch;
 use crate::process::error::{Addressee, SendError, SendErrorKind};
 use crate::process::event::Tag;
@@ -133,11 +131,9 @@ pub(crate) struct Share {
 }
 
 /// Weak reference to a host. A weak reference does not keep the state of the runtime alive.
-#[cfg(any(feature = "console", feature = "net"))]
 #[derive(Debug)]
 pub(crate) struct WeakHost(Weak<Shared>, Weak<Namespace<dyn AnyControl>>);
 
-#[cfg(any(feature = "console", feature = "net"))]
 impl WeakHost {
     /// Returns the host, or `None` if the runtime was dropped.
     pub(crate) fn upgrade(&self) -> Option<Host> {
@@ -152,7 +148,6 @@ impl Host {
     }
 
     /// Returns a weak reference to this host. A weak reference does not keep the state of the runtime alive.
-    #[cfg(any(feature = "console", feature = "net"))]
     pub(crate) fn downgrade(&self) -> WeakHost {
         WeakHost(Arc::downgrade(&self.share.shared), Arc::downgrade(&self.share.namespace))
     }

@@ -18,4 +18,5 @@ pub(crate) mod random;
 pub(crate) mod shared_cell;
 pub(crate) mod static_ref;
 pub(crate) mod sync;
+mod this_thread;
 pub(crate) mod unwind;

@@ -6,29 +6,23 @@
 //! notifies an event inside [`delay`], and also drops a listener inside it. Code that is about to call a foreign waker
 //! first passes the waker to [`collect`].
 
-use std::cell::RefCell;
 use std::task::Waker;
 
-use crate::platform::sync::{NeverDropped, thread_local};
+use crate::platform::this_thread::THIS_THREAD;
 use crate::platform::unwind::contain;
-
-thread_local! {
-    /// The wakers that this thread calls at the end of [`delay`]. `None` if no call of `delay` is running.
-    static COLLECTED: NeverDropped<RefCell<Option<Vec<Waker>>>> = const { NeverDropped::new(RefCell::new(None)) };
-}
 
 /// Calls `f`. Then calls the wakers that this thread has [collected](collect) during `f`. In nested calls, the
 /// outermost call calls the wakers. `f` must not panic.
 pub(crate) fn delay<R>(f: impl FnOnce() -> R) -> R {
-    let begins = COLLECTED.with(|wakers| {
-        let mut wakers = wakers.borrow_mut();
+    let begins = THIS_THREAD.with(|this| {
+        let mut wakers = this.delayed.borrow_mut();
         let begins = wakers.is_none();
         wakers.get_or_insert_default();
         begins
     });
     let result = f();
     if begins {
-        let wakers = COLLECTED.with(|wakers| wakers.take()).unwrap_or_default();
+        let wakers = THIS_THREAD.with(|this| this.delayed.take()).unwrap_or_default();
         wakers.into_iter().for_each(|waker| contain(|| waker.wake()));
     }
     result
@@ -38,11 +32,10 @@ pub(crate) fn delay<R>(f: impl FnOnce() -> R) -> R {
 /// true. Otherwise returns false, and the caller must call the waker.
 #[must_use]
 pub(crate) fn collect(waker: impl FnOnce() -> Waker) -> bool {
-    let collect = |wakers: &NeverDropped<RefCell<Option<Vec<Waker>>>>| {
-        wakers.borrow_mut().as_mut().map(|wakers| wakers.push(waker())).is_some()
-    };
     // The model checkers drop a thread-local at the end of its thread.
-    COLLECTED.try_with(collect).unwrap_or(false)
+    THIS_THREAD
+        .try_with(|this| this.delayed.borrow_mut().as_mut().map(|wakers| wakers.push(waker())).is_some())
+        .unwrap_or(false)
 }
 
 #[cfg(all(test, not(procession_loom)))]

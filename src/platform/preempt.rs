@@ -6,17 +6,11 @@
 //! When the word is set, this process may already run on another worker. In this case, the request stays in the word.
 //! When the process runs in this slot again, it yields once without need.
 
-use std::cell::RefCell;
-
 use crate::platform::sync::tally::{AtomicU64, Ordering};
-use crate::platform::sync::{Arc, CachePadded, NeverDropped, thread_local};
+use crate::platform::sync::{Arc, CachePadded};
+use crate::platform::this_thread::THIS_THREAD;
 
 const NOBODY: u64 = u64::MAX;
-
-thread_local! {
-    /// The word of the worker slot that this thread uses.
-    static HERE: NeverDropped<RefCell<Option<Arc<Asked>>>> = const { NeverDropped::new(RefCell::new(None)) };
-}
 
 /// The word of one worker slot. The word contains the pid of the process that should let other processes run.
 #[derive(Debug)]
@@ -29,18 +23,18 @@ impl Asked {
 
     /// Requests that this process yields. Relaxed is sufficient for this store and for the reads. A thread that has
     /// read the word does not rely on other data that the requesting thread has written.
-    pub(crate) fn ask(&self, whom: u64) {
-        self.0.store(whom, Ordering::Relaxed);
+    pub(crate) fn ask(&self, process: u64) {
+        self.0.store(process, Ordering::Relaxed);
     }
 
     /// Returns whether the word contains a request for this process that the process has not taken yet.
-    pub(crate) fn is_asked(&self, whom: u64) -> bool {
-        self.0.load(Ordering::Relaxed) == whom
+    pub(crate) fn is_asked(&self, process: u64) -> bool {
+        self.0.load(Ordering::Relaxed) == process
     }
 
     /// Assigns this word to the current thread. The thread reads this word until the returned guard is dropped.
     pub(crate) fn sit(self: &Arc<Self>) -> PreemptGuard {
-        PreemptGuard(HERE.with(|here| here.replace(Some(Arc::clone(self)))))
+        PreemptGuard(THIS_THREAD.with(|this| this.asked.replace(Some(Arc::clone(self)))))
     }
 }
 
@@ -50,17 +44,17 @@ pub(crate) struct PreemptGuard(Option<Arc<Asked>>);
 
 impl Drop for PreemptGuard {
     fn drop(&mut self) {
-        HERE.with(|here| here.replace(self.0.take()));
+        THIS_THREAD.with(|this| this.asked.replace(self.0.take()));
     }
 }
 
 /// Returns whether the word of this thread contains a request for this process. Returns true only once for each
 /// request.
-pub(crate) fn take(who: u64) -> bool {
-    HERE.with(|here| {
-        let here = here.borrow();
-        let Some(Asked(asked)) = here.as_deref() else { return false };
-        asked.load(Ordering::Relaxed) == who
-            && asked.compare_exchange(who, NOBODY, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+pub(crate) fn take(process: u64) -> bool {
+    THIS_THREAD.with(|this| {
+        let word = this.asked.borrow();
+        let Some(Asked(asked)) = word.as_deref() else { return false };
+        asked.load(Ordering::Relaxed) == process
+            && asked.compare_exchange(process, NOBODY, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     })
 }

@@ -72,8 +72,8 @@ mod imp {
     /// Declares thread-locals, as `std::thread_local!` does. This macro is needed because loom's macro does not accept
     /// `const`.
     macro_rules! per_model_thread {
-        ($($(#[$attr:meta])* static $name:ident: $type:ty = const $init:block;)*) => {
-            $($crate::platform::sync::checker::thread_local! { $(#[$attr])* static $name: $type = $init })*
+        ($($(#[$attr:meta])* $vis:vis static $name:ident: $type:ty = const $init:block;)*) => {
+            $($crate::platform::sync::checker::thread_local! { $(#[$attr])* $vis static $name: $type = $init })*
         };
     }
     pub(crate) use per_model_thread as thread_local;

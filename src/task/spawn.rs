@@ -243,10 +243,10 @@ impl Host {
             // cancellation.
             return self.cancel_by(&control, Reason::DEADLINE, now + grace);
         }
-        let whom = Ref::downgrade(&control);
+        let target = Ref::downgrade(&control);
         let host = self.clone();
         call_at(&control, at, move || {
-            if let Some(control) = whom.upgrade() {
+            if let Some(control) = target.upgrade() {
                 // The timer may fire late. The grace period begins with the cancellation.
                 host.cancel_by(&control, Reason::DEADLINE, at.max(host.now()) + grace);
             }

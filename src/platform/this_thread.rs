@@ -1,0 +1,20 @@
+//! The state that the platform layer keeps for each thread.
+
+use std::cell::RefCell;
+use std::task::Waker;
+
+use crate::platform::preempt::Asked;
+use crate::platform::sync::{Arc, NeverDropped, thread_local};
+
+/// State of one thread. The state is not dropped when the thread exits. Both fields are empty then.
+pub(super) struct ThisThread {
+    /// The word of the worker slot that this thread uses: see `preempt.rs`.
+    pub(super) asked: RefCell<Option<Arc<Asked>>>,
+    /// The wakers that this thread calls later: see `delayed_wake.rs`. `None` if no call of `delay` is running.
+    pub(super) delayed: RefCell<Option<Vec<Waker>>>,
+}
+
+thread_local! {
+    pub(super) static THIS_THREAD: NeverDropped<ThisThread> =
+        const { NeverDropped::new(ThisThread { asked: RefCell::new(None), delayed: RefCell::new(None) }) };
+}

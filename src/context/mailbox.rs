@@ -655,10 +655,15 @@ impl<M: Send + 'static> Mailbox<M> {
     fn note_left(&mut self) {
         // If another receiver has replaced this receiver, the registration in the inbox may belong to the other
         // receiver.
-        let address = self.me.control().address();
-        if Current::try_with(|current| current.steps(address)).unwrap_or(false) && !self.front.is_replaced() {
-            Current::with(Current::note_left);
+        if self.front.is_replaced() {
+            return;
         }
+        let address = self.me.control().address();
+        let _ = Current::try_with(|current| {
+            if current.steps(address) {
+                current.note_left();
+            }
+        });
     }
 
     /// Takes one unit from the budget of the turn. Returns false if the budget was already spent. If another executor

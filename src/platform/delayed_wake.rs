@@ -38,6 +38,14 @@ pub(crate) fn collect(waker: impl FnOnce() -> Waker) -> bool {
         .unwrap_or(false)
 }
 
+/// Calls a foreign waker, and catches a panic of the waker. Inside [`delay`], the call comes later.
+pub(crate) fn wake(waker: Waker) {
+    let mut waker = Some(waker);
+    if !collect(|| waker.take().expect("called at most once")) {
+        contain(|| waker.into_iter().for_each(Waker::wake));
+    }
+}
+
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
     use std::cell::Cell;

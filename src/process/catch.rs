@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_h
 use std::task::{Context, Wake, Waker};
 
 use crate::platform::delayed_wake;
+pub(crate) use crate::platform::delayed_wake::wake;
 use crate::platform::sync::{Arc, Event, OnceLock, thread, thread_local};
 use crate::platform::unwind::drop_payload;
 use crate::process::exit::Reason;
@@ -156,14 +157,6 @@ pub(crate) fn watch() {
 fn is_fatal(panic: &PanicHookInfo<'_>) -> bool {
     const FATAL: [&str; 2] = ["panic in a destructor during cleanup", "panic in a function that cannot unwind"];
     cfg!(panic = "abort") || panic.payload().downcast_ref::<&str>().is_some_and(|text| FATAL.contains(text))
-}
-
-/// Calls a waker of unknown origin, and catches a panic of the waker. Inside [`delay_wakers`], the call comes later.
-pub(crate) fn wake(waker: Waker) {
-    let mut waker = Some(waker);
-    if !delayed_wake::collect(|| waker.take().expect("taken once")) {
-        let _ = catch(|| waker.into_iter().for_each(Waker::wake));
-    }
 }
 
 /// Notifies all listeners of `event`.

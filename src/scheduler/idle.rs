@@ -11,7 +11,6 @@ use std::time::Duration;
 use crate::platform::delayed_wake;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{CachePadded, Mutex, planted, thread};
-use crate::platform::unwind::contain;
 
 /// Number of worker slots of a scheduler, for worker threads and guest threads. Each slot has one bit in the idle word.
 /// Under the model checker, this number is small, because each slot adds steps to every loop over the slots.
@@ -278,10 +277,7 @@ impl Idle {
             // A waker is user code and may panic. The panic must not unwind through the caller, because the caller may
             // be in the middle of a push. The caller may also hold the lock of an `Event`. In this case, `delayed_wake`
             // calls the waker after the release of the lock.
-            let mut waker = Some(waker);
-            if !delayed_wake::collect(|| waker.take().expect("called at most once")) {
-                contain(|| waker.into_iter().for_each(Waker::wake));
-            }
+            delayed_wake::wake(waker);
         }
     }
 

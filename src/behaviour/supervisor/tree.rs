@@ -4,12 +4,13 @@ use std::fmt;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 
 use crate::behaviour::supervisor::plan::{ChildPhase, Strategy};
 use crate::behaviour::supervisor::{Supervisor, SupervisorMessage};
 use crate::host::Host;
 use crate::host::registry::target::Target;
+use crate::platform::clock::Instant;
 use crate::process::exit::Exit;
 use crate::process::failure::CallError;
 use crate::process::pid::Pid;
@@ -118,7 +119,7 @@ impl Supervisor {
 }
 
 impl Host {
-    /// Queries a supervisor, and then each child that is a supervisor. The supervisors answer one after another.
+    /// Queries a supervisor, and then each child that is a supervisor. The supervisors answer at different times.
     /// Therefore, if a child changes during the query, only some parts of the tree may show the change.
     ///
     /// # Errors
@@ -132,25 +133,38 @@ impl Host {
         let host = self.clone();
         async move {
             let mut tree = list.await?;
-            fill(&host, &mut tree).await;
+            fill(&host, &mut tree, None).await;
             Ok(tree)
         }
     }
 }
 
-fn fill<'a>(host: &'a Host, tree: &'a mut SupervisionTree) -> BoxFuture<'a, ()> {
+/// Queries a supervisor, and then its children that are supervisors. The tree does not contain the children of a
+/// supervisor that has not answered until the time `until`.
+pub(crate) fn tree_until(
+    host: &Host,
+    supervisor: Pid,
+    until: Option<Instant>,
+) -> BoxFuture<'_, Result<SupervisionTree, CallError>> {
     async move {
-        for child in &mut tree.children {
-            if child.is_supervisor
-                && let Some(pid) = child.pid
-                && let Ok(mut below) = host.call(pid, SupervisorMessage::WhichChildren).await
-            {
-                fill(host, &mut below).await;
-                child.below = Some(below);
-            }
-        }
+        let list = host.call(supervisor, SupervisorMessage::WhichChildren);
+        let mut tree = match until {
+            Some(until) => list.timeout(until.saturating_duration_since(host.now())).await?,
+            None => list.await?,
+        };
+        fill(host, &mut tree, until).await;
+        Ok(tree)
     }
     .boxed()
+}
+
+/// Queries the children that are supervisors, all at the same time.
+async fn fill(host: &Host, tree: &mut SupervisionTree, until: Option<Instant>) {
+    let below = tree.children.iter_mut().filter(|child| child.is_supervisor).filter_map(|child| {
+        let below = tree_until(host, child.pid?, until);
+        Some(async move { child.below = below.await.ok() })
+    });
+    join_all(below).await;
 }
 
 impl SupervisionTree {

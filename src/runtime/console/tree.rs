@@ -2,16 +2,12 @@
 
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 use serde_json::{Value, json};
 
-use crate::behaviour::supervisor::SupervisorMessage;
-use crate::behaviour::supervisor::tree::{ChildInfo, SupervisionTree};
+use crate::behaviour::supervisor::tree::{ChildInfo, SupervisionTree, tree_until};
 use crate::host::Host;
-use crate::platform::clock::Instant;
 use crate::process::failure::CallError;
-use crate::process::pid::Pid;
 use crate::runtime::console::encoding::Reply;
 use crate::runtime::console::later::Later;
 use crate::runtime::console::request::{Fault, FaultKind, MAX_ROWS};
@@ -36,7 +32,7 @@ pub(super) fn supervision_tree(host: Host) -> Later {
 async fn ask(host: Host) -> Reply {
     let until = host.now() + SILENCE;
     let roots = host.root_supervisors();
-    let trees = join_all(roots.iter().map(|root| tree_of(&host, *root, until))).await;
+    let trees = join_all(roots.iter().map(|root| tree_until(&host, *root, Some(until)))).await;
     let is_silent = |tree: &Result<SupervisionTree, CallError>| matches!(tree, Err(CallError::TimedOut));
     if !trees.is_empty() && trees.iter().all(is_silent) {
         return Err(Fault::new(FaultKind::NoAnswer, OVERDUE));
@@ -62,23 +58,6 @@ async fn ask(host: Host) -> Reply {
         }
     }
     Ok(json!({ "now_ns": host.now().ns(), "rows": rows.rows, "row_count": rows.count }))
-}
-
-/// Asks a supervisor, and then its children that are supervisors. The tree does not contain the children of a
-/// supervisor that has not answered until the time `until`.
-fn tree_of(host: &Host, pid: Pid, until: Instant) -> BoxFuture<'_, Result<SupervisionTree, CallError>> {
-    async move {
-        let list =
-            host.call(pid, SupervisorMessage::WhichChildren).timeout(until.saturating_duration_since(host.now()));
-        let mut tree = list.await?;
-        let below = tree.children.iter_mut().filter(|child| child.is_supervisor).filter_map(|child| {
-            let below = tree_of(host, child.pid?, until);
-            Some(async move { child.below = below.await.ok() })
-        });
-        join_all(below).await;
-        Ok(tree)
-    }
-    .boxed()
 }
 
 /// The rows of the reply, and the number of all rows. If the list is full, a further row is only counted.

@@ -155,9 +155,11 @@ fn a_child_is_restarted_under_its_name() {
             host.sleep(ms(1_667)).await;
         }
         host.sleep(SECOND * 5).await;
-        for _ in 0..3 {
+        // `next_instance` may sleep, so the scenario sleeps until fixed instants.
+        let first = host.now();
+        for n in 1..4 {
             next_instance(&host, A, Do::Fail).await;
-            host.sleep(ms(1_666)).await;
+            host.sleep(first + ms(1_666) * n - host.now()).await;
         }
         let now = host.now();
         host.send(A, Do::Fail).unwrap();

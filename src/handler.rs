@@ -293,8 +293,8 @@ impl Work for ReturnRoute {
     }
 
     fn finish(self, result: Result<(), Failure>, kept: Option<UntypedCompletion>) {
-        if let (Err(failure), Some(slip)) = (result, kept) {
-            slip.finish(Err(failure));
+        if let (Err(failure), Some(untyped)) = (result, kept) {
+            untyped.finish(Err(failure));
         }
     }
 }
@@ -346,11 +346,11 @@ where
             let poll =
                 || future.as_pin_mut().map_or(Poll::Pending, |future| future.poll(cx).map(IntoReply::into_answer));
             match work.keeping(|| Current::with(|current| current.outside(|| current.with_budget(poll)))) {
-                (Ok(Poll::Pending), slip) => {
-                    // If the future dropped its completion in this poll, `slip` contains this completion. When `slip`
-                    // is dropped here, the command is answered with `Abandoned`. The end of the future cannot change
-                    // this answer.
-                    drop(slip);
+                (Ok(Poll::Pending), untyped) => {
+                    // If the future dropped its completion in this poll, `untyped` contains this completion. When
+                    // `untyped` is dropped here, the command is answered with `Abandoned`. The end of the future cannot
+                    // change this answer.
+                    drop(untyped);
                     if !has_waited {
                         work.defer();
                     }
@@ -358,8 +358,8 @@ where
                         return Poll::Pending;
                     }
                 }
-                (Ok(Poll::Ready(answer)), slip) => (result, kept) = (answer, slip),
-                (Err(text), slip) => (result, kept) = (Err(Failure::Panicked(text)), slip),
+                (Ok(Poll::Ready(answer)), untyped) => (result, kept) = (answer, untyped),
+                (Err(text), untyped) => (result, kept) = (Err(Failure::Panicked(text)), untyped),
             }
         }
         // The variables of the future are dropped before its answer is delivered.

@@ -62,7 +62,7 @@ use crate::runtime::tokio_context::TokioContext;
 pub(crate) use crate::scheduler::Budget;
 pub(crate) use crate::scheduler::OwnWaker;
 pub use crate::scheduler::QueueOrder;
-use crate::scheduler::{Hook, Hooks, Local, NOBODY, TooManyWorkers};
+use crate::scheduler::{Hook, Hooks, Local, NO_LABEL, TooManyWorkers};
 use crate::task::body::{Body, is_large};
 use crate::{handler, scheduler};
 
@@ -362,7 +362,7 @@ impl Runtime {
         // If a process is still alive after a shutdown, the process is in a step that does not return.
         let is_left = self.host.is_shut_down() && !self.host.all_ended();
         let stopped = self.threads.wait_stopped(if is_left { SHUTDOWN_GRACE } else { DROP_TIMEOUT });
-        self.host.condemn();
+        self.host.close_and_kill();
         if !stopped {
             for control in self.host.alive() {
                 let head = control.head();
@@ -814,7 +814,7 @@ impl Builder {
         let observe = reports_to(self.observer.clone(), &metrics, clock.clone(), (node, incarnation));
         let hooks = self.hooks;
         #[cfg(feature = "affinity")]
-        let hooks = Hooks { seat: self.cores.map(affinity::pin_to).transpose()?, ..hooks };
+        let hooks = Hooks { occupied: self.cores.map(affinity::pin_to).transpose()?, ..hooks };
         let around = self.tokio.wrap(self.around);
         let options = scheduler::Options {
             workers,
@@ -904,7 +904,7 @@ fn reports_to(
             let _ = catch(|| observer.worker(worker, state, clock.now()));
             if let Some(task) = task {
                 let LocalId { index, generation } = LocalId::from(task);
-                let pid = (task != NOBODY).then(|| Pid::new(node, incarnation, index, generation));
+                let pid = (task != NO_LABEL).then(|| Pid::new(node, incarnation, index, generation));
                 let _ = catch(|| observer.blocked(worker, pid, clock.now()));
             }
         }

@@ -51,7 +51,7 @@ use crate::scheduler::priority::PriorityQueues;
 pub(crate) use crate::scheduler::priority::Rank;
 pub use crate::scheduler::queue::QueueOrder;
 use crate::scheduler::queue::{Queues, Remote};
-pub(crate) use crate::scheduler::slot::NOBODY;
+pub(crate) use crate::scheduler::slot::NO_LABEL;
 use crate::scheduler::slot::{OWN_FUTURE, WorkerSlot};
 use crate::scheduler::threads::{STOP, WorkerThreads};
 use crate::scheduler::unattended::Unattended;
@@ -215,7 +215,7 @@ pub(crate) struct Scheduler<T: Task> {
     present: AtomicUsize,
     /// Instructions to all workers, as bits: `STOP` and `TOO_MANY` of `threads.rs`.
     orders: AtomicUsize,
-    crew: Mutex<WorkerThreads<T>>,
+    worker_threads: Mutex<WorkerThreads<T>>,
     /// The threads of the scheduler that run now: see `CountedThread`. A thread looks up only its own entry. Therefore
     /// no protocol depends on this lock.
     counted_threads: TallyLock<Vec<usize>>,
@@ -312,7 +312,7 @@ impl<T: Task> Scheduler<T> {
         // start first, so they get the lowest slots. Guest threads get higher slots.
         vacant.reverse();
         Ok(Arc::new(Self {
-            crew: Mutex::new(WorkerThreads::new(options.workers)),
+            worker_threads: Mutex::new(WorkerThreads::new(options.workers)),
             counted_threads: TallyLock::new(Vec::new()),
             monitor: Monitor::new(options.long_step, options.workers),
             options,
@@ -418,7 +418,7 @@ impl<T: Task> Scheduler<T> {
         if T::current().try_with(push).unwrap_or(false)
             && let Some(local) = Local::<T>::here()
         {
-            local.tell();
+            local.notify_other();
         }
         task.map_or(Ok(()), Err)
     }
@@ -566,22 +566,22 @@ impl<T: Task> Scheduler<T> {
         }
         // This lock has two purposes. First, only one thread opens a poller. Second, either this thread sees that the
         // scheduler is stopping, or the stop of the scheduler sees the open poller.
-        let crew = self.crew.lock();
+        let worker_threads = self.worker_threads.lock();
         if self.poller.get().is_none() {
             let poller = open()?;
-            if crew.stopping {
+            if worker_threads.stopping {
                 // The scheduler is stopping, so no thread will wait in the new poller.
                 poller.close();
             }
             let _ = self.poller.set(Arc::new(poller));
         }
         self.polls.store(true, Ordering::SeqCst);
-        drop(crew);
+        drop(worker_threads);
         // This thread has set the flag `polls`. The function `rearm` executes a fence and then reads the timekeeper.
         // Another worker may become the timekeeper at the same time. That worker executes a fence in `announce` and
         // then reads `polls`. Either this thread sees the timekeeper and wakes it, or the timekeeper sees `polls` and
         // waits in the poller.
-        if !planted!("poller_opens_quietly") {
+        if !planted!("poller_opens_without_rearm") {
             self.rearm();
         }
         Ok(self.poller.get().expect("set above"))
@@ -634,7 +634,7 @@ impl<T: Task> Scheduler<T> {
         let vacant: Vec<usize> = self.vacancies.lock().slots.iter().map(|(slot, _)| *slot).collect();
         let left = vacant.iter().map(|&slot| self.remotes[slot].len()).sum::<usize>();
         let occupied = (0..reached).filter(|slot| !vacant.contains(slot));
-        let (active, worker_target) = self.crew.lock().active_and_target();
+        let (active, worker_target) = self.worker_threads.lock().active_and_target();
         SchedulerGauges {
             workers: occupied
                 .map(|slot| WorkerMetrics::new(slot, self.state_of(slot), self.remotes[slot].len()))
@@ -684,7 +684,7 @@ impl<T: Task> Scheduler<T> {
         Gauges {
             queued_global: self.global.len() as u64,
             queued_local: self.remotes().iter().map(|remote| remote.len() as u64).sum(),
-            replaced: self.crew.lock().taken as u64,
+            replaced: self.worker_threads.lock().taken as u64,
             sockets: self.poller().map_or(0, |poller| poller.len() as u64),
             ..Gauges::default()
         }

@@ -247,7 +247,7 @@ impl<P: Process> Machine for Raw<P> {
             && matches!(next, Next::Wait | Next::Again)
         {
             life.replace_by(successor);
-            return Ok(if planted!("upgrade_leaves_mail") { next } else { Next::Again });
+            return Ok(if planted!("upgrade_does_not_step_again") { next } else { Next::Again });
         }
         Ok(if missed { Next::Again } else { next })
     }
@@ -598,7 +598,7 @@ impl<X: Machine> Turn<'_, X> {
                 match this.around.permit_step(&mut flags, answered == 0, fresh) {
                     StepPermit::Step => {}
                     StepPermit::Suspended => return this.end_suspended_turn(),
-                    StepPermit::Exit(fate) => return this.end_with(fate, end),
+                    StepPermit::Exit(exit) => return this.end_with(exit, end),
                 }
             }
             if std::mem::take(&mut fresh) {
@@ -610,7 +610,7 @@ impl<X: Machine> Turn<'_, X> {
                     match this.around.permit_step(&mut flags, false, false) {
                         StepPermit::Step => {}
                         StepPermit::Suspended => return this.end_suspended_turn(),
-                        StepPermit::Exit(fate) => return this.end_with(fate, end),
+                        StepPermit::Exit(exit) => return this.end_with(exit, end),
                     }
                 }
             }

@@ -199,7 +199,7 @@ where
     mailbox: Mailbox<M>,
     body: F,
     members: Arc<Members<M>>,
-    crew: FuturesUnordered<Member<F::Value, M>>,
+    running: FuturesUnordered<Member<F::Value, M>>,
     size: usize,
     least: usize,
     most: usize,
@@ -254,7 +254,7 @@ where
             mailbox,
             body: pool.body,
             members,
-            crew: FuturesUnordered::new(),
+            running: FuturesUnordered::new(),
             size: 0,
             least: plan.least,
             most: plan.most,
@@ -271,7 +271,7 @@ where
         let member = handle.address();
         member.control().inbox.leave_to(self.members.clone());
         self.members.set(place, member.control().clone());
-        self.crew.push(Member { place, handle: KillOnDrop(handle) });
+        self.running.push(Member { place, handle: KillOnDrop(handle) });
         self.size = self.size.max(place + 1);
         Ok(())
     }
@@ -325,7 +325,7 @@ where
     fn poll(&mut self, cx: &mut Cx<'_>) -> Poll<Result<(), Exit>> {
         // New members can exit on other workers during this turn. Without the limit, the turn might never end.
         let mut left = EXITS_AT_ONCE;
-        while let Poll::Ready(Some((place, member, exit))) = self.crew.poll_next_unpin(cx) {
+        while let Poll::Ready(Some((place, member, exit))) = self.running.poll_next_unpin(cx) {
             self.fill(place, member, exit)?;
             left -= 1;
             if left == 0 {
@@ -398,11 +398,11 @@ where
     /// Cancels the members and waits for their exits. Returns the exit of the pool.
     async fn stop(mut self, reason: Reason, deadline: Instant) -> Exit {
         self.members.clear();
-        for member in &self.crew {
+        for member in &self.running {
             let member = member.handle.0.control().any();
             member.cancel(reason.clone(), deadline);
         }
-        while self.crew.next().await.is_some() {}
+        while self.running.next().await.is_some() {}
         Exit::Cancelled(reason)
     }
 }

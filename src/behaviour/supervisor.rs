@@ -31,7 +31,7 @@ use crate::context::names::{IntoName, Name};
 use crate::context::step::{Events, Next, Process, StepOutput};
 use crate::context::time::Sleep;
 use crate::host::control::flag;
-use crate::host::link::fate_of_peers;
+use crate::host::link::exit_for_peers;
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::process::event::Event;
@@ -428,12 +428,12 @@ impl Supervisor {
         if let Some(member) = self.live_children.remove(id) {
             self.pids.remove(&member.control.head().pid());
         }
-        let fate = self.plan.exited(id, over, &exit, me.now(), || me.random());
-        if fate == ExitAction::Again {
+        let action = self.plan.exited(id, over, &exit, me.now(), || me.random());
+        if action == ExitAction::Again {
             me.host().report_restart(me.pid(), || self.name(id), &exit);
         }
         let Some(kept) = self.children.get_mut(&id) else { return };
-        match fate {
+        match action {
             ExitAction::Again => {}
             ExitAction::Down => kept.child.make.close_unused_mailbox(&exit),
             ExitAction::Finished | ExitAction::Forgotten => {
@@ -444,28 +444,28 @@ impl Supervisor {
             }
         }
         kept.last = Some(exit);
-        kept.restarts += u64::from(fate == ExitAction::Again);
-        self.settle(id, fate);
+        kept.restarts += u64::from(action == ExitAction::Again);
+        self.settle(id, action);
     }
 
     /// Answers the callers that wait for the exit or for the start of a child. The decision of the plan determines the
     /// answers.
-    fn settle(&mut self, id: Id, mut fate: ExitAction) {
+    fn settle(&mut self, id: Id, mut action: ExitAction) {
         let Some(kept) = self.children.get_mut(&id) else { return };
-        if fate == ExitAction::Again {
+        if action == ExitAction::Again {
             // The instance that these callers wanted to stop has exited, although another instance starts.
             kept.stoppers.drain(..).for_each(|reply| reply.send(true));
             return;
         }
-        if fate != ExitAction::Forgotten && kept.is_dynamic && kept.child.spec.name.is_none() {
+        if action != ExitAction::Forgotten && kept.is_dynamic && kept.child.spec.name.is_none() {
             // No request can address this child any more, because it has neither a name nor an instance. The kept
             // mailbox of the child is closed together with the child.
-            fate = self.plan.forget(id);
+            action = self.plan.forget(id);
         }
         let exit = kept.last.clone().unwrap_or(Exit::NoProcess);
         kept.starters.drain(..).for_each(|reply| reply.send(Err(exit.clone())));
         kept.stoppers.drain(..).for_each(|reply| reply.send(true));
-        if fate == ExitAction::Forgotten {
+        if action == ExitAction::Forgotten {
             if let Some(name) = &kept.child.spec.name
                 && self.names.get(name) == Some(&id)
             {
@@ -507,8 +507,8 @@ impl Supervisor {
         match self.find(key) {
             Some(id) if !self.plan.is_ending() => {
                 self.kept(id).stoppers.push(reply);
-                if let Some(fate) = how(&mut self.plan, id) {
-                    self.settle(id, fate);
+                if let Some(action) = how(&mut self.plan, id) {
+                    self.settle(id, action);
                 }
             }
             _ => reply.send(false),
@@ -624,7 +624,7 @@ impl Process for Supervisor {
                     self.end(Exit::Cancelled(reason.clone()), reason, deadline);
                 }
                 Event::Exit { from, exit: reason } if !reason.is_normal() => {
-                    self.end(fate_of_peers(from, &reason), Reason::PARENT, Instant::FAR);
+                    self.end(exit_for_peers(from, &reason), Reason::PARENT, Instant::FAR);
                 }
                 _ => {}
             }

@@ -177,7 +177,7 @@ impl Caller {
             Self::Process(control) | Self::Within(control) => control.head().host(),
             Self::Callee(control) => control.head().host(),
             Self::Host(host) => host,
-            Self::Yield(slip) => slip.host(),
+            Self::Yield(untyped) => untyped.host(),
         }
     }
 }
@@ -192,7 +192,7 @@ impl answer::CallParty for Caller {
 /// Returns the yield that the reply answers.
 fn into_yield<T>(mut to: Replier<T>) -> UntypedCompletion {
     match to.party_if_alone() {
-        Some(Caller::Yield(slip)) => slip.take(),
+        Some(Caller::Yield(untyped)) => untyped.take(),
         _ => unreachable!("the reply of a yield has one owner"),
     }
 }
@@ -200,12 +200,12 @@ fn into_yield<T>(mut to: Replier<T>) -> UntypedCompletion {
 /// Answers the yield to which the reply belongs.
 #[cold]
 fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
-    let slip = into_yield(to);
-    if !slip.is_wanted() {
-        slip.late();
+    let untyped = into_yield(to);
+    if !untyped.is_wanted() {
+        untyped.late();
         return Err(value);
     }
-    slip.finish(Ok(Payload::new(value)));
+    untyped.finish(Ok(Payload::new(value)));
     Ok(())
 }
 
@@ -224,9 +224,11 @@ pub struct Reply<T: Send + 'static> {
 const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {
-    pub(crate) fn to_yield(slip: UntypedCompletion) -> Self {
+    pub(crate) fn to_yield(untyped: UntypedCompletion) -> Self {
         Self {
-            to: Some(ReplySender::alone(Caller::Yield(Box::new(slip)), || CallRecord::sent(0, 0, Location::caller()))),
+            to: Some(ReplySender::alone(Caller::Yield(Box::new(untyped)), || {
+                CallRecord::sent(0, 0, Location::caller())
+            })),
         }
     }
 
@@ -254,7 +256,7 @@ impl<T: Send + 'static> Reply<T> {
     /// Returns whether the caller no longer waits for the answer.
     pub fn is_closed(&self) -> bool {
         self.to.as_ref().is_none_or(|to| match &**to {
-            Caller::Yield(slip) => !slip.is_wanted(),
+            Caller::Yield(untyped) => !untyped.is_wanted(),
             _ => to.is_closed(),
         })
     }
@@ -266,7 +268,7 @@ impl<T: Send + 'static> Reply<T> {
     pub async fn closed(&self) {
         std::future::poll_fn(|cx| {
             let closed = self.to.as_ref().is_none_or(|to| match &**to {
-                Caller::Yield(slip) => !slip.watch(cx.waker()),
+                Caller::Yield(untyped) => !untyped.watch(cx.waker()),
                 _ => to.watch(cx.waker()),
             });
             if closed { Poll::Ready(()) } else { Poll::Pending }

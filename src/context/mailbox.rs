@@ -500,7 +500,7 @@ impl<M: Send + 'static> Mailbox<M> {
         let poller = self.poller(cx);
         match self.glance(poller) {
             Known::Unknown => {}
-            Known::Delivered(seat) => return Poll::Ready(self.take_delivered(seat)),
+            Known::Delivered(receiver_turn) => return Poll::Ready(self.take_delivered(receiver_turn)),
             Known::Empty => {
                 Current::with(|current| current.note_waits_for_message(true));
                 return Poll::Pending;
@@ -520,7 +520,7 @@ impl<M: Send + 'static> Mailbox<M> {
                 }
                 Poll::Ready(Ok(Some(()))) => match &signal {
                     None => return Poll::Ready(message),
-                    Some(signal) if self.me.control().head.heeds(signal) => return Poll::Ready(None),
+                    Some(signal) if self.me.control().head.wants(signal) => return Poll::Ready(None),
                     // The signal is no longer wanted. For example, the signal belongs to a monitor that the process has
                     // removed. Therefore the signal is discarded.
                     Some(_) => *signal = None,
@@ -538,14 +538,14 @@ impl<M: Send + 'static> Mailbox<M> {
         // the message that the first move has written. A load of the second move could read more bytes than one store
         // of the first move has written. The processor cannot forward stored bytes to such a wider load, so the second
         // move would be slow.
-        if let Known::Delivered(seat) = known
+        if let Known::Delivered(receiver_turn) = known
             && !self.me.control().head.is_cancelled()
             && Current::with(Current::spend)
         {
             Current::with(Current::note_delivered);
             self.trace_receive();
             let mut received = Poll::Pending;
-            self.me.control().inbox.take_delivered_with(seat, |message| received = Poll::Ready(Ok(message)));
+            self.me.control().inbox.take_delivered_with(receiver_turn, |message| received = Poll::Ready(Ok(message)));
             return received;
         }
         // `poll_further` stores the message in `message`, and not in its result. A result that contains the message
@@ -635,19 +635,19 @@ impl<M: Send + 'static> Mailbox<M> {
     #[inline]
     fn glance(&mut self, poller: Poller) -> Known {
         let Poller::Task(turn) = poller else { return Known::Unknown };
-        let Some(seat) = self.front.seat_if_read(turn) else { return Known::Unknown };
+        let Some(receiver_turn) = self.front.receiver_turn_if_read(turn) else { return Known::Unknown };
         match self.me.control().inbox.glance() {
             Glance::Empty => Known::Empty,
-            Glance::Delivered => Known::Delivered(seat),
+            Glance::Delivered => Known::Delivered(receiver_turn),
             Glance::Unknown => Known::Unknown,
         }
     }
 
     /// Takes the delivered message. The task remains registered as waiting for the next message.
     #[inline]
-    fn take_delivered(&mut self, seat: ReceiverTurn) -> Option<M> {
+    fn take_delivered(&mut self, receiver_turn: ReceiverTurn) -> Option<M> {
         Current::with(Current::note_delivered);
-        self.me.control().inbox.take_delivered(seat)
+        self.me.control().inbox.take_delivered(receiver_turn)
     }
 
     /// Records that a receive operation was dropped while it was pending, if this thread steps the process.
@@ -713,24 +713,24 @@ impl<M: Send + 'static> Mailbox<M> {
         checks_cancel: bool,
         take_or_wait: impl FnOnce(&Control<M>, &mut ReadAhead<M>, Reader) -> (Option<R>, Spare),
     ) -> Poll<Result<Option<R>, Exit>> {
-        let seat = match poller {
-            Poller::Task(turn) => self.front.seat(turn),
+        let receiver_turn = match poller {
+            Poller::Task(turn) => self.front.receiver_turn(turn),
             Poller::Other => None,
         };
-        let reader = match seat {
+        let reader = match receiver_turn {
             // A sender can write a message into an open mailbox slot without the lock. Such a delivery may cause an
             // unnecessary step. Therefore, if a limit counts the steps of a process, the process does not open its
             // mailbox slot.
-            Some(seat) => {
+            Some(receiver_turn) => {
                 let lends = !self.me.control().head.has(flag::LIMITED);
-                Reader::Task { seat, lends }
+                Reader::Task { receiver_turn, lends }
             }
             // A receiver in a trial that has not ended also uses this case. A replaced receiver also uses this case.
             // The waker is cloned before the lock is taken, because `clone` runs user code.
             None => Reader::Other(cx.waker().clone()),
         };
         let (taken, spare) = take_or_wait(self.me.control(), &mut self.front, reader);
-        let Spare { former, relieved, lent, replaced, urgent } = spare;
+        let Spare { former, room_waiter, lent, replaced, urgent } = spare;
         drop(former);
         if replaced {
             return Poll::Ready(Err(self.refuse()));
@@ -738,8 +738,8 @@ impl<M: Send + 'static> Mailbox<M> {
         if lent {
             Current::with(|current| current.note_waits_for_message(true));
         }
-        if let Some(relieved) = relieved {
-            self.me.control().relieve(relieved);
+        if let Some(room_waiter) = room_waiter {
+            self.me.control().wake_room_waiter(room_waiter);
         }
         if taken.is_some() || urgent {
             return Poll::Ready(Ok(taken));
@@ -823,8 +823,8 @@ impl<M: Send + 'static> ReservedPlace<'_, M> {
 
 impl<M: Send + 'static> Drop for ReservedPlace<'_, M> {
     fn drop(&mut self) {
-        if let Some(relieved) = self.control.inbox.settle(self.number) {
-            self.control.relieve(relieved);
+        if let Some(room_waiter) = self.control.inbox.settle(self.number) {
+            self.control.wake_room_waiter(room_waiter);
         }
     }
 }

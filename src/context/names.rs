@@ -136,12 +136,14 @@ impl Host {
 fn register<M: Send + 'static>(control: &Ref<Control<M>>, name: Cow<'static, str>) -> Result<(), NameError> {
     let head = &control.head;
     let (host, pid) = (head.host(), head.pid());
-    let tenant = control.any();
+    let process = control.any();
     let lives = || !control.inbox.is_closed();
-    host.namespace().names().register(name.clone(), &tenant, head.names(), lives).map_err(|unclaimed| match unclaimed {
-        Unclaimed::Taken(holder) => NameError::Taken { name: name.into(), holder: holder.head().pid() },
-        Unclaimed::Refused(_) => NameError::Exited { name: name.into(), pid },
-    })
+    host.namespace().names().register(name.clone(), &process, head.names(), lives).map_err(
+        |unclaimed| match unclaimed {
+            Unclaimed::Taken(holder) => NameError::Taken { name: name.into(), holder: holder.head().pid() },
+            Unclaimed::Refused(_) => NameError::Exited { name: name.into(), pid },
+        },
+    )
 }
 
 fn unregister<M: Send + 'static>(control: &Control<M>, name: &str) -> bool {

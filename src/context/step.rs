@@ -332,7 +332,7 @@ impl<M: Send + 'static> Events<'_, M> {
                         return Some(notice_event(tag, next));
                     }
                 }
-                signal if self.control.head.heeds(&signal) => return Some(signal.into_event(self.control.head.pid())),
+                signal if self.control.head.wants(&signal) => return Some(signal.into_event(self.control.head.pid())),
                 _ => {}
             }
         }

@@ -67,7 +67,7 @@ use crate::process::state::Ref;
 pub struct CancelToken(Arc<Node<dyn AnyControl>>);
 
 impl Subject for dyn AnyControl {
-    fn tell(this: &Ref<Self>, Cause { reason, grace }: &Cause) {
+    fn notify(this: &Ref<Self>, Cause { reason, grace }: &Cause) {
         let head = this.head();
         if !head.has_ended() {
             head.host().cancel_by(this, reason.clone(), head.host().now() + *grace);

@@ -80,7 +80,7 @@ impl<M: Send + 'static> Control<M> {
         }
         match self.inbox.push_locked(self, message, || self.accepted()) {
             Ok(wakes) => {
-                self.tell(wakes);
+                self.perform_wakes(wakes);
                 Ok(())
             }
             Err(unsent) => self.settle(unsent),
@@ -93,7 +93,7 @@ impl<M: Send + 'static> Control<M> {
     fn push_measured(&self, message: M) -> Result<(), (SendErrorKind, M)> {
         match self.inbox.push_measured(self, message, || self.accepted()) {
             Ok(wakes) => {
-                self.tell(wakes);
+                self.perform_wakes(wakes);
                 Ok(())
             }
             Err(unsent) => self.settle(unsent),
@@ -115,7 +115,7 @@ impl<M: Send + 'static> Control<M> {
         };
         match self.inbox.push_urgent(self, message, accepted) {
             Ok(wakes) => {
-                self.tell(wakes);
+                self.perform_wakes(wakes);
                 Ok(())
             }
             Err(Unsent::Routed(message, router)) => {
@@ -127,7 +127,7 @@ impl<M: Send + 'static> Control<M> {
 
     /// Performs the wake-ups that a change of the mailbox requires. The caller must not hold the lock of the mailbox.
     #[inline]
-    fn tell(&self, wakes: Wakes) {
+    fn perform_wakes(&self, wakes: Wakes) {
         wakes.wake_in(&self.head.host().shared().place);
     }
 
@@ -160,7 +160,7 @@ impl<M: Send + 'static> Control<M> {
             Unsent::Closed(message) => Err((self.head.host().gone(), message)),
             Unsent::Full(message) => Err((SendErrorKind::Full, message)),
             Unsent::Dropped(message, wakes) => {
-                self.tell(wakes);
+                self.perform_wakes(wakes);
                 self.drop_by_policy(message);
                 Ok(())
             }
@@ -184,7 +184,7 @@ impl<M: Send + 'static> Control<M> {
         };
         match self.inbox.keep(self, message, waker, || self.accepted()) {
             Ok((None, wakes)) => {
-                self.tell(wakes);
+                self.perform_wakes(wakes);
                 Ok(None)
             }
             Ok((number, _)) => Ok(number),
@@ -229,7 +229,7 @@ impl<M: Send + 'static> Control<M> {
     pub(crate) fn push_or_wait(&self, message: M, mut waker: Option<Waker>) -> Result<Option<u64>, (SendErrorKind, M)> {
         match self.inbox.push_or_wait(self, message, &mut waker, || self.accepted()) {
             Ok((None, wakes)) => {
-                self.tell(wakes);
+                self.perform_wakes(wakes);
                 Ok(None)
             }
             Ok((number, _)) => Ok(number),
@@ -239,8 +239,8 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// Notifies a task that has waited for free space in the mailbox.
-    pub(crate) fn relieve(&self, relieved: RoomWaiter) {
-        match relieved {
+    pub(crate) fn wake_room_waiter(&self, room_waiter: RoomWaiter) {
+        match room_waiter {
             RoomWaiter::Sender(sender) => self.admit(sender),
             RoomWaiter::Watcher(watcher) => panic::wake(watcher),
         }
@@ -254,47 +254,47 @@ impl<M: Send + 'static> Control<M> {
 
     /// Takes the next message, if there is one.
     pub(crate) fn pop(&self, front: &mut ReadAhead<M>) -> Option<M> {
-        let (message, relieved) = self.inbox.pop(front);
-        if let Some(relieved) = relieved {
-            self.relieve(relieved);
+        let (message, room_waiter) = self.inbox.pop(front);
+        if let Some(room_waiter) = room_waiter {
+            self.wake_room_waiter(room_waiter);
         }
         message
     }
 
     /// Calls [`Inbox::drain`] in a turn of the process, and notifies the tasks that waited for free space.
-    pub(crate) fn drain(&self, seat: ReceiverTurn, taken: &mut Option<Box<Taken<M>>>) {
-        let (admitted, lent) = self.inbox.drain(self, seat, taken);
+    pub(crate) fn drain(&self, receiver_turn: ReceiverTurn, taken: &mut Option<Box<Taken<M>>>) {
+        let (admitted, lent) = self.inbox.drain(self, receiver_turn, taken);
         Current::with(|current| current.note_waits_for_message(lent));
         if let Some(admitted) = admitted {
-            self.relieve_all(*admitted);
+            self.wake_room_waiters(*admitted);
         }
     }
 
     /// Calls [`Inbox::drain_or_pop`] in a turn of the process. If `Inbox::glance` finds the state of the mailbox
     /// without the lock, this function does not take the lock.
     #[inline]
-    pub(crate) fn drain_or_pop(&self, seat: ReceiverTurn, taken: &mut Option<Box<Taken<M>>>) -> Option<M> {
+    pub(crate) fn drain_or_pop(&self, receiver_turn: ReceiverTurn, taken: &mut Option<Box<Taken<M>>>) -> Option<M> {
         if taken.as_deref().is_none_or(|taken| taken.len() == 0) {
             match self.inbox.glance() {
                 Glance::Unknown => {}
                 known => {
                     Current::with(|current| current.note_waits_for_message(true));
-                    return if known == Glance::Empty { None } else { self.inbox.take_delivered(seat) };
+                    return if known == Glance::Empty { None } else { self.inbox.take_delivered(receiver_turn) };
                 }
             }
         }
-        let (message, admitted, lent) = self.inbox.drain_or_pop(self, seat, taken);
+        let (message, admitted, lent) = self.inbox.drain_or_pop(self, receiver_turn, taken);
         Current::with(|current| current.note_waits_for_message(lent));
         if let Some(admitted) = admitted {
-            self.relieve_all(*admitted);
+            self.wake_room_waiters(*admitted);
         }
         message
     }
 
     #[cold]
-    fn relieve_all(&self, (relieved, wakes): (Vec<RoomWaiter>, Wakes)) {
-        relieved.into_iter().for_each(|waiter| self.relieve(waiter));
-        self.tell(wakes);
+    fn wake_room_waiters(&self, (room_waiter, wakes): (Vec<RoomWaiter>, Wakes)) {
+        room_waiter.into_iter().for_each(|waiter| self.wake_room_waiter(waiter));
+        self.perform_wakes(wakes);
     }
 
     /// Closes the mailbox slot at the beginning of a turn. A receiver that was split off from the process can run
@@ -345,7 +345,7 @@ impl<M: Send + 'static> Control<M> {
     /// has not consumed them. If the mailbox is closed or has a bound, these messages become dead letters.
     pub(crate) fn put_back(&self, front: &mut ReadAhead<M>) {
         match self.inbox.put_back(self, front) {
-            Ok(wakes) => self.tell(wakes),
+            Ok(wakes) => self.perform_wakes(wakes),
             Err(unread) => self.drop_unread(unread),
         }
     }
@@ -408,7 +408,7 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     /// mailbox.
     fn discard_down(&self, _: u64) {}
     /// Wakes the process. Also wakes a receiver that was split off from the process and waits on the mailbox.
-    fn rouse(&self);
+    fn wake_all(&self);
     /// Wakes the process, but no receiver that was split off from the process.
     fn wake(&self);
     /// Returns whether the mailbox is closed. An exiting process first closes the mailbox. Afterwards, the exiting
@@ -501,8 +501,8 @@ impl<M: Send + 'static> AnyControl for Control<M> {
         self.inbox.discard_down(number);
     }
 
-    fn rouse(&self) {
-        self.tell(self.inbox.rouse(self));
+    fn wake_all(&self) {
+        self.perform_wakes(self.inbox.wake_all(self));
     }
 
     fn wake(&self) {
@@ -555,18 +555,18 @@ impl Linkable for dyn AnyControl {
         AnyControl::discard_down(self, number);
     }
 
-    fn condemn(&self) -> bool {
+    fn mark_killed(&self) -> bool {
         self.head().set(flag::KILLED)
     }
 
-    fn fall(this: &Ref<Self>, fate: &Exit) {
+    fn exit_linked(this: &Ref<Self>, exit: &Exit) {
         if !this.head().is_outside() {
-            return this.rouse();
+            return this.wake_all();
         }
         // If this mailbox closes, the mailboxes that are linked to this mailbox may close too. A chain of links may be
         // long. Deeply nested calls are deferred, because recursion could overflow the stack.
-        let (outside, fate) = (this.clone(), fate.clone());
-        Current::with(|current| current.deferred.call(move || outside.close_outside(&fate)));
+        let (outside, exit) = (this.clone(), exit.clone());
+        Current::with(|current| current.deferred.call(move || outside.close_outside(&exit)));
     }
 }
 
@@ -698,7 +698,7 @@ impl dyn AnyControl {
         if self.head().is_outside() {
             self.close_outside(&Exit::Killed);
         } else {
-            self.rouse();
+            self.wake_all();
         }
     }
 }

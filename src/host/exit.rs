@@ -136,7 +136,7 @@ impl<M: Send + 'static> Control<M> {
         owner.close(&mut exit);
         // 2. Close the mailbox.
         let remains = self.inbox.close();
-        let trusts = planted!("end_trusts_a_bare_mailbox") && remains.is_none();
+        let trusts = planted!("end_skips_links_of_empty_mailbox") && remains.is_none();
         // 3. Release the names.
         let name = host.release_names(head);
         // 4. Drop the state.
@@ -179,7 +179,7 @@ impl<M: Send + 'static> Control<M> {
         owner.notify_monitor(&exit);
         // 13. Wake the tasks that wait on the mailbox.
         if owner.may_be_awaited() && !trusts {
-            let (reader, senders) = self.inbox.disperse();
+            let (reader, senders) = self.inbox.take_wakers();
             reader.into_iter().chain(senders).for_each(panic::wake);
         }
         exit

@@ -81,11 +81,11 @@ pub(crate) trait Linkable {
 
     /// Marks the process as killed. Returns false if the process was marked before. In this case the process exits with
     /// the earlier reason.
-    fn condemn(&self) -> bool;
+    fn mark_killed(&self) -> bool;
 
-    /// Makes a process exit, with `fate` as its exit. The caller must have marked the process as killed. The caller
+    /// Makes a process exit, with `exit` as its exit. The caller must have marked the process as killed. The caller
     /// must not hold the lock of a table.
-    fn fall(this: &Ref<Self>, fate: &Exit);
+    fn exit_linked(this: &Ref<Self>, exit: &Exit);
 }
 
 /// The table of links and monitors of one process.
@@ -139,8 +139,8 @@ struct More<E: ?Sized> {
     links: usize,
     /// The processes that this process monitors.
     watched: Watched<E>,
-    /// Fate of this process: the exit that a link has propagated to this process.
-    fate: Option<Exit>,
+    /// The exit that a link has propagated to this process. The process exits with this exit.
+    propagated: Option<Exit>,
 }
 
 impl<E: ?Sized> Default for LinkTable<E> {
@@ -151,7 +151,7 @@ impl<E: ?Sized> Default for LinkTable<E> {
 
 impl<E: ?Sized> Default for More<E> {
     fn default() -> Self {
-        Self { traps: false, ties: BTreeMap::new(), links: 0, watched: Watched::default(), fate: None }
+        Self { traps: false, ties: BTreeMap::new(), links: 0, watched: Watched::default(), propagated: None }
     }
 }
 
@@ -181,14 +181,14 @@ impl<E: ?Sized> LinkTable<E> {
     /// Removes the link to the process `from`, and returns the effect of that process's exit on this process. If the
     /// two processes were not linked, the exit has no effect.
     fn take_link_exit(&mut self, from: Pid, exit: &Exit) -> Verdict {
-        let linked = self.cut(LinkEntry::link(from)).is_some() || planted!("links_hear_strangers");
+        let linked = self.cut(LinkEntry::link(from)).is_some() || planted!("links_take_exit_without_link");
         if linked { self.verdict(exit) } else { Verdict::Nothing }
     }
 
     /// Marks a monitor as notified. Returns whether the `Down` event of the monitor must be delivered.
     fn take_monitor_exit(&mut self, number: u64) -> bool {
-        let known = self.more.as_mut().is_some_and(|more| more.watched.tell(number));
-        known || planted!("links_down_was_never_taken_back")
+        let known = self.more.as_mut().is_some_and(|more| more.watched.notify(number));
+        known || planted!("links_down_ignores_demonitor")
     }
 
     fn more(&mut self) -> &mut More<E> {
@@ -237,8 +237,8 @@ impl<E: Linkable + ?Sized> Links<E> {
     }
 
     /// Returns the exit that a link has propagated to the process.
-    pub(crate) fn fate(&self) -> Option<Exit> {
-        self.0.lock().more.as_ref().and_then(|more| more.fate.clone())
+    pub(crate) fn propagated(&self) -> Option<Exit> {
+        self.0.lock().more.as_ref().and_then(|more| more.propagated.clone())
     }
 
     /// Returns the pids of at most `most` linked processes.
@@ -262,22 +262,22 @@ impl<E: Linkable + ?Sized> Links<E> {
         // The exit is already published, so no thread adds an entry after this point.
         let (one, more) = (table.one.take(), table.more.take());
         drop(table);
-        let (mut fate, mut received) = (None, false);
-        let mut tell = |(tie, other): (LinkEntry, Ref<E>)| {
+        let (mut for_peers, mut received) = (None, false);
+        let mut notify = |(tie, other): (LinkEntry, Ref<E>)| {
             received |= if tie.number == 0 {
-                let fate = fate.get_or_insert_with(|| fate_of_peers(pid, exit));
-                tell_peer(&other, pid, exit, fate, |table| table.take_link_exit(pid, exit))
+                let for_peers = for_peers.get_or_insert_with(|| exit_for_peers(pid, exit));
+                notify_peer(&other, pid, exit, for_peers, |table| table.take_link_exit(pid, exit))
             } else {
-                tell_watcher(&other, tie.number, pid, exit)
+                notify_watcher(&other, tie.number, pid, exit)
             };
         };
-        one.into_iter().for_each(&mut tell);
+        one.into_iter().for_each(&mut notify);
         let Some(more) = more else { return received };
-        let More { ties, watched, fate, .. } = *more;
-        // `fate` may hold the last reference to the error of another process. The destructor of this error is user
-        // code.
-        let _ = drop_caught(fate);
-        ties.into_iter().for_each(tell);
+        let More { ties, watched, propagated, .. } = *more;
+        // `propagated` may hold the last reference to the error of another process. The destructor of this error is
+        // user code.
+        let _ = drop_caught(propagated);
+        ties.into_iter().for_each(notify);
         for (number, watched) in watched.into_watched() {
             let cut = watched.links().0.lock().cut(LinkEntry::monitor(pid, number));
             drop(cut);
@@ -288,20 +288,20 @@ impl<E: Linkable + ?Sized> Links<E> {
 
 /// Notifies a watcher of the exit of a process. If the monitor was removed, the watcher is not notified. Returns
 /// whether the watcher was notified.
-fn tell_watcher<E: Linkable + ?Sized>(watcher: &Ref<E>, number: u64, pid: Pid, exit: &Exit) -> bool {
+fn notify_watcher<E: Linkable + ?Sized>(watcher: &Ref<E>, number: u64, pid: Pid, exit: &Exit) -> bool {
     let mut table = watcher.links().0.lock();
     let wakes = if table.take_monitor_exit(number) { watcher.put_down(number, pid, exit) } else { None };
     drop(table);
-    let is_told = wakes.is_some();
+    let is_notified = wakes.is_some();
     if let Some(wakes) = wakes {
         wakes.wake_behind();
     }
-    is_told
+    is_notified
 }
 
 /// Returns the exit that a process propagates to its linked processes. `exit` is the exit of the process itself. In a
 /// chain of links, the returned exit names the first process that exited.
-pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
+pub(crate) fn exit_for_peers(pid: Pid, exit: &Exit) -> Exit {
     let mut first = exit;
     let mut origin = pid;
     while let Exit::Linked { origin: further, reason } = first {
@@ -318,14 +318,14 @@ pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
 /// Applies the exit of another process to `peer`, with the effect that `verdict` returns. Returns whether `peer`
 /// received the exit. If `peer` has exited, `peer` does not receive the exit.
 ///
-/// A `peer` that was killed before receives the exit only if its own fate is a failure. In this case, the exit of
+/// A `peer` that was killed before receives the exit only if its own exit is a failure. In this case, the exit of
 /// `peer` itself reports a failure. If `peer` was killed without a link, `peer` exits with `Killed`, and `Killed` is no
 /// failure.
-fn tell_peer<E: Linkable + ?Sized>(
+fn notify_peer<E: Linkable + ?Sized>(
     peer: &Ref<E>,
     from: Pid,
     exit: &Exit,
-    fate: &Exit,
+    propagated: &Exit,
     verdict: impl FnOnce(&mut LinkTable<E>) -> Verdict,
 ) -> bool {
     let mut table = peer.links().0.lock();
@@ -340,16 +340,16 @@ fn tell_peer<E: Linkable + ?Sized>(
         }
         Verdict::Death => {
             let lives = !peer.has_ended();
-            if peer.condemn() {
-                table.more().fate = Some(fate.clone());
+            if peer.mark_killed() {
+                table.more().propagated = Some(propagated.clone());
                 drop(table);
-                E::fall(peer, fate);
+                E::exit_linked(peer, propagated);
                 return lives;
             }
-            // The process `peer` exits with its earlier fate. This fate is the exit that another link has propagated,
-            // or `Killed`. If the fate is `Killed`, `peer` does not receive the failure, because the exit `Killed`
+            // The process `peer` exits with its earlier exit, namely the exit that another link has propagated,
+            // or `Killed`. If the exit is `Killed`, `peer` does not receive the failure, because the exit `Killed`
             // would hide the failure.
-            lives && table.more.as_ref().and_then(|more| more.fate.as_ref()).is_some_and(Exit::is_failure)
+            lives && table.more.as_ref().and_then(|more| more.propagated.as_ref()).is_some_and(Exit::is_failure)
         }
     }
 }
@@ -485,7 +485,7 @@ pub(crate) fn monitor<E: Linkable + ?Sized>(
     if is_itself || caller.has_ended() {
         return MonitorRef::new(me, own.more().watched.spend());
     }
-    let monitor = MonitorRef::new(me, own.more().watched.vacant().tell());
+    let monitor = MonitorRef::new(me, own.more().watched.vacant().notify());
     let wakes = caller.put_down(monitor.number(), pid, &absent);
     drop(own);
     if let Some(wakes) = wakes {
@@ -547,8 +547,8 @@ impl<E: Linkable + ?Sized> Watch<E> {
 
     /// Notifies the watcher of the child's exit. The child must have published its exit, or must never have started.
     /// Returns whether the watcher was notified.
-    pub(crate) fn tell(self, pid: Pid, exit: &Exit) -> bool {
-        tell_watcher(&self.watcher, self.number, pid, exit)
+    pub(crate) fn notify(self, pid: Pid, exit: &Exit) -> bool {
+        notify_watcher(&self.watcher, self.number, pid, exit)
     }
 }
 
@@ -567,8 +567,8 @@ pub(crate) fn adopt<E: Linkable + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties:
         // The parent has just exited. The child receives the exit of the parent as if the link had existed before this
         // exit.
         let exit = parent.exit().unwrap_or(Exit::Killed);
-        let fate = fate_of_peers(parent.pid(), &exit);
-        tell_peer(child, parent.pid(), &exit, &fate, |table| table.verdict(&exit));
+        let propagated = exit_for_peers(parent.pid(), &exit);
+        notify_peer(child, parent.pid(), &exit, &propagated, |table| table.verdict(&exit));
     }
     ties.monitor.then(|| monitor(&**parent, parent.clone(), pid, Ok(child.clone())))
 }
@@ -576,8 +576,8 @@ pub(crate) fn adopt<E: Linkable + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties:
 /// Notifies a process that its child was never started. The spawn of the child has requested a link between the process
 /// and the child.
 pub(crate) fn deliver_exit<E: Linkable + ?Sized>(parent: &Ref<E>, pid: Pid, exit: &Exit) {
-    let fate = fate_of_peers(pid, exit);
-    tell_peer(parent, pid, exit, &fate, |table| table.verdict(exit));
+    let propagated = exit_for_peers(pid, exit);
+    notify_peer(parent, pid, exit, &propagated, |table| table.verdict(exit));
 }
 
 #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
@@ -590,7 +590,7 @@ mod tests {
 
     /// An exit that a link has propagated may own an error whose destructor panics.
     #[test]
-    fn a_panic_of_the_stored_fate_does_not_interrupt_the_exit() {
+    fn a_panic_of_the_propagated_exit_does_not_interrupt_the_exit() {
         #[derive(Debug)]
         struct Bomb;
         impl fmt::Display for Bomb {
@@ -607,7 +607,7 @@ mod tests {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let process = rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop)).address();
         let links = process.control().head.links();
-        links.0.lock().more().fate = Some(Exit::failed(Bomb));
+        links.0.lock().more().propagated = Some(Exit::failed(Bomb));
         assert!(!links.dissolve(process.pid(), &Exit::Normal));
         rt.kill(process.pid()).unwrap();
     }

@@ -181,8 +181,8 @@ impl Host {
 
     /// Refuses all work, and kills the processes that have not exited. Afterwards, the caller must run the queued tasks
     /// until no task is left.
-    pub(crate) fn condemn(&self) {
-        self.shared().condemn();
+    pub(crate) fn close_and_kill(&self) {
+        self.shared().close_and_kill();
     }
 }
 
@@ -215,7 +215,7 @@ impl Shared {
         left.collect()
     }
 
-    fn condemn(&self) {
+    fn close_and_kill(&self) {
         self.advance(Phase::Closed);
         self.pid_table.close();
         for control in self.pid_table.all() {
@@ -243,7 +243,7 @@ impl Shared {
         let made = report.insert(ShutdownReport { left }).clone();
         drop(report);
         // The lock of the report is released before the kill, because a kill runs user code such as wakers.
-        self.condemn();
+        self.close_and_kill();
         notify(&self.emptied);
         made
     }

@@ -28,7 +28,7 @@ impl Subscriber {
 }
 
 impl Subject for RefCounted<Subscriber> {
-    fn tell(this: &Ref<Self>, cause: &Cause) {
+    fn notify(this: &Ref<Self>, cause: &Cause) {
         if let Some(child) = &this.child {
             assert_eq!(child.told().len(), 1, "a parent was told before its child");
         }

@@ -61,11 +61,11 @@ impl Linkable for RefCounted<Guest> {
         self.inbox.discard_down(number);
     }
 
-    fn condemn(&self) -> bool {
+    fn mark_killed(&self) -> bool {
         false
     }
 
-    fn fall(_: &Ref<Self>, _: &Exit) {}
+    fn exit_linked(_: &Ref<Self>, _: &Exit) {}
 }
 
 /// Two processes that use the same groups. `watcher` monitors a group, and `member` joins the group and exits.

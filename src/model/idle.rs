@@ -12,7 +12,7 @@ use crate::observe::Metrics;
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::thread::LocalKey;
 use crate::platform::sync::{Arc, Condvar, Mutex, thread, thread_local};
-use crate::scheduler::{Driver, Here, Hooks, NOBODY, Options, Placement, QueueOrder, SLOTS, Scheduler, Task};
+use crate::scheduler::{Driver, Here, Hooks, NO_LABEL, Options, Placement, QueueOrder, SLOTS, Scheduler, Task};
 
 thread_local! {
     static CURRENT: Here<Job> = const { Here::new(RefCell::new(None)) };
@@ -37,7 +37,7 @@ impl Task for Job {
     type Begun = ();
 
     fn begin(&self) -> (u64, ()) {
-        (NOBODY, ())
+        (NO_LABEL, ())
     }
 
     fn run(self, (): ()) {

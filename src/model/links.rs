@@ -103,11 +103,11 @@ impl Linkable for RefCounted<Peer> {
         self.inbox.discard_down(number);
     }
 
-    fn condemn(&self) -> bool {
+    fn mark_killed(&self) -> bool {
         self.flags.fetch_or(KILLED, Ordering::SeqCst) & KILLED == 0
     }
 
-    fn fall(_: &Ref<Self>, _: &Exit) {}
+    fn exit_linked(_: &Ref<Self>, _: &Exit) {}
 }
 
 /// Returns whether no link or monitor refers to this process.
@@ -197,7 +197,7 @@ pub fn demonitor_against_exit() {
 /// set the monitor.
 fn end_and_tell(child: &Peer, watch: Watch<RefCounted<Peer>>) {
     child.end();
-    watch.tell(child.pid, &Exit::Killed);
+    watch.notify(child.pid, &Exit::Killed);
 }
 
 /// A monitor that was set by a spawn is removed while the child exits. If the removal was too late, the `Down` event
@@ -223,6 +223,6 @@ pub fn carried_monitor_against_both_ends() {
     let spawns = spawn(&peers, |(watcher, _)| Watch::set(watcher.clone()));
     peers.0.end();
     join(ends);
-    join(spawns).tell(peers.1.pid, &Exit::Killed);
+    join(spawns).notify(peers.1.pid, &Exit::Killed);
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }

@@ -74,30 +74,30 @@ impl Mail {
     /// Receives a message in a turn, as the body of a process does. If there is no message, returns an error that says
     /// whether the slot is open.
     fn receive(&self, front: &mut ReadAhead<u32>) -> Result<u32, bool> {
-        let seat = front.seat(InTurn::of_right()).expect("it is the receiver");
-        if front.seat_if_read(InTurn::of_right()).is_some() {
+        let receiver_turn = front.receiver_turn(InTurn::of_right()).expect("it is the receiver");
+        if front.receiver_turn_if_read(InTurn::of_right()).is_some() {
             match self.glance() {
                 Glance::Unknown => {}
                 Glance::Empty => return Err(true),
-                Glance::Delivered => return Ok(self.take_delivered(seat).expect("it was there")),
+                Glance::Delivered => return Ok(self.take_delivered(receiver_turn).expect("it was there")),
             }
         }
         if let Some(message) = front.pop() {
             return Ok(message);
         }
-        let reader = Reader::Task { seat, lends: true };
+        let reader = Reader::Task { receiver_turn, lends: true };
         let (message, spare) = self.pop_or_wait(&self.own, front, reader);
         message.ok_or(spare.lent)
     }
 
     /// Receives a message like [`receive`](Self::receive), from a mailbox that may contain urgent messages.
     fn receive_urgent(&self, front: &mut ReadAhead<u32>) -> Result<u32, bool> {
-        let seat = front.seat(InTurn::of_right()).expect("it is the receiver");
-        if front.seat_if_read(InTurn::of_right()).is_some() {
+        let receiver_turn = front.receiver_turn(InTurn::of_right()).expect("it is the receiver");
+        if front.receiver_turn_if_read(InTurn::of_right()).is_some() {
             match self.glance() {
                 Glance::Unknown => {}
                 Glance::Empty => return Err(true),
-                Glance::Delivered => return Ok(self.take_delivered(seat).expect("it was there")),
+                Glance::Delivered => return Ok(self.take_delivered(receiver_turn).expect("it was there")),
             }
         }
         loop {
@@ -110,7 +110,7 @@ impl Mail {
             if let Some(message) = front.pop() {
                 return Ok(message);
             }
-            let (message, spare) = self.pop_or_wait(&self.own, front, Reader::Task { seat, lends: true });
+            let (message, spare) = self.pop_or_wait(&self.own, front, Reader::Task { receiver_turn, lends: true });
             if !spare.urgent {
                 return message.ok_or(spare.lent);
             }
@@ -120,15 +120,15 @@ impl Mail {
     /// Receives the first event of a turn, as a hand-written process does. The second value of the result says whether
     /// the process waits with the slot open.
     fn next_of_events(&self, taken: &mut Option<Box<Taken<u32>>>) -> (Option<u32>, bool) {
-        let seat = ReceiverTurn::of_events(InTurn::of_right());
+        let receiver_turn = ReceiverTurn::of_events(InTurn::of_right());
         match self.glance() {
             Glance::Unknown => {
-                let (only, admitted, lent) = self.drain_or_pop(&self.own, seat, taken);
+                let (only, admitted, lent) = self.drain_or_pop(&self.own, receiver_turn, taken);
                 assert!(admitted.is_none(), "it has no bound");
                 (only, lent)
             }
             Glance::Empty => (None, true),
-            Glance::Delivered => (self.take_delivered(seat), true),
+            Glance::Delivered => (self.take_delivered(receiver_turn), true),
         }
     }
 
@@ -512,8 +512,8 @@ pub fn downs_wake_the_reader() {
             if inbox.glance() == Glance::Empty {
                 return TurnOutcome::Waits(true);
             }
-            let seat = ReceiverTurn::of_events(InTurn::of_right());
-            let reader = Reader::Task { seat, lends: true };
+            let receiver_turn = ReceiverTurn::of_events(InTurn::of_right());
+            let reader = Reader::Task { receiver_turn, lends: true };
             match inbox.next_or_wait(&inbox.own, &mut front, &mut None, reader) {
                 (Some(_), _) => heard += 1,
                 (None, spare) => return TurnOutcome::Waits(spare.lent),
@@ -550,7 +550,7 @@ pub fn close_against_push() {
     seen.extend(front.take());
     seen.extend(remains.into_iter().flat_map(|remains| remains.settle()));
     // The tasks that wait on the inbox are woken in the same way as in `Control::run_exit`.
-    inbox.rouse(&inbox.own).wake();
+    inbox.wake_all(&inbox.own).wake();
     if waits {
         other.wait();
     }

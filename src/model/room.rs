@@ -10,7 +10,7 @@ use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead, Reader, RoomWai
 /// Creates an inbox with a capacity of one message, and fills the inbox with one message.
 fn full() -> Arc<Inbox<u32>> {
     let inbox = Arc::new(Inbox::new(MailboxCapacity::Reject(1), None));
-    let _nobody = inbox.push(Waker::noop(), 0, || {}).expect("there is room");
+    let _no_wakes = inbox.push(Waker::noop(), 0, || {}).expect("there is room");
     inbox
 }
 
@@ -34,9 +34,9 @@ fn send_wait(inbox: &Inbox<u32>, message: u32) -> bool {
     }
 }
 
-/// Wakes a sender as `Control::relieve` does.
-fn relieve(relieved: Option<RoomWaiter>) {
-    if let Some(RoomWaiter::Sender(waker) | RoomWaiter::Watcher(waker)) = relieved {
+/// Wakes a sender as `Control::wake_room_waiter` does.
+fn wake_room_waiter(room_waiter: Option<RoomWaiter>) {
+    if let Some(RoomWaiter::Sender(waker) | RoomWaiter::Watcher(waker)) = room_waiter {
         waker.wake();
     }
 }
@@ -46,7 +46,7 @@ fn receive(inbox: &Inbox<u32>, front: &mut ReadAhead<u32>) -> u32 {
     let waiter = Waiter::here();
     loop {
         let (message, spare) = inbox.pop_or_wait(Waker::noop(), front, Reader::Other(waiter.waker()));
-        relieve(spare.relieved);
+        wake_room_waiter(spare.room_waiter);
         match message {
             Some(message) => return message,
             None => waiter.wait(),
@@ -72,11 +72,11 @@ pub fn room_against_close() {
     let sender = spawn(&inbox, |inbox| send_wait(inbox, 1));
     let (message, spare) = inbox.pop(&mut ReadAhead::default());
     assert_eq!(message, Some(0));
-    relieve(spare);
+    wake_room_waiter(spare);
     let other = spawn(&inbox, |inbox| send_wait(inbox, 2));
     let remains = inbox.close();
     // The senders are woken in the same way as in `Control::run_exit`.
-    inbox.disperse().1.into_iter().for_each(|sender| sender.wake());
+    inbox.take_wakers().1.into_iter().for_each(|sender| sender.wake());
     let sent = [(1, join(sender)), (2, join(other))].into_iter().filter(|(_, sent)| *sent);
     let mut read = remains.expect("it has a bound").settle();
     read.sort_unstable();
@@ -103,7 +103,7 @@ pub fn cancelled_send_against_pop() {
     for _ in 0..2 {
         let (message, spare) = inbox.pop(&mut front);
         read.extend(message);
-        relieve(spare);
+        wake_room_waiter(spare);
     }
     let sent = join(sender);
     read.extend(inbox.pop(&mut front).0);

@@ -51,16 +51,16 @@ fn insert(pid_table: &Table, name: u32) -> Pid {
 }
 
 fn get(pid_table: &Table, pid: Pid) -> Option<u32> {
-    pid_table.get(pid).map(|tenant| tenant.name)
+    pid_table.get(pid).map(|holder| holder.name)
 }
 
 fn remove(pid_table: &Table, pid: Pid) -> Option<u32> {
-    pid_table.remove(0, pid).map(|tenant| tenant.name)
+    pid_table.remove(0, pid).map(|holder| holder.name)
 }
 
 /// Removes an entry on a thread of another shard.
 fn remove_from_elsewhere(pid_table: &Table, pid: Pid) -> Option<u32> {
-    pid_table.remove(1, pid).map(|tenant| tenant.name)
+    pid_table.remove(1, pid).map(|holder| holder.name)
 }
 
 /// One thread removes the first entry and inserts a second entry. At the same time, another thread looks up and removes
@@ -72,7 +72,7 @@ pub fn stale_pid() {
         let removed = remove_from_elsewhere(pid_table, first);
         (removed, insert(pid_table, 2))
     });
-    assert_ne!(get(&pid_table, first), Some(2), "never the new tenant");
+    assert_ne!(get(&pid_table, first), Some(2), "never the new holder");
     let removed = remove(&pid_table, first);
     let (also_removed, second) = join(other);
     assert_eq!([removed, also_removed].into_iter().flatten().collect::<Vec<_>>(), [1]);

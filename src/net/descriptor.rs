@@ -23,8 +23,9 @@ use crate::platform::poller::source::Direction;
 ///
 /// The descriptor must be in non-blocking mode. The operations of a descriptor in blocking mode block the thread. With
 /// [`read_with`](Self::read_with) and [`write_with`](Self::write_with), a process can call any operation of the value.
-/// If `T` implements `Read` or `Write`, then `Async<T>` implements `AsyncRead` or `AsyncWrite`. If `&T` implements `Read`
-/// or `Write`, then `&Async<T>` implements `AsyncRead` or `AsyncWrite`, so that several futures can share the descriptor.
+/// If `T` implements `Read` or `Write`, then `Async<T>` implements `AsyncRead` or `AsyncWrite`. If `&T` implements
+/// `Read` or `Write`, then `&Async<T>` implements `AsyncRead` or `AsyncWrite`, so that several futures can share the
+/// descriptor.
 ///
 /// ```
 /// use procession::net::Async;

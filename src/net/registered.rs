@@ -156,8 +156,8 @@ impl<S: System> Registered<S> {
         polled
     }
 
-    /// Takes one unit from the budget for a `poll_…` function, as [`BudgetPause::spend`] does. A `poll_…` function has no
-    /// future that could remember its pause, so the socket remembers the pause.
+    /// Takes one unit from the budget for a `poll_…` function, as [`BudgetPause::spend`] does. A `poll_…` function has
+    /// no future that could remember its pause, so the socket remembers the pause.
     fn spend(&self, direction: Direction, cx: &Context<'_>) -> Poll<bool> {
         let has_paused = &self.has_paused[direction as usize];
         let before = has_paused.load(Ordering::Relaxed);

@@ -150,8 +150,8 @@ pub(crate) async fn resolve(
     Ok(found)
 }
 
-/// Converts the failure of a lookup on the blocking pool. After the end of the runtime, every operation of a socket fails
-/// with the same kind of error.
+/// Converts the failure of a lookup on the blocking pool. After the end of the runtime, every operation of a socket
+/// fails with the same kind of error.
 fn refused(failure: Failure) -> io::Error {
     let kind = if failure == Failure::ShutDown { io::ErrorKind::NotConnected } else { io::ErrorKind::Other };
     io::Error::new(kind, failure)

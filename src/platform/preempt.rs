@@ -10,7 +10,7 @@ use crate::platform::sync::tally::{AtomicU64, Ordering};
 use crate::platform::sync::{Arc, CachePadded};
 use crate::platform::this_thread::THIS_THREAD;
 
-const NOBODY: u64 = u64::MAX;
+const NO_PROCESS: u64 = u64::MAX;
 
 /// The word of one worker slot. The word contains the pid of the process that should let other processes run.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Asked(CachePadded<AtomicU64>);
 
 impl Asked {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(CachePadded(AtomicU64::new(NOBODY))))
+        Arc::new(Self(CachePadded(AtomicU64::new(NO_PROCESS))))
     }
 
     /// Requests that this process yields. Relaxed is sufficient for this store and for the reads. A thread that has
@@ -33,7 +33,7 @@ impl Asked {
     }
 
     /// Assigns this word to the current thread. The thread reads this word until the returned guard is dropped.
-    pub(crate) fn sit(self: &Arc<Self>) -> PreemptGuard {
+    pub(crate) fn act(self: &Arc<Self>) -> PreemptGuard {
         PreemptGuard(THIS_THREAD.with(|this| this.asked.replace(Some(Arc::clone(self)))))
     }
 }
@@ -55,6 +55,6 @@ pub(crate) fn take(process: u64) -> bool {
         let word = this.asked.borrow();
         let Some(Asked(asked)) = word.as_deref() else { return false };
         asked.load(Ordering::Relaxed) == process
-            && asked.compare_exchange(process, NOBODY, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            && asked.compare_exchange(process, NO_PROCESS, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     })
 }

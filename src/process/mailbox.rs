@@ -145,12 +145,12 @@ impl<M> Inbox<M> {
     /// If a receiver first waits with a stored waker, and later waits through the task of the process, the stored waker
     /// stays in the inbox. This function also takes a waker that has stayed in the inbox. Such a waker may refer to the
     /// process itself. If it stayed, the reference cycle would keep the memory of the process allocated for ever.
-    pub(crate) fn disperse(&self) -> (Option<Waker>, Vec<Waker>) {
+    pub(crate) fn take_wakers(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
         (state.other(), state.bounded().map_or_else(Vec::new, Bounded::take_sender_wakers))
     }
 
-    /// Takes a waker that a receiver stored after the call of [`disperse`](Self::disperse). A receiver calls this
+    /// Takes a waker that a receiver stored after the call of [`take_wakers`](Self::take_wakers). A receiver calls this
     /// function after the receiver has found that the process has exited.
     #[cold]
     pub(crate) fn forget_reader(&self) -> Option<Waker> {
@@ -194,9 +194,9 @@ impl<M> Inbox<M> {
     /// Closes the inbox. A closed inbox refuses all messages and signals. Returns the content of the inbox, or `None`
     /// if the inbox was empty.
     ///
-    /// This function wakes no waiting receiver or sender. [`disperse`](Self::disperse) takes the wakers of the receiver
-    /// and of the senders later, when the exit is known. If this function woke the receiver, the receiver would not
-    /// find an exit yet, and would wait again.
+    /// This function wakes no waiting receiver or sender. [`take_wakers`](Self::take_wakers) takes the wakers of the
+    /// receiver and of the senders later, when the exit is known. If this function woke the receiver, the receiver
+    /// would not find an exit yet, and would wait again.
     #[inline]
     pub(crate) fn close(&self) -> Option<ClosedContents<M>> {
         let mut state = self.lock();

@@ -17,7 +17,7 @@ use crate::process::catch::catch;
 use crate::process::state::current::Current;
 use crate::process::state::priority::Priority;
 use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
-use crate::scheduler::{Here, NOBODY, Placement, Rank, Scheduler, Task};
+use crate::scheduler::{Here, NO_LABEL, Placement, Rank, Scheduler, Task};
 
 thread_local! {
     static CURRENT: Here<Job> = const { Here::new(RefCell::new(None)) };
@@ -48,7 +48,7 @@ impl Task for Job {
                 let head = ready.head();
                 (head.place().into(), head.running(|| ready.type_name()))
             }
-            Self::Future(_) => (NOBODY, None),
+            Self::Future(_) => (NO_LABEL, None),
         }
     }
 

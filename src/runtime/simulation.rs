@@ -510,7 +510,7 @@ impl Drop for Simulation {
             };
             this.host.advance(Phase::Closed);
             this.host.shared().clock.stop();
-            this.host.condemn();
+            this.host.close_and_kill();
             run_dry();
             this.queue.close();
             run_dry();

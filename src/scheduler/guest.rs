@@ -368,17 +368,17 @@ impl<T: Task> GuestSlot<T> {
     /// Runs `f` while this thread acts as the guest's worker. Therefore the tasks that `f` wakes go to the queues of
     /// this worker.
     fn inside<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        let Some(seated) = SeatedGuest::new(self) else { return f() };
-        seated.enter_own_future();
+        let Some(worker) = ActingGuest::new(self) else { return f() };
+        worker.enter_own_future();
         f()
     }
 
     /// Wakes the tasks whose sockets are ready. These tasks go to the queues of the guest's worker.
     fn queue_ready(&mut self, ready: Vec<Waker>) {
         if !ready.is_empty()
-            && let Some(seated) = SeatedGuest::new(self)
+            && let Some(worker) = ActingGuest::new(self)
         {
-            seated.queue_ready(ready);
+            worker.queue_ready(ready);
         }
     }
 
@@ -388,15 +388,15 @@ impl<T: Task> GuestSlot<T> {
     /// When this function reads the clock, it also fires the due timers, because the guest's own future may wait for a
     /// timer. A worker thread checks the timers less often, namely once in 61 tasks.
     fn run(&mut self, budget: &mut Budget, own: &OwnWake, polls: u32) -> u32 {
-        let Some(seated) = SeatedGuest::new(self) else { return 0 };
+        let Some(worker) = ActingGuest::new(self) else { return 0 };
         let mut count = 0;
         while !budget.is_over() && !own.comes_first(polls, count) {
-            let Some(task) = seated.find(GUEST_ROUNDS) else { break };
-            seated.run(task);
-            seated.has_run();
+            let Some(task) = worker.find(GUEST_ROUNDS) else { break };
+            worker.run(task);
+            worker.has_run();
             count += 1;
-            if let Some(now) = budget.spend(|| seated.now()) {
-                seated.fire_due(now);
+            if let Some(now) = budget.spend(|| worker.now()) {
+                worker.fire_due(now);
             }
         }
         count
@@ -404,31 +404,31 @@ impl<T: Task> GuestSlot<T> {
 }
 
 /// Guard of a thread that acts as the worker of a guest.
-struct SeatedGuest<'a, T: Task> {
-    seat: Option<WorkerGuard<T>>,
+struct ActingGuest<'a, T: Task> {
+    guard: Option<WorkerGuard<T>>,
     place: &'a mut Option<Local<T>>,
 }
 
-impl<'a, T: Task> SeatedGuest<'a, T> {
+impl<'a, T: Task> ActingGuest<'a, T> {
     fn new(lender: &'a mut GuestSlot<T>) -> Option<Self> {
-        let seat = lender.local.take()?.sit();
-        Some(Self { seat: Some(seat), place: &mut lender.local })
+        let guard = lender.local.take()?.act();
+        Some(Self { guard: Some(guard), place: &mut lender.local })
     }
 }
 
-impl<T: Task> Deref for SeatedGuest<'_, T> {
+impl<T: Task> Deref for ActingGuest<'_, T> {
     type Target = Local<T>;
 
     fn deref(&self) -> &Local<T> {
-        self.seat.as_ref().expect("it is there until this is dropped")
+        self.guard.as_ref().expect("it is there until this is dropped")
     }
 }
 
-impl<T: Task> Drop for SeatedGuest<'_, T> {
+impl<T: Task> Drop for ActingGuest<'_, T> {
     fn drop(&mut self) {
-        if let Some(seat) = self.seat.take() {
-            seat.has_run();
-            *self.place = Some(seat.rise());
+        if let Some(guard) = self.guard.take() {
+            guard.has_run();
+            *self.place = Some(guard.stop_acting());
         }
     }
 }
@@ -521,7 +521,7 @@ impl Unpark {
     fn park(&self, poller: Option<&Arc<Poller>>, park: impl FnOnce()) {
         if let Some(poller) = poller {
             self.poller.get_or_init(|| poller.waker().clone());
-            self.is_in_poller.store(!planted!("guest_hides_in_poller"), Ordering::Relaxed);
+            self.is_in_poller.store(!planted!("guest_in_poller_is_not_noted"), Ordering::Relaxed);
             // Pairs with the fence in `wake_by_ref`. Either this thread sees that the future was woken, or
             // `wake_by_ref` sees `is_in_poller` and wakes the poller.
             fence(Ordering::SeqCst);

@@ -21,7 +21,7 @@ pub(crate) struct Hooks {
     /// Called after a worker was unparked.
     pub(crate) unpark: Option<Hook>,
     /// Called with the number of a slot, when a worker thread occupies this slot. The call does not unwind.
-    pub(crate) seat: Option<Arc<dyn Fn(usize) + Send + Sync>>,
+    pub(crate) occupied: Option<Arc<dyn Fn(usize) + Send + Sync>>,
 }
 
 impl fmt::Debug for Hooks {
@@ -38,9 +38,9 @@ pub(super) fn call(hook: Option<&Hook>) {
 }
 
 impl Hooks {
-    pub(super) fn seated(&self, slot: usize) {
-        if let Some(seat) = &self.seat {
-            seat(slot);
+    pub(super) fn occupied(&self, slot: usize) {
+        if let Some(occupied) = &self.occupied {
+            occupied(slot);
         }
     }
 }

@@ -93,24 +93,24 @@ impl<T: Task> Scheduler<T> {
     /// started, the next call tries to start it again.
     #[cold]
     pub(super) fn call_monitor(self: &Arc<Self>) {
-        let mut crew = self.crew.lock();
-        if crew.stopping || self.monitor.state.load(Ordering::SeqCst) != ASLEEP {
+        let mut worker_threads = self.worker_threads.lock();
+        if worker_threads.stopping || self.monitor.state.load(Ordering::SeqCst) != ASLEEP {
             return;
         }
         self.monitor.state.store(AWAKE, Ordering::SeqCst);
         // While the monitor slept, it did not update the time that the driver stores.
         let _ = self.driver.now();
-        if std::mem::replace(&mut crew.monitored, true) {
-            drop(crew);
+        if std::mem::replace(&mut worker_threads.monitored, true) {
+            drop(worker_threads);
             self.monitor.ring();
             return;
         }
-        let counted = CountedThread::new(&mut crew, Arc::clone(self));
-        drop(crew);
+        let counted = CountedThread::new(&mut worker_threads, Arc::clone(self));
+        drop(worker_threads);
         let scheduler = Arc::clone(self);
         let name = format!("{}-monitor", self.options.name);
         if thread::Builder::new().name(name).spawn(move || scheduler.monitor(counted)).is_err() {
-            self.crew.lock().monitored = false;
+            self.worker_threads.lock().monitored = false;
             self.monitor.state.store(ASLEEP, Ordering::SeqCst);
         }
     }
@@ -150,7 +150,7 @@ impl<T: Task> Scheduler<T> {
     /// Waits for `pauses` times the usual pause between two checks. Returns false if the scheduler is stopping.
     fn pause(&self, pauses: u32) -> bool {
         let time = self.monitor.pause.saturating_mul(pauses);
-        !wait_while(&self.monitor.bell, self.crew.lock(), time, |crew| !crew.stopping)
+        !wait_while(&self.monitor.bell, self.worker_threads.lock(), time, |worker_threads| !worker_threads.stopping)
     }
 
     /// Sleeps until a worker runs tasks or the scheduler stops.
@@ -166,14 +166,16 @@ impl<T: Task> Scheduler<T> {
             return;
         }
         let asleep = || self.monitor.state.load(Ordering::SeqCst) == ASLEEP;
-        while !wait_while(&self.monitor.bell, self.crew.lock(), Duration::MAX, |crew| !crew.stopping && asleep()) {}
+        while !wait_while(&self.monitor.bell, self.worker_threads.lock(), Duration::MAX, |worker_threads| {
+            !worker_threads.stopping && asleep()
+        }) {}
     }
 
     /// Wakes a worker if tasks wait in a slot whose step was handed over. The step may have put a task into the `next`
     /// slot at the moment of the hand-over. A push to the `next` slot wakes no worker, so this task would wait for the
     /// end of the step.
     pub(crate) fn wake_for_taken_slot(&self, slot: usize) {
-        if !self.remotes[slot].is_empty() && !planted!("handover_is_no_rescue") {
+        if !self.remotes[slot].is_empty() && !planted!("handover_wakes_no_thief") {
             self.notify();
         }
     }
@@ -217,7 +219,7 @@ impl<T: Task> Scheduler<T> {
     #[cfg(procession_loom)]
     pub(crate) fn has_a_monitor(&self) {
         self.monitor.state.store(AWAKE, Ordering::SeqCst);
-        self.crew.lock().monitored = true;
+        self.worker_threads.lock().monitored = true;
     }
 
     /// Sleeps as the monitor does, until a worker runs tasks. Only models call this function.

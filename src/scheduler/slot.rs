@@ -12,7 +12,7 @@ use crate::platform::sync::tally::AtomicU64;
 use crate::platform::sync::{Arc, tally};
 
 /// Label of a task that has no label of its own.
-pub(crate) const NOBODY: u64 = u64::MAX;
+pub(crate) const NO_LABEL: u64 = u64::MAX;
 /// Label of a guest's own future. This future is not a task, and a poll of this future may take a long time.
 pub(super) const OWN_FUTURE: u64 = u64::MAX - 1;
 
@@ -63,7 +63,7 @@ impl WorkerSlot {
     pub(crate) fn new() -> Self {
         Self {
             duty: AtomicU8::new(FREE),
-            label: AtomicU64::new(NOBODY),
+            label: AtomicU64::new(NO_LABEL),
             asked: Asked::new(),
             lent: tally::AtomicBool::new(false),
             blocked_since: AtomicU64::new(0),

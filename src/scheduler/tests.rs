@@ -21,7 +21,7 @@ impl Task for Job {
     type Begun = ();
 
     fn begin(&self) -> (u64, ()) {
-        (NOBODY, ())
+        (NO_LABEL, ())
     }
 
     fn run(self, (): ()) {
@@ -589,7 +589,7 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
         let metrics = Arc::new(Metrics::new(SLOTS));
         let scheduler = Scheduler::new(options(0), Waits(Arc::clone(&timer)), metrics).unwrap();
         *timer.1.lock() = Some(Arc::clone(&scheduler));
-        let worker = scheduler.occupy(false).unwrap().sit();
+        let worker = scheduler.occupy(false).unwrap().act();
         // The sleeping worker is woken and must search, but there is no task.
         assert!(worker.may_sleep());
         scheduler.notify();
@@ -597,7 +597,7 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
         timer.0.store(true, Ordering::SeqCst);
         assert!(worker.find(0).is_none());
         assert!(timer.1.lock().is_none(), "the timer has fired");
-        worker.rise().leave();
+        worker.stop_acting().leave();
     });
 }
 

@@ -95,8 +95,8 @@ pub(super) struct CountedThread<T: Task> {
 }
 
 impl<T: Task> CountedThread<T> {
-    pub(super) fn new(crew: &mut WorkerThreads<T>, scheduler: Arc<Scheduler<T>>) -> Self {
-        crew.threads += 1;
+    pub(super) fn new(worker_threads: &mut WorkerThreads<T>, scheduler: Arc<Scheduler<T>>) -> Self {
+        worker_threads.threads += 1;
         Self { scheduler, thread: None }
     }
 
@@ -117,7 +117,7 @@ impl<T: Task> Drop for CountedThread<T> {
         if let Some(exited) = self.thread {
             self.scheduler.counted_threads.with(|threads| threads.retain(|thread| *thread != exited));
         }
-        self.scheduler.crew.lock().threads -= 1;
+        self.scheduler.worker_threads.lock().threads -= 1;
         self.scheduler.left.notify_all();
     }
 }
@@ -132,7 +132,7 @@ impl<T: Task> Scheduler<T> {
     pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
         for _ in 0..self.options.workers {
             let Some(local) = self.occupy(false) else { unreachable!("there are as many slots as workers at least") };
-            if let Err((error, local)) = self.employ(self.crew.lock(), local) {
+            if let Err((error, local)) = self.employ(self.worker_threads.lock(), local) {
                 drop(local);
                 self.stop();
                 self.wait_stopped(STARTED_FOR);
@@ -144,29 +144,29 @@ impl<T: Task> Scheduler<T> {
 
     /// Returns the requested number of workers.
     pub(crate) fn workers(&self) -> usize {
-        self.crew.lock().target
+        self.worker_threads.lock().target
     }
 
     /// Sets the requested number of workers. The maximum is the number of slots. Surplus workers leave after their
     /// current task.
     pub(crate) fn set_workers(self: &Arc<Self>, count: usize) {
-        let mut crew = self.crew.lock();
-        crew.target = count.min(SLOTS);
-        let too_many = crew.active > crew.target;
-        if crew.target != 0 && self.options.long_step.is_some() {
+        let mut worker_threads = self.worker_threads.lock();
+        worker_threads.target = count.min(SLOTS);
+        let too_many = worker_threads.active > worker_threads.target;
+        if worker_threads.target != 0 && self.options.long_step.is_some() {
             self.monitor.enable();
         }
-        drop(crew);
+        drop(worker_threads);
         if too_many {
             self.orders.fetch_or(TOO_MANY, Ordering::SeqCst);
             (0..SLOTS).for_each(|slot| self.idle.wake(slot));
         }
         while self.hire() {}
         if self.poller().is_some() {
-            let crew = self.crew.lock();
-            let is_awaited = crew.is_awaited;
-            if crew.needs_poll_thread() && (is_awaited || self.idle.timekeeper().is_none()) {
-                drop(crew);
+            let worker_threads = self.worker_threads.lock();
+            let is_awaited = worker_threads.is_awaited;
+            if worker_threads.needs_poll_thread() && (is_awaited || self.idle.timekeeper().is_none()) {
+                drop(worker_threads);
                 // If the helper thread cannot be started, the guests check the poller themselves.
                 let _ = self.start_poll_thread();
             }
@@ -176,7 +176,7 @@ impl<T: Task> Scheduler<T> {
 
     /// Returns whether the poller is open, but no thread waits or will wait in the poller.
     pub(super) fn poller_has_no_thread(&self) -> bool {
-        self.poller().is_some() && self.idle.timekeeper().is_none() && self.crew.lock().needs_poll_thread()
+        self.poller().is_some() && self.idle.timekeeper().is_none() && self.worker_threads.lock().needs_poll_thread()
     }
 
     /// Ensures that a thread waits in the poller. Called before a thread outside the scheduler waits for a socket.
@@ -189,13 +189,13 @@ impl<T: Task> Scheduler<T> {
     /// Returns the error of the system if the thread cannot be started.
     #[cfg(any(feature = "net", procession_loom))]
     pub(crate) fn is_awaited_outside(self: &Arc<Self>) -> io::Result<()> {
-        let mut crew = self.crew.lock();
+        let mut worker_threads = self.worker_threads.lock();
         // The function `set_workers` changes the requested number of workers under this lock, and reads this flag
         // later. Therefore either this function sees the new number, or `set_workers` sees the flag `is_awaited`.
-        crew.is_awaited = !planted!("outside_wait_is_not_noted");
+        worker_threads.is_awaited = !planted!("outside_wait_is_not_noted");
         let is_left_to_guest = planted!("guest_polls_for_outside") && self.idle.timekeeper().is_some();
-        let needs_thread = crew.needs_poll_thread() && !is_left_to_guest;
-        drop(crew);
+        let needs_thread = worker_threads.needs_poll_thread() && !is_left_to_guest;
+        drop(worker_threads);
         if needs_thread { self.start_poll_thread() } else { Ok(()) }
     }
 
@@ -206,13 +206,13 @@ impl<T: Task> Scheduler<T> {
     /// # Errors
     /// Returns the error of the system if the thread cannot be started.
     pub(crate) fn start_poll_thread(self: &Arc<Self>) -> io::Result<()> {
-        let mut crew = self.crew.lock();
-        if crew.polled || crew.stopping {
+        let mut worker_threads = self.worker_threads.lock();
+        if worker_threads.polled || worker_threads.stopping {
             return Ok(());
         }
-        crew.polled = true;
-        let mut counted = CountedThread::new(&mut crew, Arc::clone(self));
-        drop(crew);
+        worker_threads.polled = true;
+        let mut counted = CountedThread::new(&mut worker_threads, Arc::clone(self));
+        drop(worker_threads);
         let scheduler = Arc::clone(self);
         let name = format!("{}-poller", self.options.name);
         let started = thread::Builder::new().name(name).spawn(move || {
@@ -221,7 +221,7 @@ impl<T: Task> Scheduler<T> {
             drop(counted);
         });
         if let Err(error) = started {
-            self.crew.lock().polled = false;
+            self.worker_threads.lock().polled = false;
             return Err(error);
         }
         Ok(())
@@ -251,14 +251,15 @@ impl<T: Task> Scheduler<T> {
     /// Adds one active worker if there are too few active workers. Returns false if there are enough active workers, or
     /// if no worker can be added.
     fn hire(self: &Arc<Self>) -> bool {
-        let lacks = |crew: &WorkerThreads<T>| {
+        let lacks = |worker_threads: &WorkerThreads<T>| {
             // The bound `substitutes` limits the number of replacement threads. Otherwise a thousand blocking steps
             // would start a thousand threads. The bound may be `usize::MAX`.
-            crew.active < crew.target
-                && crew.active + crew.taken < crew.target.saturating_add(self.options.substitutes)
-                && !crew.stopping
+            worker_threads.active < worker_threads.target
+                && worker_threads.active + worker_threads.taken
+                    < worker_threads.target.saturating_add(self.options.substitutes)
+                && !worker_threads.stopping
         };
-        if !lacks(&self.crew.lock()) {
+        if !lacks(&self.worker_threads.lock()) {
             return false;
         }
         let vacant = self.occupy(false).or_else(|| {
@@ -268,14 +269,14 @@ impl<T: Task> Scheduler<T> {
             self.occupy(false)
         });
         let Some(local) = vacant else { return false };
-        let crew = self.crew.lock();
-        let spare = if lacks(&crew) {
-            match self.employ(crew, local) {
+        let worker_threads = self.worker_threads.lock();
+        let spare = if lacks(&worker_threads) {
+            match self.employ(worker_threads, local) {
                 Ok(()) => return true,
                 Err((_, local)) => local.map(|local| *local),
             }
         } else {
-            drop(crew);
+            drop(worker_threads);
             Some(local)
         };
         // The function `leave` may call the waker of a guest that waits for a slot, and a waker is user code. Therefore
@@ -288,27 +289,27 @@ impl<T: Task> Scheduler<T> {
     /// thread is started.
     fn employ(
         self: &Arc<Self>,
-        mut crew: MutexGuard<'_, WorkerThreads<T>>,
+        mut worker_threads: MutexGuard<'_, WorkerThreads<T>>,
         local: Local<T>,
     ) -> Result<(), (io::Error, Option<Box<Local<T>>>)> {
-        if crew.spare > crew.calls.len() {
-            crew.calls.push_back(local);
-            crew.active += 1;
+        if worker_threads.spare > worker_threads.calls.len() {
+            worker_threads.calls.push_back(local);
+            worker_threads.active += 1;
             self.called.notify_one();
             return Ok(());
         }
-        let mut builder = thread::Builder::new().name(format!("{}-{}", self.options.name, crew.started));
+        let mut builder = thread::Builder::new().name(format!("{}-{}", self.options.name, worker_threads.started));
         if let Some(size) = self.options.stack_size {
             builder = builder.stack_size(size);
         }
         let place = Arc::new(Mutex::new(Some(local)));
         let (at, around) = (Arc::clone(&place), self.options.around.clone());
-        let mut counted = CountedThread::new(&mut crew, Arc::clone(self));
-        crew.active += 1;
-        crew.started += 1;
+        let mut counted = CountedThread::new(&mut worker_threads, Arc::clone(self));
+        worker_threads.active += 1;
+        worker_threads.started += 1;
         // The closure owns `counted`. If the thread cannot be started, the closure is dropped with `counted`, and the
         // destructor of `counted` takes the lock of the worker threads. Therefore the lock must be released here.
-        drop(crew);
+        drop(worker_threads);
         let started = builder.spawn(move || {
             counted.begins();
             let mut work = || {
@@ -330,10 +331,10 @@ impl<T: Task> Scheduler<T> {
         match started {
             Ok(_) => Ok(()),
             Err(error) => {
-                let mut crew = self.crew.lock();
-                crew.active -= 1;
-                crew.started -= 1;
-                drop(crew);
+                let mut worker_threads = self.worker_threads.lock();
+                worker_threads.active -= 1;
+                worker_threads.started -= 1;
+                drop(worker_threads);
                 let local = place.lock().take().map(Box::new);
                 Err((error, local))
             }
@@ -343,14 +344,14 @@ impl<T: Task> Scheduler<T> {
     /// Waits at most the time `SPARE_FOR` for a slot to work in. Returns `None` if no slot was assigned in this time,
     /// or if the scheduler stops.
     fn wait_for_slot(&self) -> Option<Local<T>> {
-        let mut crew = self.crew.lock();
-        crew.spare += 1;
+        let mut worker_threads = self.worker_threads.lock();
+        worker_threads.spare += 1;
         let mut over = false;
-        while crew.calls.is_empty() && !crew.stopping && !over {
-            (crew, over) = wait_within(&self.called, crew, SPARE_FOR);
+        while worker_threads.calls.is_empty() && !worker_threads.stopping && !over {
+            (worker_threads, over) = wait_within(&self.called, worker_threads, SPARE_FOR);
         }
-        crew.spare -= 1;
-        crew.calls.pop_front()
+        worker_threads.spare -= 1;
+        worker_threads.calls.pop_front()
     }
 
     /// Hands the tasks of the worker in `slot` over to other threads, because the current step of the worker is long or
@@ -358,7 +359,7 @@ impl<T: Task> Scheduler<T> {
     /// count, this function does nothing. If no replacement thread can be started, the other workers steal the tasks.
     pub(crate) fn hand_over(self: &Arc<Self>, slot: usize, polls: Option<u64>) -> bool {
         let post = &self.posts[slot];
-        let mut crew = self.crew.lock();
+        let mut worker_threads = self.worker_threads.lock();
         // The comparison of the poll count comes before `take`, because this thread cannot undo `take`: the worker
         // reads the state without this lock. Suppose that this thread undid `take`. If the worker had already seen
         // TAKEN, it would end a hand-over that was never counted. If the worker had called `rest` in the meantime, the
@@ -380,11 +381,11 @@ impl<T: Task> Scheduler<T> {
         }
         self.unattended.set_taken(slot, true);
         if !post.is_lent() {
-            crew.active -= 1;
-            crew.taken += 1;
+            worker_threads.active -= 1;
+            worker_threads.taken += 1;
         }
-        drop(crew);
-        if !planted!("handover_finds_nobody") {
+        drop(worker_threads);
+        if !planted!("handover_starts_no_worker") {
             self.hire();
         }
         self.notify();
@@ -393,7 +394,7 @@ impl<T: Task> Scheduler<T> {
 
     /// Ends the hand-over of a guest after its step has returned.
     pub(super) fn guest_comes_back(&self, slot: usize) {
-        let _crew = self.crew.lock();
+        let _worker_threads = self.worker_threads.lock();
         self.posts[slot].resume();
         self.unattended.set_taken(slot, false);
     }
@@ -401,22 +402,22 @@ impl<T: Task> Scheduler<T> {
     /// Ends a hand-over after the step has returned. Returns false if the worker must leave its slot because there are
     /// enough other workers.
     pub(super) fn comes_back(&self, slot: usize) -> bool {
-        let mut crew = self.crew.lock();
+        let mut worker_threads = self.worker_threads.lock();
         self.posts[slot].resume();
         self.unattended.set_taken(slot, false);
-        crew.taken -= 1;
-        let room = crew.active < crew.target || planted!("handover_returns_anyway");
-        crew.active += usize::from(room);
+        worker_threads.taken -= 1;
+        let room = worker_threads.active < worker_threads.target || planted!("handover_returns_anyway");
+        worker_threads.active += usize::from(room);
         // If the scheduler is stopping, the result is true. The worker then continues, sees that the scheduler is
         // stopping, and leaves its slot.
-        room || crew.stopping
+        room || worker_threads.stopping
     }
 
     /// Returns the number of active workers, and the number of workers in long steps that were handed over.
     #[cfg(procession_loom)]
     pub(crate) fn active_and_taken(&self) -> (usize, usize) {
-        let crew = self.crew.lock();
-        (crew.active, crew.taken)
+        let worker_threads = self.worker_threads.lock();
+        (worker_threads.active, worker_threads.taken)
     }
 
     /// Returns whether there is a timekeeper.
@@ -428,16 +429,16 @@ impl<T: Task> Scheduler<T> {
     /// Returns whether the worker in this slot is surplus and must leave. A surplus worker does not count as active
     /// after this call.
     pub(super) fn leave_if_surplus(&self, slot: usize) -> bool {
-        let mut crew = self.crew.lock();
+        let mut worker_threads = self.worker_threads.lock();
         // If the last step of this worker was handed over just before, the worker does not count as active any more. In
         // this case this function must not subtract the worker a second time.
-        let one_too_many = crew.active > crew.target && !self.posts[slot].is_taken();
+        let one_too_many = worker_threads.active > worker_threads.target && !self.posts[slot].is_taken();
         if one_too_many {
-            crew.active -= 1;
+            worker_threads.active -= 1;
             // After this line, no other thread can hand over this slot, because its state is FREE.
             self.posts[slot].resume();
         }
-        if crew.active <= crew.target {
+        if worker_threads.active <= worker_threads.target {
             self.orders.fetch_and(!TOO_MANY, Ordering::SeqCst);
         }
         one_too_many
@@ -471,7 +472,7 @@ impl<T: Task> Scheduler<T> {
     /// exit. Does not wait for the threads.
     pub(crate) fn stop(&self) {
         self.orders.fetch_or(STOP, Ordering::SeqCst);
-        self.crew.lock().stopping = true;
+        self.worker_threads.lock().stopping = true;
         self.called.notify_all();
         self.monitor.ring();
         if let Some(poller) = self.poller() {
@@ -484,7 +485,7 @@ impl<T: Task> Scheduler<T> {
     /// for the other threads. Returns false if the threads have not exited within the time `within`.
     pub(crate) fn wait_stopped(&self, within: Duration) -> bool {
         let is_counted = |threads: &mut Vec<usize>| threads.contains(&this_thread());
-        let here = usize::from(!planted!("thread_waits_for_itself") && self.counted_threads.with(is_counted));
-        wait_while(&self.left, self.crew.lock(), within, |crew| crew.threads > here)
+        let here = usize::from(!planted!("stop_waits_for_own_thread") && self.counted_threads.with(is_counted));
+        wait_while(&self.left, self.worker_threads.lock(), within, |worker_threads| worker_threads.threads > here)
     }
 }

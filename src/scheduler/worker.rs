@@ -41,7 +41,7 @@ const ROUNDS: u32 = if cfg!(any(procession_loom, procession_shuttle)) { 1 } else
 /// short sleep would have cost less.
 const SHORT_SLEEP: Duration = Duration::from_micros(50);
 
-/// State of one worker. A thread acts as this worker after a call of [`sit`](Self::sit). While the thread acts as this
+/// State of one worker. A thread acts as this worker after a call of [`act`](Self::act). While the thread acts as this
 /// worker, the tasks that the thread wakes go to the local queues of this worker.
 pub(crate) struct Local<T: Task> {
     scheduler: Arc<Scheduler<T>>,
@@ -94,10 +94,10 @@ impl<T: Task> Deref for WorkerGuard<T> {
 
 impl<T: Task> WorkerGuard<T> {
     /// Ends the role of this thread as the worker. Returns the worker, so that another thread can act as this worker.
-    pub(super) fn rise(self) -> Local<T> {
+    pub(super) fn stop_acting(self) -> Local<T> {
         let local = Rc::clone(&self.local);
         drop(self);
-        Rc::into_inner(local).expect("one thread sits there, and has left")
+        Rc::into_inner(local).expect("only this thread acts as the worker")
     }
 }
 
@@ -141,9 +141,9 @@ impl<T: Task> Local<T> {
     }
 
     /// Makes this thread act as the worker until the returned guard is dropped.
-    pub(super) fn sit(self) -> WorkerGuard<T> {
+    pub(super) fn act(self) -> WorkerGuard<T> {
         let _counting = self.scheduler.metrics.enter(self.slot);
-        let _asked = self.post.asked().sit();
+        let _asked = self.post.asked().act();
         let local = Rc::new(self);
         let outer = T::current().with(|here| here.replace(Some(Rc::clone(&local))));
         WorkerGuard { local, outer, _counting, _asked }
@@ -157,7 +157,7 @@ impl<T: Task> Local<T> {
 
     /// Runs `f` while this thread acts as no worker. Therefore the tasks that `f` wakes go to a shared queue. They must
     /// not go to the local queues, because this worker may not check its local queues for a long time.
-    fn aside<R>(f: impl FnOnce() -> R) -> R {
+    fn without_worker<R>(f: impl FnOnce() -> R) -> R {
         struct Back<T: Task>(Option<Rc<Local<T>>>);
         impl<T: Task> Drop for Back<T> {
             fn drop(&mut self) {
@@ -183,7 +183,7 @@ impl<T: Task> Local<T> {
     }
 
     /// Queues a task on this worker. The task is either the running task itself, or a task that the running task woke
-    /// or spawned. Returns true if the caller must [wake](Self::tell) another worker.
+    /// or spawned. Returns true if the caller must [wake](Self::notify_other) another worker.
     #[inline]
     #[must_use]
     pub(super) fn push(&self, task: T, how: Placement) -> bool {
@@ -220,7 +220,7 @@ impl<T: Task> Local<T> {
 
     /// Wakes another worker, which can steal tasks from this worker.
     #[cold]
-    pub(super) fn tell(&self) {
+    pub(super) fn notify_other(&self) {
         self.scheduler.notify();
     }
 
@@ -416,14 +416,14 @@ impl<T: Task> Local<T> {
     #[cold]
     fn has_found(&self) {
         self.woken.set(false);
-        let lacks_timekeeper = || self.scheduler.needs_timekeeper() && !planted!("idle_keeper_keeps_quiet");
+        let lacks_timekeeper = || self.scheduler.needs_timekeeper() && !planted!("idle_finder_wakes_no_timekeeper");
         if self.searching.take() && self.scheduler.idle.stop_searching() {
             // No other worker searches now. During the search of this worker, no push woke a worker. Therefore this
             // worker checks now whether there are more tasks. A thread that pushes a task after this point wakes a
             // worker itself. During the search, a former timekeeper also woke no worker. Therefore this worker also
             // checks whether a timekeeper is needed.
             let is_needed = self.scheduler.has_work() || lacks_timekeeper();
-            if is_needed && !planted!("idle_last_searcher_keeps_quiet") {
+            if is_needed && !planted!("idle_last_searcher_does_not_notify") {
                 self.scheduler.notify();
             }
         }
@@ -474,7 +474,7 @@ impl<T: Task> Local<T> {
             self.post.rest();
         }
         if self.scheduler.options.observe.is_some() {
-            Self::aside(|| self.scheduler.observe(self.slot, state, None));
+            Self::without_worker(|| self.scheduler.observe(self.slot, state, None));
         }
         self.scheduler.trace_worker(self.slot, state);
     }
@@ -553,7 +553,8 @@ impl<T: Task> Local<T> {
         // announcement, and may have woken no worker because this worker counted as searching. Therefore this worker
         // checks once more. After the announcement, either this worker sees that there is no timekeeper, or the former
         // timekeeper sees that this worker sleeps.
-        if scheduler.is_untimed() && !planted!("idle_office_is_left_empty") && scheduler.idle.keep_time(self.slot) {
+        if scheduler.is_untimed() && !planted!("idle_timekeeper_is_checked_once") && scheduler.idle.keep_time(self.slot)
+        {
             let _ = scheduler.driver.keep_time();
         }
     }
@@ -651,12 +652,12 @@ impl<T: Task> Local<T> {
     /// Runs tasks on this thread until the worker must leave its slot, and then leaves the slot. Called on a worker
     /// thread.
     pub(super) fn work(self) {
-        let local = self.sit();
+        let local = self.act();
         let scheduler = &local.scheduler;
         scheduler.idle.parks_as_thread(local.slot);
-        scheduler.options.hooks.seated(local.slot);
+        scheduler.options.hooks.occupied(local.slot);
         local.serve();
-        local.rise().leave();
+        local.stop_acting().leave();
     }
 
     /// Runs tasks until the worker must leave its slot.
@@ -691,7 +692,7 @@ impl<T: Task> Local<T> {
         }
         let scheduler = &self.scheduler;
         let mut ready = self.ready.take();
-        Self::aside(|| {
+        Self::without_worker(|| {
             hooks::call(scheduler.options.hooks.park.as_ref());
             let began = scheduler.driver.now();
             self.park(&mut ready);
@@ -775,7 +776,7 @@ impl<T: Task> Local<T> {
         drop(rest);
         // A guest that was the timekeeper may have ended this role before this call, because each wake-up ends the
         // role. Therefore the following condition checks whether there is a timekeeper now.
-        let passes_on = searched && !planted!("idle_leaver_keeps_wake");
+        let passes_on = searched && !planted!("idle_leaver_does_not_notify");
         if leaves_tasks || passes_on || scheduler.is_untimed() {
             scheduler.notify();
         }

@@ -125,7 +125,7 @@ impl<'a> Around<'a> {
         } else if !is_killed {
             self.begins_step(flags);
         }
-        if is_killed { StepPermit::Exit(self.head.fate()) } else { StepPermit::Step }
+        if is_killed { StepPermit::Exit(self.head.exit_when_killed()) } else { StepPermit::Step }
     }
 
     /// A turn of an observed process calls this function before a step, if the turn has already run `init` or another

@@ -58,7 +58,7 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
 
     /// Returns a join handle for a process that was not started, because the spawn was refused. The handle resolves to
     /// the exit in the control block.
-    pub(crate) fn stillborn(control: Ref<Control<M>>) -> Self {
+    pub(crate) fn refused_at_start(control: Ref<Control<M>>) -> Self {
         Self::new((Joined::for_refused_spawn(control), None))
     }
 

@@ -98,7 +98,7 @@ impl<X: Machine> Machine for Monitored<X> {
     #[inline]
     fn ended(self: Pin<&mut Self>, me: &SelfHandle<X::Message>, exit: &Exit) {
         if let Some(watch) = self.project().watch.take()
-            && watch.tell(me.pid(), exit)
+            && watch.notify(me.pid(), exit)
             && !exit.is_normal()
         {
             me.control().head.received_exit();

@@ -106,13 +106,13 @@ impl Host {
         mut wanted: impl SpawnRequest,
         schedule: S,
     ) -> Result<(Spawned<X>, RunnableProcess), (SpawnErrorKind, X)> {
-        let heeds = wanted.heeds();
+        let checks_cancel = wanted.checks_cancel();
         let parent = match wanted.take_parent() {
             Ok(parent) => parent,
             Err(refusal) => return Err((refusal, machine)),
         };
         match wanted.admit(self, schedule) {
-            Ok(embryo) => Ok(self.begin(machine, embryo, heeds, parent)),
+            Ok(reserved) => Ok(self.begin(machine, reserved, checks_cancel, parent)),
             Err(refusal) => Err((refusal, machine)),
         }
     }
@@ -146,9 +146,9 @@ impl Host {
     ) -> Result<ReservedProcess<X, S>, SpawnErrorKind> {
         let parts = self.admit_control(inherited, flags, limits, bound)?;
         let place = parts.place();
-        let (entry, embryo) = ReservedProcess::new(schedule, parts);
+        let (entry, reserved) = ReservedProcess::new(schedule, parts);
         self.publish_pid(place, entry);
-        Ok(embryo)
+        Ok(reserved)
     }
 
     /// The part of [`enlist`](Self::enlist) that does not depend on the type of the machine.
@@ -176,14 +176,14 @@ impl Host {
     fn begin<X: Machine, S: Schedule>(
         &self,
         machine: X,
-        embryo: ReservedProcess<X, S>,
-        heeds: bool,
+        reserved: ReservedProcess<X, S>,
+        checks_cancel: bool,
         parent: Option<(Ref<dyn AnyControl>, SpawnLinks)>,
     ) -> (Spawned<X>, RunnableProcess) {
         let method = if self.shared().metrics.recorder().is_on() { Some(Box::from(machine.method())) } else { None };
-        let (joined, ready) = embryo.start(machine);
+        let (joined, ready) = reserved.start(machine);
         let control = joined.address().control();
-        let monitor = self.announce(&control.head, &|| control.any(), X::name, method, heeds, parent);
+        let monitor = self.announce(&control.head, &|| control.any(), X::name, method, checks_cancel, parent);
         ((joined, monitor), ready)
     }
 
@@ -196,7 +196,7 @@ impl Host {
         any: &dyn Fn() -> Ref<dyn AnyControl>,
         name: fn() -> &'static str,
         method: Option<Box<str>>,
-        heeds: bool,
+        checks_cancel: bool,
         parent: Option<(Ref<dyn AnyControl>, SpawnLinks)>,
     ) -> Option<MonitorRef> {
         self.shared().metrics.add(Counter::Spawned, 1);
@@ -222,7 +222,7 @@ impl Host {
         if self.shared().metrics.recorder().is_on() {
             self.trace_spawn(head, name(), method.as_deref().unwrap_or_default());
         }
-        if heeds {
+        if checks_cancel {
             self.bind(any());
         }
         // The process is not queued yet. Therefore, it cannot exit before the link and the monitor are set.
@@ -268,7 +268,7 @@ impl Host {
 
     fn refuse<T, N: Send + 'static>(&self, refusal: SpawnErrorKind) -> JoinHandle<T, N> {
         let exit = Exit::Refused(Reason::from(refusal.to_string()));
-        JoinHandle::stillborn(self.refused_control(exit))
+        JoinHandle::refused_at_start(self.refused_control(exit))
     }
 }
 
@@ -362,7 +362,7 @@ impl<M: Send + 'static> SelfHandle<M> {
             Err((refusal, machine)) => {
                 let (machine, watch) = machine.into_parts();
                 let handle = self.host().join_or_refuse(Err((refusal, machine)));
-                watch.tell(handle.pid(), &handle.refused().unwrap_or(Exit::NoProcess));
+                watch.notify(handle.pid(), &handle.refused().unwrap_or(Exit::NoProcess));
                 (handle.monitored(monitor), monitor)
             }
         }
@@ -372,7 +372,7 @@ impl<M: Send + 'static> SelfHandle<M> {
 /// The options of a spawn.
 pub(crate) trait SpawnRequest {
     /// Returns whether the deadline and the cancel token of the new process cancel the new process.
-    fn heeds(&self) -> bool;
+    fn checks_cancel(&self) -> bool;
 
     /// Takes the spawner if the spawner will be linked to the new process or will monitor the new process. Returns
     /// `None` if neither a link nor a monitor was requested.
@@ -386,7 +386,7 @@ pub(crate) trait SpawnRequest {
 /// for each body does not contain the code for options.
 impl SpawnRequest for InheritedContext {
     #[inline]
-    fn heeds(&self) -> bool {
+    fn checks_cancel(&self) -> bool {
         self.has_end()
     }
 

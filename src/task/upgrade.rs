@@ -114,7 +114,7 @@ impl<M: Send + 'static> Context<M> {
             let Some(fit) = fit else { return Poll::Ready(Err(Exit::failed(ELSEWHERE))) };
             // The reply of the task is available in the next poll of the body. But in the next poll, a combinator polls
             // only the futures that were woken. Therefore, this future wakes itself.
-            if fit.is_none() && !is_own_waker && !planted!("upgrade_asks_in_silence") {
+            if fit.is_none() && !is_own_waker && !planted!("upgrade_does_not_wake_itself") {
                 cx.waker().wake_by_ref();
             }
             fit.map_or(Poll::Pending, |fit| Poll::Ready(fit.map_err(wrong_output_error::<T>)))

@@ -316,7 +316,7 @@ fn the_details_show_both_sides_of_a_join() {
     assert_eq!(details(pid).joined_by, None);
 }
 
-struct Tenant;
+struct TenantId;
 struct Trace;
 
 /// 9.2b: the details contain the supervisor of the process, its inherited values, the steps and the time that count
@@ -333,11 +333,11 @@ fn the_details_state_where_a_process_belongs_and_what_it_uses() {
     let spawner = async |ctx: Context| {
         Ok::<_, Exit>(ctx.process().value(Trace).limits(Limits::new().steps(9)).spawn(idle).unwrap())
     };
-    let heir = rt.block_on(rt.process().value(Tenant).spawn(spawner).unwrap()).unwrap();
+    let heir = rt.block_on(rt.process().value(TenantId).spawn(spawner).unwrap()).unwrap();
     settle(&rt);
     let heirs = details(heir.pid());
     assert_eq!(heirs.supervisor, None, "a parent is no supervisor");
-    assert_eq!(heirs.inherited_values, ["it::inspection::Tenant", "it::inspection::Trace"]);
+    assert_eq!(heirs.inherited_values, ["it::inspection::TenantId", "it::inspection::Trace"]);
     assert_eq!((heirs.steps, heirs.run_time), (Some(1), None));
     heir.send(0).unwrap();
     settle(&rt);

@@ -133,16 +133,16 @@ fn a_message_to_a_stale_pid_never_reaches_the_new_process() {
     // Each process exits on the thread that spawns the next process, so the next process reuses its slot.
     rt.block_on(async {
         for n in 0..100 {
-            let tenant = rt.spawn(echo);
-            assert!(!former.contains(&tenant.pid()));
+            let next = rt.spawn(echo);
+            assert!(!former.contains(&next.pid()));
             for stale in &former {
                 assert_eq!(rt.send(*stale, 666_u64).unwrap_err().kind(), SendErrorKind::NoProcess);
                 assert!(rt.address::<u64>(*stale).is_none());
                 assert!(rt.kill(*stale).is_err());
             }
-            tenant.send(n).unwrap();
-            former.push(tenant.pid());
-            assert_eq!(tenant.await.unwrap(), n);
+            next.send(n).unwrap();
+            former.push(next.pid());
+            assert_eq!(next.await.unwrap(), n);
         }
     });
     assert!(former.iter().any(|pid| pid.generation() > 10), "slots are used again: {former:?}");

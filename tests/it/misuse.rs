@@ -70,9 +70,9 @@ fn a_pid_without_a_process_is_an_error() {
         dead.await.unwrap();
         next = Some(rt.spawn(echo));
     });
-    let tenant = next.unwrap();
-    assert_eq!(tenant.pid().index(), dead_pid.index(), "the slot is used again");
-    let own = tenant.pid();
+    let successor = next.unwrap();
+    assert_eq!(successor.pid().index(), dead_pid.index(), "the slot is used again");
+    let own = successor.pid();
     let parsed = |node: u32, incarnation: u32, index: u32, generation: u32| -> Pid {
         format!("<{node}-{incarnation:x}.{index}.{generation}>").parse().unwrap()
     };
@@ -106,8 +106,8 @@ fn a_pid_without_a_process_is_an_error() {
     }
     assert_eq!(rt.counters().refused - before, 2 * pids.len() as u64);
     assert_eq!(dead_address.send(8).unwrap_err().into_message(), 8);
-    tenant.send(9).unwrap();
-    assert_eq!(rt.block_on(tenant).unwrap(), 9);
+    successor.send(9).unwrap();
+    assert_eq!(rt.block_on(successor).unwrap(), 9);
 }
 
 /// 1.6b, 11: a send of a message of the wrong type fails at the sender. The error names the expected type and returns

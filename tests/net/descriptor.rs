@@ -23,8 +23,8 @@ fn pipe() -> (File, File) {
     (own(ends[0]).into(), own(ends[1]).into())
 }
 
-/// 12.2b: the output of a child process is read, and its input is written. These types implement `Read` and `Write` only
-/// for `&mut self`.
+/// 12.2b: the output of a child process is read, and its input is written. These types implement `Read` and `Write`
+/// only for `&mut self`.
 #[test]
 fn the_streams_of_a_child_process_are_read_and_written() {
     fn set_nonblocking(stream: &impl AsRawFd) {

@@ -91,7 +91,7 @@ scenarios! {
         let root = CancelToken::new();
         let branch = root.child();
         let (give, me) = oneshot::channel();
-        let heeds = rt.process().cancel_token(&branch).spawn(async move |ctx: Context<()>| {
+        let unaware = rt.process().cancel_token(&branch).spawn(async move |ctx: Context<()>| {
             let (me, mut mailbox) = ctx.split();
             drop(give.send(me));
             mailbox.receive().await
@@ -114,7 +114,7 @@ scenarios! {
         drop(root);
         rt.block_on(awaits).unwrap();
         elsewhere.join().unwrap();
-        assert!(is_cancelled(rt.block_on(heeds.unwrap()), "enough"));
+        assert!(is_cancelled(rt.block_on(unaware.unwrap()), "enough"));
     }
 
     /// Processes exit while their token is cancelled and dropped. Neither the token nor the processes leak.

@@ -18,21 +18,21 @@
 //! - receiver_unlocks: two_processes_wake_each_other
 //! - push_unlocks: a_send_races_with_a_kill
 //! - idle_no_second_look: guest_threads_drive_the_runtime
-//! - bounded_pop_admits_nobody: free_places_go_to_waiting_senders
+//! - bounded_pop_admits_no_sender: free_places_go_to_waiting_senders
 //! - links_look_before_locking: a_link_races_with_an_exit
-//! - handover_finds_nobody: a_blocked_worker_is_replaced
+//! - handover_starts_no_worker: a_blocked_worker_is_replaced
 //! - ranks_are_overlooked: a_call_wakes_a_process_of_another_priority
 //! - rearm_forgets_timekeeper: due_timers_fire
 //! - cancel_enter_unlocks: a_tree_grows_while_it_is_cancelled
 //! - cancel_enter_unlocks: children_are_spawned_while_their_token_is_cancelled
-//! - cancel_tells_from_above: a_token_is_awaited_on_several_threads
+//! - cancel_notifies_in_preorder: a_token_is_awaited_on_several_threads
 //! - groups_look_before_watching: monitors_observe_members_that_join_and_leave
-//! - upgrade_asks_in_silence: a_body_is_replaced_while_messages_arrive
-//! - upgrade_leaves_mail: a_hand_written_process_is_replaced_while_messages_arrive
+//! - upgrade_does_not_wake_itself: a_body_is_replaced_while_messages_arrive
+//! - upgrade_does_not_step_again: a_hand_written_process_is_replaced_while_messages_arrive
 //! - yields_admit_what_was_cancelled: an_inline_command_is_cancelled_on_another_thread
 //! - local_drop_looks_once: a_local_set_is_dropped_while_messages_arrive
 //! - scope_adopts_unlocked: a_scope_is_killed_while_it_grows
-//! - end_trusts_a_bare_mailbox: a_mailbox_is_awaited_on_another_thread
+//! - end_skips_links_of_empty_mailbox: a_mailbox_is_awaited_on_another_thread
 #![cfg(procession_shuttle)]
 
 use std::time::Duration;

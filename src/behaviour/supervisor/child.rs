@@ -166,13 +166,13 @@ impl Child {
         Self::of(name, is_supervisor, move |process: ProcessBuilder| {
             // The process is boxed, because the process is moved again later and may be too large for the stack.
             let made = catch(|| Box::new(make())).map_err(NotMade::panicked)?;
-            let brood = (&*made as &dyn Any).downcast_ref::<Supervisor>().map(|below| Arc::clone(&below.live_children));
+            let below = (&*made as &dyn Any).downcast_ref::<Supervisor>().map(|below| Arc::clone(&below.live_children));
             let spawned = if const { is_large::<Q, ()>() } {
                 process.spawn_process(Large(made))?
             } else {
                 process.spawn_process(*made)?
             };
-            Ok((spawned, brood))
+            Ok((spawned, below))
         })
     }
 
@@ -324,21 +324,21 @@ where
         } else if let Some(name) = &spec.name {
             process = process.name(name.clone());
         }
-        let (handle, brood) = (self.spawn)(process)?;
+        let (handle, below) = (self.spawn)(process)?;
         let control = handle.address().control().clone();
         if let Some(kept) = &self.kept {
             kept.forward_to(&control);
         }
         let pid = self.kept.as_ref().map_or_else(|| control.head.pid(), |kept| kept.pid());
-        let member = Member { control: control.into_any(), brood, pid };
+        let member = Member { control: control.into_any(), below, pid };
         let started = handle.started();
         let ended = Box::pin(Watched { handle: KillOnDrop(handle), kept: self.kept.clone() });
-        let ended = match &member.brood {
-            Some(brood) => {
-                let brood = Arc::clone(brood);
+        let ended = match &member.below {
+            Some(below) => {
+                let below = Arc::clone(below);
                 ended
                     .then(async move |exit| {
-                        brood.gone().await;
+                        below.all_exited().await;
                         exit
                     })
                     .boxed()
@@ -366,7 +366,7 @@ where
 pub(super) struct Member {
     pub(super) control: Ref<dyn AnyControl>,
     /// The running children of this child, if this child is a supervisor.
-    brood: Option<Arc<LiveChildren>>,
+    below: Option<Arc<LiveChildren>>,
     /// Pid for messages to the child. The pid is either the pid of the instance or the pid of the kept mailbox.
     pub(super) pid: Pid,
 }
@@ -398,14 +398,14 @@ impl LiveChildren {
     ///
     /// A child stays in the list until it has exited. If the supervisor that polls the future is killed, its own parent
     /// calls this function again, and then still finds the child.
-    fn gone(&self) -> BoxFuture<'_, ()> {
+    fn all_exited(&self) -> BoxFuture<'_, ()> {
         async {
             loop {
                 let first = self.0.lock().first_key_value().map(|(&id, member)| (id, member.clone()));
                 let Some((id, member)) = first else { return };
                 Exited::new(Some(member.control)).await;
-                if let Some(brood) = member.brood {
-                    brood.gone().await;
+                if let Some(below) = member.below {
+                    below.all_exited().await;
                 }
                 self.remove(id);
             }

@@ -205,7 +205,7 @@ impl<M: Send + 'static> Mailbox<M> {
 
 fn monitor<M: Send + 'static>(control: &Ref<Control<M>>, group: &str) -> (MonitorRef, Vec<Pid>) {
     let head = &control.head;
-    let tenant = control.any();
+    let process = control.any();
     let lives = || !control.inbox.is_closed();
-    head.host().namespace().groups().watch(group.to_owned().into(), &tenant, head.groups(), lives)
+    head.host().namespace().groups().watch(group.to_owned().into(), &process, head.groups(), lives)
 }

@@ -42,7 +42,7 @@ impl InheritedContext {
 
     /// Returns the names of the types of the values.
     pub(crate) fn type_names(&self) -> Vec<&'static str> {
-        self.0.as_ref().map_or_else(Vec::new, |estate| estate.values.iter().map(|(_, name)| *name).collect())
+        self.0.as_ref().map_or_else(Vec::new, |inherited| inherited.values.iter().map(|(_, name)| *name).collect())
     }
 
     /// Returns the deadline of the process. At the deadline, the runtime requests the exit of the process.
@@ -68,7 +68,7 @@ impl InheritedContext {
     /// Returns whether a deadline or a cancel token is set.
     #[inline]
     pub(crate) fn has_end(&self) -> bool {
-        self.0.as_ref().is_some_and(|estate| estate.deadline.is_some() || estate.token.is_some())
+        self.0.as_ref().is_some_and(|inherited| inherited.deadline.is_some() || inherited.token.is_some())
     }
 
     /// Returns whether the deadline has passed or the token is cancelled. The process may not have been notified yet.
@@ -79,7 +79,7 @@ impl InheritedContext {
     /// Adds a value. The new value replaces an existing value of the same type.
     pub(crate) fn give<T: Send + Sync + 'static>(&mut self, value: T) {
         let value = Held::new(Arc::new(value) as Arc<dyn Any + Send + Sync>);
-        let values = &mut self.estate().values;
+        let values = &mut self.values_mut().values;
         match values.iter_mut().find(|(known, _)| (**known.get()).is::<T>()) {
             Some((known, _)) => *known = value,
             None => values.push((value, type_name::<T>())),
@@ -89,23 +89,23 @@ impl InheritedContext {
     /// Adds a deadline. If a deadline is already set, the earlier of the two deadlines applies.
     pub(crate) fn limit(&mut self, at: Instant, grace: Duration) {
         if self.deadline().is_none_or(|before| at < before) {
-            self.estate().deadline = Some((at, grace));
+            self.values_mut().deadline = Some((at, grace));
         }
     }
 
     /// Sets the cancel token. The new token replaces an existing token.
     pub(crate) fn set_token(&mut self, token: &CancelToken) {
-        self.estate().token = Some(token.clone());
+        self.values_mut().token = Some(token.clone());
     }
 
-    fn estate(&mut self) -> &mut InheritedValues {
+    fn values_mut(&mut self) -> &mut InheritedValues {
         Arc::make_mut(self.0.get_or_insert_default())
     }
 }
 
 impl fmt::Debug for InheritedContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values = self.0.as_ref().map_or(0, |estate| estate.values.len());
+        let values = self.0.as_ref().map_or(0, |inherited| inherited.values.len());
         f.debug_struct("InheritedContext")
             .field("values", &values)
             .field("deadline", &self.deadline())

@@ -99,9 +99,9 @@ impl Host {
         if deadline == Instant::FAR {
             return;
         }
-        let condemned = Ref::downgrade(control);
+        let weak = Ref::downgrade(control);
         call_at(control, deadline, move || {
-            if let Some(control) = condemned.upgrade() {
+            if let Some(control) = weak.upgrade() {
                 control.kill();
             }
         });

@@ -28,7 +28,7 @@ use crate::process::state::Ref;
 pub(crate) trait Subject: Send + Sync + 'static {
     /// Notifies the process of a cancellation. If the process is notified several times, it keeps the first cause. This
     /// function must not notify another process, and must not panic.
-    fn tell(this: &Ref<Self>, cause: &Cause);
+    fn notify(this: &Ref<Self>, cause: &Cause);
 }
 
 /// Reason of a cancellation, and the time between the cancellation and the kill.
@@ -100,7 +100,7 @@ impl<E: Subject + ?Sized> Node<E> {
             state.subjects.insert(number, Ref::downgrade(subject));
             number
         });
-        entered.map_err(|cause| E::tell(subject, &cause)).ok()
+        entered.map_err(|cause| E::notify(subject, &cause)).ok()
     }
 
     /// Inserts a child or a process under a new number. If the node is closed, this function inserts nothing and
@@ -138,11 +138,11 @@ impl<E: Subject + ?Sized> Node<E> {
         // The list `closed` is in preorder. A node comes before its descendants, and an older sibling comes before a
         // newer sibling. The loop below takes nodes from the end of `closed`. Therefore this loop notifies descendants
         // before ancestors, and newer siblings before older siblings.
-        if planted!("cancel_tells_from_above") {
+        if planted!("cancel_notifies_in_preorder") {
             closed.reverse();
         }
         while let Some((node, subjects)) = closed.pop() {
-            subjects.iter().rev().for_each(|subject| E::tell(subject, cause));
+            subjects.iter().rev().for_each(|subject| E::notify(subject, cause));
             node.state.lock().over = true;
             notify(&node.news);
         }

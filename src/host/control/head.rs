@@ -364,7 +364,7 @@ impl Head {
 
     /// Returns whether the process still wants a signal that was just read from the mailbox. The process wants the
     /// signal of a monitor only while the monitor is set.
-    pub(crate) fn heeds(&self, signal: &Signal) -> bool {
+    pub(crate) fn wants(&self, signal: &Signal) -> bool {
         match *signal {
             Signal::Down { number, .. } => self.links_if_any().is_some_and(|links| links.collect(number)),
             Signal::Joined { number, .. } | Signal::Left { number, .. } => self.groups().lock().watches(number),
@@ -374,8 +374,8 @@ impl Head {
 
     /// Returns the exit of a killed process. If a link has propagated an exit to the process, the result is this exit.
     /// Otherwise the result is `Killed`.
-    pub(crate) fn fate(&self) -> Exit {
-        self.links_if_any().and_then(Links::fate).unwrap_or(Exit::Killed)
+    pub(crate) fn exit_when_killed(&self) -> Exit {
+        self.links_if_any().and_then(Links::propagated).unwrap_or(Exit::Killed)
     }
 
     pub(crate) fn inherited(&self) -> &InheritedContext {

@@ -58,17 +58,17 @@ struct Asked<T> {
 }
 
 impl<T: Send + 'static> Layer<T> for Asked<T> {
-    fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: UntypedCompletion) {
+    fn answer(self: Box<Self>, answer: Result<T, Failure>, untyped: UntypedCompletion) {
         // The answer of the inner handler does not answer the yield. The outer handler answers the yield later, and
         // only this later answer is counted.
-        drop(slip.release());
+        drop(untyped.release());
         if let Err(late) = self.cell.answer.send(answer, || ()) {
             let _ = drop_caught(late);
         }
     }
 
-    fn later(self: Box<Self>, slip: UntypedCompletion) -> Box<dyn FnOnce(Failure)> {
-        Box::new(move |failure| self.answer(Err(failure), slip))
+    fn later(self: Box<Self>, untyped: UntypedCompletion) -> Box<dyn FnOnce(Failure)> {
+        Box::new(move |failure| self.answer(Err(failure), untyped))
     }
 
     fn gate(&self) -> Option<&Arc<dyn Gate>> {

@@ -50,7 +50,7 @@ impl UntypedCompletion {
     }
 
     fn parts(&self) -> (&Ref<dyn AnyControl>, Tag) {
-        let (to, tag) = self.0.as_ref().expect("a slip is used once, by value");
+        let (to, tag) = self.0.as_ref().expect("a completion is used once, by value");
         (to, *tag)
     }
 
@@ -173,7 +173,7 @@ fn fail<T>(kept: Vec<Kept>, result: &Result<T, Reason>) {
     for kept in kept {
         let failure = failure.clone();
         match kept {
-            Kept::UntypedCompletion(slip) => slip.finish(Err(failure)),
+            Kept::UntypedCompletion(untyped) => untyped.finish(Err(failure)),
             Kept::Layered(fail) => drop(catch(|| fail(failure))),
         }
     }
@@ -211,11 +211,11 @@ impl ReturnRoute {
         let own = (self.to.identity(), self.tag.number);
         let (result, kept) = keeping(Some(own), f);
         let Some(mut kept) = kept else { return (result, None) };
-        let is_mine = |kept: &Kept| matches!(kept, Kept::UntypedCompletion(slip) if slip.identity() == own);
+        let is_mine = |kept: &Kept| matches!(kept, Kept::UntypedCompletion(untyped) if untyped.identity() == own);
         let mine = kept.iter().position(is_mine).map(|at| kept.swap_remove(at));
         fail(kept, &result);
         match mine {
-            Some(Kept::UntypedCompletion(slip)) => (result, Some(slip)),
+            Some(Kept::UntypedCompletion(untyped)) => (result, Some(untyped)),
             _ => (result, None),
         }
     }
@@ -231,18 +231,18 @@ impl ReturnRoute {
 /// remove each completion whose yield is [cancelled](Self::is_cancelled). When the runtime shuts down, the handler
 /// should remove all its completions.
 pub struct Completion<T> {
-    slip: Option<UntypedCompletion>,
+    untyped: Option<UntypedCompletion>,
     layer: Option<Box<dyn Layer<T>>>,
     marker: PhantomData<fn(T)>,
 }
 
 /// A stage between a handler and the process. The answer passes through this stage before it reaches the process.
 pub(super) trait Layer<T>: Send + Sync {
-    fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: UntypedCompletion);
+    fn answer(self: Box<Self>, answer: Result<T, Failure>, untyped: UntypedCompletion);
 
     /// Returns a function that fails the completion. The caller calls this function later, when the panic text of the
     /// handler is known.
-    fn later(self: Box<Self>, slip: UntypedCompletion) -> Box<dyn FnOnce(Failure)>;
+    fn later(self: Box<Self>, untyped: UntypedCompletion) -> Box<dyn FnOnce(Failure)>;
 
     /// Returns the gate of the handler that waits for this answer, if a handler waits for it. The answer is wanted only
     /// if this gate is open and the yield is not cancelled.
@@ -262,13 +262,13 @@ where
     T: Send + 'static,
     F: FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static,
 {
-    fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: UntypedCompletion) {
+    fn answer(self: Box<Self>, answer: Result<T, Failure>, untyped: UntypedCompletion) {
         let Self { then, before } = *self;
-        then.into_inner()(answer, Completion { slip: Some(slip), layer: before, marker: PhantomData });
+        then.into_inner()(answer, Completion { untyped: Some(untyped), layer: before, marker: PhantomData });
     }
 
-    fn later(self: Box<Self>, slip: UntypedCompletion) -> Box<dyn FnOnce(Failure)> {
-        Box::new(move |failure| self.answer(Err(failure), slip))
+    fn later(self: Box<Self>, untyped: UntypedCompletion) -> Box<dyn FnOnce(Failure)> {
+        Box::new(move |failure| self.answer(Err(failure), untyped))
     }
 
     fn gate(&self) -> Option<&Arc<dyn Gate>> {
@@ -277,22 +277,22 @@ where
 }
 
 impl<T: Send + 'static> Completion<T> {
-    pub(crate) fn new(slip: UntypedCompletion) -> Self {
-        Self { slip: Some(slip), layer: None, marker: PhantomData }
+    pub(crate) fn new(untyped: UntypedCompletion) -> Self {
+        Self { untyped: Some(untyped), layer: None, marker: PhantomData }
     }
 
     /// Returns another completion of this yield. The answer to the new completion goes only to `layer`.
     pub(super) fn inner(&self, layer: Box<dyn Layer<T>>) -> Self {
-        let (to, tag) = self.slip().parts();
-        Self { slip: Some(UntypedCompletion::new(to.clone(), tag)), layer: Some(layer), marker: PhantomData }
+        let (to, tag) = self.untyped().parts();
+        Self { untyped: Some(UntypedCompletion::new(to.clone(), tag)), layer: Some(layer), marker: PhantomData }
     }
 
     pub(super) fn gate(&self) -> Option<&Arc<dyn Gate>> {
         self.layer.as_ref()?.gate()
     }
 
-    fn slip(&self) -> &UntypedCompletion {
-        self.slip.as_ref().expect("a completion is used once, by value")
+    fn untyped(&self) -> &UntypedCompletion {
+        self.untyped.as_ref().expect("a completion is used once, by value")
     }
 
     /// Answers the yield with a reply.
@@ -307,10 +307,10 @@ impl<T: Send + 'static> Completion<T> {
 
     /// Answers the yield with a reply or a failure.
     pub fn finish(mut self, answer: Result<T, Failure>) {
-        let Some(slip) = self.slip.take() else { return };
+        let Some(untyped) = self.untyped.take() else { return };
         match self.layer.take() {
-            None => slip.finish(answer.map(Payload::new)),
-            Some(layer) => layer.answer(answer, slip),
+            None => untyped.finish(answer.map(Payload::new)),
+            Some(layer) => layer.answer(answer, untyped),
         }
     }
 
@@ -322,22 +322,22 @@ impl<T: Send + 'static> Completion<T> {
     /// [`Failure::Panicked`].
     pub fn intercept(mut self, then: impl FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static) -> Completion<T> {
         let layer = Intercept { then: Mutex::new(then), before: self.layer.take() };
-        Completion { slip: self.slip.take(), layer: Some(Box::new(layer)), marker: PhantomData }
+        Completion { untyped: self.untyped.take(), layer: Some(Box::new(layer)), marker: PhantomData }
     }
 
     /// Returns the pid of the process that made the yield.
     pub fn pid(&self) -> Pid {
-        self.slip().parts().0.head().pid()
+        self.untyped().parts().0.head().pid()
     }
 
     /// Returns the tag of the yield.
     pub fn tag(&self) -> Tag {
-        self.slip().parts().1
+        self.untyped().parts().1
     }
 
     /// Returns the host of the process that made the yield.
     pub fn host(&self) -> &Host {
-        self.slip().parts().0.head().host()
+        self.untyped().parts().0.head().host()
     }
 
     /// Converts the completion into the pid of its process and the tag of its yield. The yield stays in flight until
@@ -345,8 +345,8 @@ impl<T: Send + 'static> Completion<T> {
     /// has no completion. Therefore no drop of a completion can make the yield fail.
     pub fn into_tag(mut self) -> (Pid, Tag) {
         let parts = (self.pid(), self.tag());
-        if let Some(slip) = self.slip.take() {
-            drop(slip.release());
+        if let Some(untyped) = self.untyped.take() {
+            drop(untyped.release());
         }
         parts
     }
@@ -357,29 +357,29 @@ impl<T: Send + 'static> Completion<T> {
     /// - The process no longer waits for the answer, because the process has cancelled the yield.
     /// - Another handler has called this handler, and has stopped waiting.
     pub fn is_cancelled(&self) -> bool {
-        !self.slip().is_wanted() || self.gate().is_some_and(|gate| gate.is_closed())
+        !self.untyped().is_wanted() || self.gate().is_some_and(|gate| gate.is_closed())
     }
 
     /// Returns a future that resolves when no code waits for the answer any more.
     pub fn cancelled(&self) -> Unwanted {
-        let (to, tag) = self.slip().parts();
+        let (to, tag) = self.untyped().parts();
         Unwanted { yielded: Some((to.clone(), tag)), gate: self.gate().cloned() }
     }
 
     /// Sends an item of a stream. If the buffer is full, registers the waker of `cx`. When the buffer has free space
     /// again, this waker is called.
     pub(crate) fn poll_send(&self, item: &mut Option<Payload>, cx: &Context<'_>) -> Poll<Result<(), Failure>> {
-        self.slip().send(item, cx.waker())
+        self.untyped().send(item, cx.waker())
     }
 
     /// Returns the process and the tag of this yield. The returned value does not contain the right to answer.
     pub(crate) fn way(&self) -> ReturnRoute {
-        let (to, tag) = self.slip().parts();
+        let (to, tag) = self.untyped().parts();
         ReturnRoute { to: to.clone(), tag }
     }
 
     pub(crate) fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.slip().watch(cx.waker()) && self.gate().is_none_or(|gate| gate.watch(cx.waker())) {
+        if self.untyped().watch(cx.waker()) && self.gate().is_none_or(|gate| gate.watch(cx.waker())) {
             Poll::Pending
         } else {
             Poll::Ready(())
@@ -389,14 +389,14 @@ impl<T: Send + 'static> Completion<T> {
 
 impl<T> Drop for Completion<T> {
     fn drop(&mut self) {
-        let (Some(layer), Some(slip)) = (self.layer.take(), self.slip.take()) else { return };
+        let (Some(layer), Some(untyped)) = (self.layer.take(), self.untyped.take()) else { return };
         // The layer receives the failure, and decides which answer its own caller receives. During the unwinding of a
         // handler, the text of the panic is not known yet. Therefore this code stores the failure until the caller of
         // the handler knows the text.
         if !thread::panicking() {
-            return drop(catch(|| layer.answer(Err(Failure::Abandoned), slip)));
+            return drop(catch(|| layer.answer(Err(Failure::Abandoned), untyped)));
         }
-        let fail = layer.later(slip);
+        let fail = layer.later(untyped);
         Current::with(|current| {
             if current.handler.is_running() {
                 current.handler.keep(Box::new(Kept::Layered(fail)));
@@ -412,7 +412,7 @@ impl<T> Drop for Completion<T> {
 impl<T> fmt::Debug for Completion<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Completion");
-        if let Some((to, tag)) = self.slip.as_ref().and_then(|slip| slip.0.as_ref()) {
+        if let Some((to, tag)) = self.untyped.as_ref().and_then(|untyped| untyped.0.as_ref()) {
             debug.field("pid", &to.head().pid()).field("tag", tag);
         }
         debug.finish()

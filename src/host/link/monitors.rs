@@ -38,10 +38,10 @@ pub(crate) struct Watched<E: ?Sized> {
 /// Slot of one monitor. A parent of a million children has a million slots. Therefore a slot must be small.
 ///
 /// ```text
-///            watch              tell              remove
+///            watch             notify             remove
 ///   free ──────────▶ watching ──────────▶ notified ──────▶ free
 ///     │                  └──────────────── remove ───────────▲
-///     └───────────────── tell ────────────▶ notified
+///     └──────────────── notify ───────────▶ notified
 /// ```
 #[derive(Debug)]
 struct MonitorSlot<E: ?Sized> {
@@ -83,7 +83,7 @@ impl<E: ?Sized> Watched<E> {
     /// Marks the `Down` event of a monitor as delivered. Returns false if the event was delivered before, or if no
     /// monitor has this number.
     #[inline]
-    pub(crate) fn tell(&mut self, number: u64) -> bool {
+    pub(crate) fn notify(&mut self, number: u64) -> bool {
         let Some(index) = self.find(number) else { return false };
         let slot = &mut self.slots[index];
         slot.watched = None;
@@ -126,7 +126,7 @@ impl<E: ?Sized> Watched<E> {
 
     /// Returns a number that belongs to no monitor. No later monitor will have this number.
     pub(crate) fn spend(&mut self) -> u64 {
-        let number = self.vacant().tell();
+        let number = self.vacant().notify();
         self.collect(number);
         number
     }
@@ -185,7 +185,7 @@ impl<E: ?Sized> Vacant<'_, E> {
 
     /// Takes the slot for the monitor of a process that does not exist. The caller delivers the `Down` event of this
     /// monitor immediately.
-    pub(crate) fn tell(self) -> u64 {
+    pub(crate) fn notify(self) -> u64 {
         self.take(NOTIFIED, None)
     }
 
@@ -215,11 +215,11 @@ mod tests {
     #[test]
     fn a_notified_monitor_stays_until_it_is_collected() {
         let mut watched = Watched::default();
-        let (one, other) = (watched.vacant().watch(Some(Ref::counted(1))), watched.vacant().tell());
-        assert!(watched.tell(one) && !watched.tell(one) && !watched.tell(other) && !watched.tell(0));
+        let (one, other) = (watched.vacant().watch(Some(Ref::counted(1))), watched.vacant().notify());
+        assert!(watched.notify(one) && !watched.notify(one) && !watched.notify(other) && !watched.notify(0));
         assert!(watched.remove(one).is_none() && watched.collect(one) && !watched.collect(one));
         let again = watched.vacant().watch(Some(Ref::counted(2)));
-        assert!(again != one && !watched.tell(one) && watched.collect(other));
+        assert!(again != one && !watched.notify(one) && watched.collect(other));
         let third = watched.vacant().watch(Some(Ref::counted(3)));
         assert_eq!(watched.remove(again).flatten().map(|two| **two), Some(2));
         assert!(watched.remove(again).is_none());
@@ -230,8 +230,8 @@ mod tests {
     fn a_monitor_carried_by_the_child_has_no_watched_reference() {
         let mut watched = Watched::<u8>::default();
         let (one, other) = (watched.vacant().watch(None), watched.vacant().watch(None));
-        assert!(watched.tell(one) && !watched.tell(one) && watched.remove(one).is_none() && watched.collect(one));
-        assert!(matches!(watched.remove(other), Some(None)) && !watched.tell(other));
+        assert!(watched.notify(one) && !watched.notify(one) && watched.remove(one).is_none() && watched.collect(one));
+        assert!(matches!(watched.remove(other), Some(None)) && !watched.notify(other));
         let third = watched.vacant().watch(None);
         assert!(third != one && third != other && watched.into_watched().next().is_none());
     }
@@ -242,7 +242,7 @@ mod tests {
         let mut issued = BTreeSet::new();
         for burst in [1, 3, 2 * KEPT, 1, KEPT + 1, 5] {
             for _ in 0..3 {
-                let numbers: Vec<u64> = (0..burst).map(|_| watched.vacant().tell()).collect();
+                let numbers: Vec<u64> = (0..burst).map(|_| watched.vacant().notify()).collect();
                 assert!(numbers.iter().all(|&number| issued.insert(number)));
                 assert!(issued.insert(watched.spend()));
                 numbers.iter().for_each(|&number| assert!(watched.collect(number)));
@@ -255,11 +255,11 @@ mod tests {
     #[test]
     fn a_slot_with_exhausted_generations_is_not_reused() {
         let mut watched = Watched::<u8> { first: LAST, ..Watched::default() };
-        let numbers: Vec<u64> = (0..=KEPT).map(|_| watched.vacant().tell()).collect();
+        let numbers: Vec<u64> = (0..=KEPT).map(|_| watched.vacant().notify()).collect();
         let pid = Pid::new(1, 0, 7, 2);
         assert!(numbers.iter().all(|&number| !MonitorRef::new(pid, number).is_of_group()));
         assert!(numbers.iter().all(|&number| watched.collect(number)));
-        let next = watched.vacant().tell();
+        let next = watched.vacant().notify();
         assert!(!numbers.contains(&next) && numbers.iter().all(|&number| !watched.collect(number)));
         assert!(watched.collect(next));
     }

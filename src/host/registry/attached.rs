@@ -82,7 +82,7 @@ impl AnyControl for RefCounted<Attached> {
         None
     }
 
-    fn rouse(&self) {}
+    fn wake_all(&self) {}
 
     fn wake(&self) {}
 

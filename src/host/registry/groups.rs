@@ -84,15 +84,15 @@ enum Change {
 impl<E: Linkable + ?Sized> Members<E> {
     /// Puts a change into the mailboxes of all monitoring processes. A closed mailbox refuses the change. In this case,
     /// the exit of the process removes the monitor later.
-    fn tell(&self, change: Change, pid: Pid) -> Vec<Wakes> {
+    fn notify(&self, change: Change, pid: Pid) -> Vec<Wakes> {
         let Some(name) = &self.name else { return Vec::new() };
         let signal = |number, group| match change {
             Change::Joined => Signal::Joined { number, group, pid },
             Change::Left => Signal::Left { number, group, pid },
         };
-        let tell =
+        let notify =
             |(monitor, watcher): (&MonitorRef, &Ref<E>)| watcher.put(signal(monitor.number(), Arc::clone(name))).ok();
-        self.watchers.iter().filter_map(tell).collect()
+        self.watchers.iter().filter_map(notify).collect()
     }
 
     fn is_unused(&self) -> bool {
@@ -121,7 +121,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
     /// locks: the lock of the list `own`, and the lock of the group's shard. `lives` returns true if the mailbox of the
     /// process is open. If the process is already a member, it keeps its position. If the process has exited, this
     /// function does not add the process.
-    pub(crate) fn join(&self, group: Text, tenant: &Ref<E>, own: &Own, lives: impl Fn() -> bool) {
+    pub(crate) fn join(&self, group: Text, process: &Ref<E>, own: &Own, lives: impl Fn() -> bool) {
         let mut own = own.lock();
         if own.member_of.contains_key(&group) {
             return;
@@ -133,8 +133,8 @@ impl<E: Linkable + ?Sized> Groups<E> {
         let members = shard.entry(group.clone()).or_default();
         let number = members.next;
         members.next += 1;
-        members.members.insert(number, tenant.clone());
-        let wakes = members.tell(Change::Joined, tenant.pid());
+        members.members.insert(number, process.clone());
+        let wakes = members.notify(Change::Joined, process.pid());
         drop(shard);
         own.member_of.insert(group, number);
         drop(own);
@@ -155,13 +155,13 @@ impl<E: Linkable + ?Sized> Groups<E> {
     pub(crate) fn watch(
         &self,
         group: Text,
-        tenant: &Ref<E>,
+        process: &Ref<E>,
         own: &Own,
         lives: impl Fn() -> bool,
     ) -> (MonitorRef, Vec<Pid>) {
         let mut own = own.lock();
         own.monitors += 1;
-        let monitor = MonitorRef::of_group(tenant.pid(), own.monitors);
+        let monitor = MonitorRef::of_group(process.pid(), own.monitors);
         let mut shard = self.shard(&group).lock();
         let pids = |members: &Members<E>| members.members.values().map(|member| member.pid()).collect();
         let present = shard.get(&group).map_or_else(Vec::new, pids);
@@ -172,7 +172,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         if lives() {
             let members = shard.entry(group.clone()).or_default();
             members.name.get_or_insert_with(|| Arc::from(&*group));
-            members.watchers.insert(monitor, tenant.clone());
+            members.watchers.insert(monitor, process.clone());
             drop(shard);
             own.watches.insert(monitor.number(), group);
         }
@@ -206,7 +206,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         let mut shard = self.shard(group).lock();
         let Some(members) = shard.get_mut(group) else { return Vec::new() };
         let member = members.members.remove(&number);
-        let wakes = members.tell(Change::Left, pid);
+        let wakes = members.notify(Change::Left, pid);
         // A group without members and monitors is removed. If a group with this name is created later, its member
         // numbers start from 0 again.
         let emptied = if members.is_unused() { shard.remove_entry(group) } else { None };

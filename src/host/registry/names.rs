@@ -106,17 +106,17 @@ impl<E: ?Sized> Names<E> {
     pub(crate) fn register(
         &self,
         name: Text,
-        tenant: &Ref<E>,
+        process: &Ref<E>,
         own: &Own,
         lives: impl Fn() -> bool,
     ) -> Result<(), Unclaimed<E, Gone>> {
         let early = planted!("names_register_looks_early") && lives();
         let lives = || early || lives();
         let mut own = own.lock();
-        let taken = self.claim(name.clone(), || if lives() { Ok((tenant.clone(), ())) } else { Err(Gone) });
+        let taken = self.claim(name.clone(), || if lives() { Ok((process.clone(), ())) } else { Err(Gone) });
         match taken {
             Ok(()) => own.push(name),
-            Err(Unclaimed::Taken(holder)) if holder.is_same(tenant) => {}
+            Err(Unclaimed::Taken(holder)) if holder.is_same(process) => {}
             Err(unclaimed) => return Err(unclaimed),
         }
         Ok(())

@@ -138,8 +138,8 @@ impl AlarmWaker {
             }
             state.started += 1;
         }
-        let ringer = Arc::clone(self);
-        thread::Builder::new().name(String::from("procession-alarm")).spawn(move || ringer.serve())?;
+        let alarms = Arc::clone(self);
+        thread::Builder::new().name(String::from("procession-alarm")).spawn(move || alarms.serve())?;
         state.running = true;
         Ok(())
     }
@@ -207,10 +207,10 @@ mod tests {
         }
     }
 
-    fn gone(ringer: &AlarmWaker) {
-        let mut state = ringer.state.lock();
+    fn gone(alarms: &AlarmWaker) {
+        let mut state = alarms.state.lock();
         while state.running {
-            state = wait(&ringer.changed, state, None);
+            state = wait(&alarms.changed, state, None);
         }
     }
 
@@ -226,17 +226,17 @@ mod tests {
 
     #[test]
     fn an_earlier_alarm_does_not_wait_for_a_later_alarm() {
-        let (ringer, bell, late) = (Arc::new(AlarmWaker::new(IDLE)), Bell::new(), Bell::new());
-        let far = ringer.ring(Duration::MAX, late.waker());
-        let long = ringer.ring(Duration::from_secs(3_600), late.waker());
-        ringer.ring(Duration::from_millis(5), bell.waker());
-        ringer.ring(Duration::ZERO, bell.waker());
+        let (alarms, bell, late) = (Arc::new(AlarmWaker::new(IDLE)), Bell::new(), Bell::new());
+        let far = alarms.ring(Duration::MAX, late.waker());
+        let long = alarms.ring(Duration::from_secs(3_600), late.waker());
+        alarms.ring(Duration::from_millis(5), bell.waker());
+        alarms.ring(Duration::ZERO, bell.waker());
         bell.heard(2);
         assert!(late.rung.lock().is_empty());
-        assert_eq!(ringer.state.lock().started, 1);
-        ringer.call_off(far);
-        ringer.call_off(long);
-        assert_eq!((ringer.timers.len(), Arc::strong_count(&late)), (0, 1));
+        assert_eq!(alarms.state.lock().started, 1);
+        alarms.call_off(far);
+        alarms.call_off(long);
+        assert_eq!((alarms.timers.len(), Arc::strong_count(&late)), (0, 1));
     }
 
     #[test]
@@ -251,26 +251,26 @@ mod tests {
 
     #[test]
     fn the_idle_thread_exits_and_a_new_thread_starts() {
-        let (ringer, bell) = (Arc::new(AlarmWaker::new(Duration::from_millis(5))), Bell::new());
+        let (alarms, bell) = (Arc::new(AlarmWaker::new(Duration::from_millis(5))), Bell::new());
         for times in 1..=3 {
-            ringer.ring(Duration::from_millis(1), bell.waker());
+            alarms.ring(Duration::from_millis(1), bell.waker());
             bell.heard(times);
-            gone(&ringer);
-            assert_eq!(ringer.state.lock().started, times);
+            gone(&alarms);
+            assert_eq!(alarms.state.lock().started, times);
         }
         // An alarm that never rings does not prevent the exit of the thread.
-        ringer.ring(Duration::MAX, bell.waker());
-        gone(&ringer);
+        alarms.ring(Duration::MAX, bell.waker());
+        gone(&alarms);
     }
 
     #[test]
     fn without_a_thread_the_waker_is_woken_immediately() {
-        let (ringer, bell) = (Arc::new(AlarmWaker::new(IDLE)), Bell::new());
-        ringer.state.lock().exhausted = true;
-        ringer.ring(Duration::from_secs(3_600), bell.waker());
-        assert_eq!((bell.rung.lock().len(), ringer.timers.len()), (1, 0));
-        ringer.state.lock().exhausted = false;
-        ringer.ring(Duration::from_millis(1), bell.waker());
+        let (alarms, bell) = (Arc::new(AlarmWaker::new(IDLE)), Bell::new());
+        alarms.state.lock().exhausted = true;
+        alarms.ring(Duration::from_secs(3_600), bell.waker());
+        assert_eq!((bell.rung.lock().len(), alarms.timers.len()), (1, 0));
+        alarms.state.lock().exhausted = false;
+        alarms.ring(Duration::from_millis(1), bell.waker());
         bell.heard(2);
     }
 }

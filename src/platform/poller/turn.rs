@@ -80,7 +80,7 @@ impl<S> Turns<S> {
         };
         let (guard, limit) = match wait {
             Wait::No => (self.calls.try_lock(), Some(Duration::ZERO)),
-            Wait::For(limit) if planted!("timekeeper_gives_up") => (self.calls.try_lock(), limit),
+            Wait::For(limit) if planted!("timekeeper_only_tries_lock") => (self.calls.try_lock(), limit),
             // A thread that checks for events without blocking may hold this lock, but only for a short time.
             Wait::For(limit) => (Some(self.calls.lock()), limit),
             Wait::Alone => (Some(self.calls.lock()), None),
@@ -93,7 +93,7 @@ impl<S> Turns<S> {
             is_timekeeper && std::mem::take(&mut calls.is_woken) || waits && self.is_stopped.load(Ordering::SeqCst);
         match call(&mut calls.system, if is_over { Some(Duration::ZERO) } else { limit }) {
             Called::Events { woken } => {
-                calls.is_woken |= woken && !is_timekeeper && !planted!("asking_takes_wake_up");
+                calls.is_woken |= woken && !is_timekeeper && !planted!("poll_without_wait_takes_wake_up");
                 true
             }
             // The caller checks for work and waits again.

@@ -111,7 +111,7 @@ pub(super) struct Bounded<M> {
     senders: BTreeMap<u64, Sender<M>>,
     next_sender: u64,
     /// The task that the caller must wake, because the last `pop` or `settle` made room in the mailbox.
-    relieved: Option<RoomWaiter>,
+    room_waiter: Option<RoomWaiter>,
     /// Waker of a task that waits for room and has stored no message in this mailbox.
     watcher: Option<Waker>,
     /// Whether the receiver handles a message: it has taken a message, and has not requested the next message yet.
@@ -140,7 +140,7 @@ impl<M> Bounded<M> {
             high: 0,
             senders: BTreeMap::new(),
             next_sender: 0,
-            relieved: None,
+            room_waiter: None,
             watcher: None,
             busy: false,
             times: MessageTimes::default(),
@@ -278,7 +278,7 @@ impl<M> Bounded<M> {
     /// Takes the wakers of the waiting senders. The caller wakes the senders to notify them that the receiver has
     /// exited. The messages of the senders stay in the list until the senders take their messages back.
     pub(super) fn take_sender_wakers(&mut self) -> Vec<Waker> {
-        if planted!("bounded_strands_nobody") {
+        if planted!("bounded_close_does_not_wake") {
             return Vec::new();
         }
         self.senders.values_mut().filter_map(|sender| sender.waker.take()).collect()
@@ -297,12 +297,12 @@ impl<M> Bounded<M> {
     /// Takes the task that the caller must wake, because the last [`pop`](Self::pop) or [`settle`](Self::settle) made
     /// room in the mailbox.
     pub(super) fn take_room_waiter(&mut self) -> Option<RoomWaiter> {
-        self.relieved.take()
+        self.room_waiter.take()
     }
 
-    fn relieve(&mut self) {
+    fn admit_next(&mut self) {
         self.busy = true;
-        self.relieved = self.admit().map(RoomWaiter::Sender).or_else(|| self.watcher_of_room());
+        self.room_waiter = self.admit().map(RoomWaiter::Sender).or_else(|| self.watcher_of_room());
     }
 
     /// If there is room, takes the waker of the task that waits for room.
@@ -316,8 +316,8 @@ impl<M> Bounded<M> {
         self.first += 1;
         self.took();
         free_burst(&mut self.queue);
-        if !planted!("bounded_pop_admits_nobody") {
-            self.relieve();
+        if !planted!("bounded_pop_admits_no_sender") {
+            self.admit_next();
         }
         message
     }
@@ -366,9 +366,9 @@ impl<M> Bounded<M> {
         self.first += self.queue.len() as u64;
         self.took();
         queue.extend(self.queue.drain(..).flatten());
-        let mut relieved: Vec<_> = std::iter::from_fn(|| self.admit()).map(RoomWaiter::Sender).collect();
-        relieved.extend(self.watcher_of_room());
-        relieved
+        let mut room_waiter: Vec<_> = std::iter::from_fn(|| self.admit()).map(RoomWaiter::Sender).collect();
+        room_waiter.extend(self.watcher_of_room());
+        room_waiter
     }
 
     /// Takes all messages of a closed queue.
@@ -426,7 +426,7 @@ impl<M> Bounded<M> {
                 measured.take_if(|(measured, _)| *measured == number).into_iter().for_each(|(_, timer)| timer.record());
             }
         }
-        self.relieve();
+        self.admit_next();
         Some(place)
     }
 }

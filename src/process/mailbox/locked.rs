@@ -148,8 +148,8 @@ impl<M> Locked<'_, M> {
     /// Takes the content of a closed inbox, except some wakers.
     #[cold]
     pub(super) fn take_remains(&mut self) -> ClosedContents<M> {
-        // The wakers of the receiver and of the waiting senders stay in the inbox. `Inbox::disperse` takes these wakers
-        // when the exit is known.
+        // The wakers of the receiver and of the waiting senders stay in the inbox. `Inbox::take_wakers` takes these
+        // wakers when the exit is known.
         let signals = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
         let way = self.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Forwarding::Here));
         let watcher = self.bounded().and_then(Bounded::take_watcher);
@@ -343,7 +343,7 @@ impl<M> State<M> {
     }
 
     /// Returns the wake-ups for a signal that wakes the process's own task, and also a receiver in another task.
-    pub(super) fn everybody(&mut self, own: &impl Own) -> Wakes {
+    pub(super) fn wakes_for_all(&mut self, own: &impl Own) -> Wakes {
         let other = self.take_other();
         self.waiting = Waiting::Absent;
         Wakes { own: self.lent.wake(own), other }
@@ -437,7 +437,7 @@ impl<M> State<M> {
 
     /// Takes the task that the caller must wake, because the mailbox now has room.
     #[inline]
-    pub(super) fn take_relieved(&mut self) -> Option<RoomWaiter> {
+    pub(super) fn take_room_waiter(&mut self) -> Option<RoomWaiter> {
         self.bounded()?.take_room_waiter()
     }
 

@@ -164,16 +164,16 @@ mod tests {
         }
 
         fn next(&mut self, inbox: &Inbox<u64>, own: &Receiver) -> Option<u64> {
-            let seat = ReceiverTurn::of_events(InTurn::of_right());
+            let receiver_turn = ReceiverTurn::of_events(InTurn::of_right());
             match self {
                 Self::Body(front) => {
-                    let reader = Reader::Task { seat, lends: true };
+                    let reader = Reader::Task { receiver_turn, lends: true };
                     front.pop().or_else(|| inbox.pop_or_wait(own, front, reader).0)
                 }
                 Self::Raw(taken) => match taken.as_deref_mut().and_then(Taken::pop) {
                     Some(message) => Some(message),
                     None => {
-                        let message = inbox.drain_or_pop(own, seat, taken).0;
+                        let message = inbox.drain_or_pop(own, receiver_turn, taken).0;
                         message.or_else(|| taken.as_deref_mut()?.pop())
                     }
                 },

@@ -266,15 +266,15 @@ impl<M> ReadAhead<M> {
     /// Returns the right of this receiver to take messages without the lock. The caller is in the turn of the process.
     /// Returns `None` if the receiver was replaced, or if its trial has not ended.
     #[inline]
-    pub(crate) fn seat(&mut self, turn: InTurn) -> Option<ReceiverTurn> {
+    pub(crate) fn receiver_turn(&mut self, turn: InTurn) -> Option<ReceiverTurn> {
         let claim = self.0.as_deref_mut().and_then(|ahead| ahead.get_mut().claim.as_ref());
         claim.is_none_or(Claim::is_settled).then_some(ReceiverTurn { turn })
     }
 
-    /// Returns the same right as [`seat`](Self::seat). If the buffer contains unread messages, returns `None`. Messages
-    /// that were put aside are not unread messages.
+    /// Returns the same right as [`receiver_turn`](Self::receiver_turn). If the buffer contains unread messages,
+    /// returns `None`. Messages that were put aside are not unread messages.
     #[inline]
-    pub(crate) fn seat_if_read(&mut self, turn: InTurn) -> Option<ReceiverTurn> {
+    pub(crate) fn receiver_turn_if_read(&mut self, turn: InTurn) -> Option<ReceiverTurn> {
         match self.0.as_deref_mut().map(Mutex::get_mut) {
             None => Some(ReceiverTurn { turn }),
             Some(ahead) if !ahead.queue.is_empty() => None,

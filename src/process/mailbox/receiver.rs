@@ -15,7 +15,7 @@ use crate::process::state::current::InTurn;
 pub(crate) enum Reader {
     /// The receiver is the process's own task, and the current thread is in a turn of the process.
     Task {
-        seat: ReceiverTurn,
+        receiver_turn: ReceiverTurn,
         /// Whether the task may open the slot. If the steps of the process are counted, the task does not open the
         /// slot. An open slot may cause an unnecessary wake-up, and the step after this wake-up would be counted.
         lends: bool,
@@ -42,7 +42,7 @@ pub(crate) enum Glance {
 pub(crate) struct Spare {
     /// A waker that the receiver no longer uses. The receiver must drop this waker.
     pub(crate) former: Option<Waker>,
-    pub(crate) relieved: Option<RoomWaiter>,
+    pub(crate) room_waiter: Option<RoomWaiter>,
     /// Whether the task is registered as the waiting receiver and the slot is open.
     pub(crate) lent: bool,
     /// Whether another receiver has replaced this receiver. If the value is true, the receiver has taken nothing and
@@ -55,13 +55,13 @@ pub(crate) struct Spare {
 
 impl Spare {
     #[inline]
-    fn of_task(lent: bool, relieved: Option<RoomWaiter>) -> Self {
-        Self { former: None, relieved, lent, replaced: false, urgent: false }
+    fn of_task(lent: bool, room_waiter: Option<RoomWaiter>) -> Self {
+        Self { former: None, room_waiter, lent, replaced: false, urgent: false }
     }
 
     #[inline]
-    fn of_other(former: Option<Waker>, relieved: Option<RoomWaiter>) -> Self {
-        Self { former, relieved, lent: false, replaced: false, urgent: false }
+    fn of_other(former: Option<Waker>, room_waiter: Option<RoomWaiter>) -> Self {
+        Self { former, room_waiter, lent: false, replaced: false, urgent: false }
     }
 }
 
@@ -87,18 +87,18 @@ impl<M> Inbox<M> {
     pub(crate) fn drain_or_pop(
         &self,
         own: &impl Own,
-        seat: ReceiverTurn,
+        receiver_turn: ReceiverTurn,
         taken: &mut Option<Box<Taken<M>>>,
     ) -> (Option<M>, Admitted, bool) {
         let mut state = self.lock_to_receive();
         let is_only = state.aside.is_none() && state.messages().len() == 1;
         if !is_only || taken.as_deref().is_some_and(|taken| taken.len() != 0) {
-            let (admitted, lent) = Self::drain_from(own, seat, state, taken);
+            let (admitted, lent) = Self::drain_from(own, receiver_turn, state, taken);
             return (None, admitted, lent);
         }
         state.record_burst();
-        let message = state.messages().pop_only(seat.receiving());
-        let lent = !planted!("drain_does_not_wait") && state.wait(true, seat.turn());
+        let message = state.messages().pop_only(receiver_turn.receiving());
+        let lent = !planted!("drain_does_not_wait") && state.wait(true, receiver_turn.turn());
         if let Some(taken) = taken {
             taken.shrink();
         }
@@ -110,36 +110,36 @@ impl<M> Inbox<M> {
     pub(crate) fn drain(
         &self,
         own: &impl Own,
-        seat: ReceiverTurn,
+        receiver_turn: ReceiverTurn,
         taken: &mut Option<Box<Taken<M>>>,
     ) -> (Admitted, bool) {
-        Self::drain_from(own, seat, self.lock_to_receive(), taken)
+        Self::drain_from(own, receiver_turn, self.lock_to_receive(), taken)
     }
 
     fn drain_from(
         own: &impl Own,
-        seat: ReceiverTurn,
+        receiver_turn: ReceiverTurn,
         mut state: Locked<'_, M>,
         taken: &mut Option<Box<Taken<M>>>,
     ) -> (Admitted, bool) {
         state.place_signals();
-        let mut relieved = Vec::new();
+        let mut room_waiter = Vec::new();
         if !state.is_empty() {
-            relieved = state.drain_into(seat.receiving(), taken.get_or_insert_default());
+            room_waiter = state.drain_into(receiver_turn.receiving(), taken.get_or_insert_default());
         } else if let Some(taken) = taken {
             taken.shrink();
         }
         state.buffer.shrink();
-        if relieved.is_empty() || state.is_empty() {
-            let lent = !planted!("drain_does_not_wait") && state.wait(true, seat.turn());
-            let told = (!relieved.is_empty()).then(|| Box::new((relieved, Wakes::default())));
+        if room_waiter.is_empty() || state.is_empty() {
+            let lent = !planted!("drain_does_not_wait") && state.wait(true, receiver_turn.turn());
+            let told = (!room_waiter.is_empty()).then(|| Box::new((room_waiter, Wakes::default())));
             return (told, lent);
         }
         // The messages of waiting senders were admitted after the receiver took out the other messages. The receiver
         // has not seen the admitted messages and waits again, so these messages must wake the receiver.
         state.register(Waiting::Own);
         let wakes = state.receiver(own);
-        (Some(Box::new((relieved, wakes))), false)
+        (Some(Box::new((room_waiter, wakes))), false)
     }
 
     /// Takes the next message. Also returns the task that the caller must wake, because the mailbox now has room. If
@@ -149,7 +149,7 @@ impl<M> Inbox<M> {
         let mut state = self.lock_to_receive();
         let Some(by) = front.receiving() else { return (None, None) };
         state.place_signals();
-        (state.pop(by, front), state.take_relieved())
+        (state.pop(by, front), state.take_room_waiter())
     }
 
     /// Takes the next message, as [`pop`](Self::pop) does. If there is no message, registers the receiver as waiting.
@@ -175,14 +175,14 @@ impl<M> Inbox<M> {
 
     /// Takes the delivered message.
     #[inline]
-    pub(crate) fn take_delivered(&self, seat: ReceiverTurn) -> Option<M> {
-        self.slot.take(seat.receiving())
+    pub(crate) fn take_delivered(&self, receiver_turn: ReceiverTurn) -> Option<M> {
+        self.slot.take(receiver_turn.receiving())
     }
 
     /// Takes the delivered message, and passes the message to `take`, so that the message is moved only once.
     #[inline]
-    pub(crate) fn take_delivered_with(&self, seat: ReceiverTurn, take: impl FnOnce(M)) {
-        self.slot.take_with(seat.receiving(), take);
+    pub(crate) fn take_delivered_with(&self, receiver_turn: ReceiverTurn, take: impl FnOnce(M)) {
+        self.slot.take_with(receiver_turn.receiving(), take);
     }
 
     /// Records that the task no longer waits for a message, and closes the slot.
@@ -238,8 +238,8 @@ impl<M> Inbox<M> {
     #[cfg(any(test, procession_loom))]
     pub(crate) fn next(&self, own: &impl Own, front: &mut ReadAhead<M>) -> Option<Result<M, Signal>> {
         let mut signal = None;
-        let seat = ReceiverTurn::of_events(InTurn::of_right());
-        let reader = Reader::Task { seat, lends: false };
+        let receiver_turn = ReceiverTurn::of_events(InTurn::of_right());
+        let reader = Reader::Task { receiver_turn, lends: false };
         let (next, _) = self.next_or_wait(own, front, &mut signal, reader);
         next.map(|message| message.ok_or_else(|| signal.expect("it is one or the other")))
     }
@@ -286,7 +286,7 @@ impl<M> Inbox<M> {
         let aside = state.aside.as_deref_mut()?;
         let place = aside.bounded.as_mut()?.settle(number)?;
         aside.signals.took_at(place);
-        state.take_relieved()
+        state.take_room_waiter()
     }
 
     /// Records that a receiver has read a message of its read-ahead buffer out of order. The parameter `passed` is the
@@ -311,14 +311,14 @@ impl<M> Inbox<M> {
         take: impl FnOnce(&mut Locked<'a, M>, Receiving, &mut ReadAhead<M>) -> Option<R>,
     ) -> (Option<R>, Spare) {
         let (by, reader) = match reader {
-            Reader::Task { seat, .. } => (seat.receiving(), reader),
+            Reader::Task { receiver_turn, .. } => (receiver_turn.receiving(), reader),
             Reader::Other(waker) => {
                 // This check happens under the lock, because another receiver may have replaced this receiver after the
                 // poll began.
                 let Some(by) = front.receiving() else {
                     return (
                         None,
-                        Spare { former: Some(waker), relieved: None, lent: false, replaced: true, urgent: false },
+                        Spare { former: Some(waker), room_waiter: None, lent: false, replaced: true, urgent: false },
                     );
                 };
                 if !planted!("other_does_not_recall") {
@@ -335,13 +335,13 @@ impl<M> Inbox<M> {
         let taken = take(&mut state, by, front);
         if taken.is_some() {
             let former = match reader {
-                Reader::Task { seat, .. } => {
-                    state.stop_waiting(seat.turn());
+                Reader::Task { receiver_turn, .. } => {
+                    state.stop_waiting(receiver_turn.turn());
                     None
                 }
                 Reader::Other(waker) => Some(waker),
             };
-            return (taken, Spare::of_other(former, state.take_relieved()));
+            return (taken, Spare::of_other(former, state.take_room_waiter()));
         }
         if planted!("receiver_unlocks") {
             drop(state);
@@ -350,18 +350,18 @@ impl<M> Inbox<M> {
         if state.urgent_len() > urgent && !planted!("urgent_is_overlooked") {
             // The sender of an urgent message has stored it after this receiver loaded the flag of urgent messages.
             let former = match reader {
-                Reader::Task { seat, .. } => {
-                    state.stop_waiting(seat.turn());
+                Reader::Task { receiver_turn, .. } => {
+                    state.stop_waiting(receiver_turn.turn());
                     None
                 }
                 Reader::Other(waker) => Some(waker),
             };
-            return (None, Spare { former, relieved: None, lent: false, replaced: false, urgent: true });
+            return (None, Spare { former, room_waiter: None, lent: false, replaced: false, urgent: true });
         }
         state.buffer.shrink();
         match reader {
-            Reader::Task { seat, lends, .. } => {
-                let lent = state.wait(lends, seat.turn());
+            Reader::Task { receiver_turn, lends, .. } => {
+                let lent = state.wait(lends, receiver_turn.turn());
                 (None, Spare::of_task(lent, None))
             }
             Reader::Other(other) => {
@@ -478,12 +478,12 @@ mod tests {
     use crate::process::mailbox::wakes::NeverWoken;
 
     fn task() -> Reader {
-        Reader::Task { seat: ReceiverTurn::of_events(InTurn::of_right()), lends: false }
+        Reader::Task { receiver_turn: ReceiverTurn::of_events(InTurn::of_right()), lends: false }
     }
 
     fn signal(inbox: &Inbox<u32>) {
         let cancel = Signal::Cancel { reason: Reason::from("now"), deadline: Instant::FAR };
-        let _nobody = inbox.signal(&NeverWoken, cancel, true).expect("it is open");
+        let _no_wakes = inbox.signal(&NeverWoken, cancel, true).expect("it is open");
     }
 
     /// Returns the next event: a message, or `None` for a signal.
@@ -504,7 +504,7 @@ mod tests {
                     if message == 2 {
                         signal(&inbox);
                     }
-                    let _nobody = inbox.push(&NeverWoken, message, || {}).expect("there is room");
+                    let _no_wakes = inbox.push(&NeverWoken, message, || {}).expect("there is room");
                 }
                 let mut number = 0;
                 match inbox.gather_or_wait(&NeverWoken, &mut front, &mut number, 0, task()).0 {

@@ -110,7 +110,7 @@ impl<M> Inbox<M> {
         if let Some(timer) = own.timer() {
             let mut state = self.lock();
             if !state.closed && state.bounded().is_none() && state.messages().len() == 0 {
-                let forgets = planted!("measured_message_wakes_nobody");
+                let forgets = planted!("measured_message_does_not_wake");
                 let wakes = if forgets { Wakes::default() } else { state.receiver(own) };
                 state.messages().push_measured(message, timer, own);
                 accepted();
@@ -208,9 +208,9 @@ impl<M> Inbox<M> {
         state.append(signal);
         Ok(match wake_own {
             false => Wakes { own: None, other: state.take_other() },
-            true if is_answer && planted!("answer_wakes_nobody") => Wakes::default(),
+            true if is_answer && planted!("answer_does_not_wake") => Wakes::default(),
             true if is_answer || planted!("signal_wakes_receiver_only") => state.receiver(own),
-            true => state.everybody(own),
+            true => state.wakes_for_all(own),
         })
     }
 
@@ -235,7 +235,7 @@ impl<M> Inbox<M> {
         if let Some(answer) = answer.take() {
             state.append(Signal::Completed(Completed { tag, answer }));
         }
-        if planted!("answer_wakes_nobody") {
+        if planted!("answer_does_not_wake") {
             return Ok(Wakes::default());
         }
         Ok(if wake_own { state.receiver(own) } else { Wakes { own: None, other: state.take_other() } })
@@ -255,7 +255,7 @@ impl<M> Inbox<M> {
             Exit::Normal => state.append(Signal::Down { number, pid, reason: Exit::Normal }),
             _ => state.append(Signal::Down { number, pid, reason: reason.clone() }),
         }
-        if planted!("down_wakes_nobody") {
+        if planted!("down_does_not_wake") {
             return Some(Wakes::default());
         }
         Some(if wake_own { state.receiver(own) } else { Wakes { own: None, other: state.take_other() } })
@@ -274,8 +274,8 @@ impl<M> Inbox<M> {
     }
 
     /// Returns the wake-ups for a kill or a cancellation. The mailbox does not store kills and cancellations.
-    pub(crate) fn rouse(&self, own: &impl Own) -> Wakes {
-        self.lock().everybody(own)
+    pub(crate) fn wake_all(&self, own: &impl Own) -> Wakes {
+        self.lock().wakes_for_all(own)
     }
 }
 

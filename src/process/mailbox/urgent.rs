@@ -163,10 +163,10 @@ mod tests {
         let inbox = Inbox::new(MailboxCapacity::Unbounded, None);
         let before = inbox.figures().bytes;
         for message in 0..3_u64 {
-            let _nobody = inbox.push(&NeverWoken, message, || {}).expect("it is open");
+            let _no_wakes = inbox.push(&NeverWoken, message, || {}).expect("it is open");
         }
         for message in 10..1_010 {
-            let _nobody = inbox.push_urgent(&NeverWoken, message, || {}).expect("it is open");
+            let _no_wakes = inbox.push_urgent(&NeverWoken, message, || {}).expect("it is open");
         }
         let least = 1_000 * size_of::<u64>() + size_of::<crate::process::mailbox::locked::RareParts<u64>>();
         let bytes = inbox.figures().bytes - before;

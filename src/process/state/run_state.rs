@@ -145,7 +145,7 @@ impl RunState {
     #[must_use = "a process that is not queued again never runs again"]
     pub(crate) unsafe fn wait(&self, open: bool) -> bool {
         let next = if open { OPEN } else { IDLE };
-        if planted!("run_state_waits_blindly") {
+        if planted!("run_state_waits_with_a_store") {
             self.0.store(next, Ordering::Release);
             return true;
         }

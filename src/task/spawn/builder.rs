@@ -317,11 +317,11 @@ impl ProcessBuilder {
         let Self { host, inherited, options: mut wishes, .. } = self;
         let (checks_cancel, mut message) = (wishes.checks_cancel(&inherited), Some(message));
         let admitted = wishes.take_parent().and_then(|parent| {
-            Ok(host.admit_or_send(inherited, &wishes, &mut message)?.map(|embryo| (parent, embryo)))
+            Ok(host.admit_or_send(inherited, &wishes, &mut message)?.map(|reserved| (parent, reserved)))
         });
         match admitted {
-            Ok(Ok((parent, embryo))) => {
-                let ((joined, _), ready) = host.begin(machine, embryo, checks_cancel, parent);
+            Ok(Ok((parent, reserved))) => {
+                let ((joined, _), ready) = host.begin(machine, reserved, checks_cancel, parent);
                 ready.schedule(WakeSource::Waiting(Some(&host.shared().place)));
                 Ok(joined.address().pid())
             }
@@ -360,7 +360,7 @@ impl<'a> WithOptions<'a> {
 }
 
 impl SpawnRequest for WithOptions<'_> {
-    fn heeds(&self) -> bool {
+    fn checks_cancel(&self) -> bool {
         self.options.checks_cancel(&self.inherited)
     }
 
@@ -480,18 +480,18 @@ impl Host {
         // keeps the inherited values alive until then.
         let kept = inherited.clone();
         let make = || {
-            let embryo = self.admit_nameless::<X, S>(inherited, wishes, schedule)?;
-            prepare(embryo.control());
-            Ok((embryo.control().any(), embryo))
+            let reserved = self.admit_nameless::<X, S>(inherited, wishes, schedule)?;
+            prepare(reserved.control());
+            Ok((reserved.control().any(), reserved))
         };
         let names = self.namespace().names();
         let claimed = defer_drops_of_hosts(|| names.claim(name.clone(), make));
         drop(kept);
-        let embryo = claimed?;
+        let reserved = claimed?;
         // The exit of the process releases the names in this list. The process has not started, so its exit comes after
         // this push and finds the name.
-        embryo.control().head.names().lock().push(name);
-        Ok(embryo)
+        reserved.control().head.names().lock().push(name);
+        Ok(reserved)
     }
 
     /// Reserves a process, as [`admit`](Self::admit) does, and stores the first message of the process. If another
@@ -512,15 +512,15 @@ impl Host {
             debug_assert_ne!(given, Some(false), "the new mailbox has room, and no other sender knows it");
         };
         let Some(name) = wishes.name.clone() else {
-            let embryo = self.admit_nameless::<X, Anywhere>(inherited, &mut wishes.clone(), Anywhere)?;
-            give(embryo.control(), message);
-            return Ok(Ok(embryo));
+            let reserved = self.admit_nameless::<X, Anywhere>(inherited, &mut wishes.clone(), Anywhere)?;
+            give(reserved.control(), message);
+            return Ok(Ok(reserved));
         };
         loop {
             let given = |control: &Control<X::Message>| give(control, message);
             let (inherited, mut wishes) = (inherited.clone(), wishes.clone());
             let holder = match self.admit_as(name.clone(), inherited, &mut wishes, Anywhere, given) {
-                Ok(embryo) => return Ok(Ok(embryo)),
+                Ok(reserved) => return Ok(Ok(reserved)),
                 Err(Unclaimed::Refused(refusal)) => return Err(refusal),
                 Err(Unclaimed::Taken(holder)) => holder,
             };

@@ -198,15 +198,15 @@ fn a_refused_first_start_stops_the_earlier_children() {
             plan.started(id, at(0));
         }
         assert_eq!(next(&mut plan, at(0)), [Start(2)]);
-        let fate = plan.exited(2, over, &boom(), at(1), || 0);
+        let action = plan.exited(2, over, &boom(), at(1), || 0);
         if over != Over::Refused {
             // The start failed because of a fault of the child. The temporary child is removed, and the other children
             // continue to run.
-            assert_eq!((fate, next(&mut plan, at(1))), (ExitAction::Forgotten, vec![]));
+            assert_eq!((action, next(&mut plan, at(1))), (ExitAction::Forgotten, vec![]));
             assert!(plan.is_settled());
             continue;
         }
-        assert_eq!(fate, ExitAction::Down);
+        assert_eq!(action, ExitAction::Down);
         for id in [1, 0] {
             assert!(plan.ended().is_none());
             assert_eq!(next(&mut plan, at(1)), [Stop(id)]);
@@ -458,12 +458,12 @@ fn random_exits_match_the_model() {
             let victim = *up.iter().nth(rng.below(up.len())).expect("it is below");
             up.remove(&victim);
             let exit = [boom(), Exit::Killed, Exit::Normal, Exit::Cancelled("asked".into())][rng.below(4)].clone();
-            let fate = plan.exited(victim, Over::Ended, &exit, at(now), || 0);
+            let action = plan.exited(victim, Over::Ended, &exit, at(now), || 0);
             let (restart, wait) = kinds[victim as usize];
             let is_failure = matches!(exit, Exit::Panicked(_) | Exit::Killed);
             if restart == Temporary || restart == Transient && !is_failure {
                 assert_eq!(
-                    fate,
+                    action,
                     if restart == Temporary { ExitAction::Forgotten } else { ExitAction::Finished },
                     "seed {seed}"
                 );

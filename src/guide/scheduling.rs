@@ -74,6 +74,7 @@
 //! | n newer processes that spawn or wake processes, which again spawn or wake processes, without end; the waiting process is also new | 68 n turns | row 5 |
 //! | newer processes without end, and the waiting process is also new | If the queue of new processes becomes full (4,096), the bound for processes that yield applies. If the queue never becomes full, up to 1,024 turns of newer processes run for each older process | row 4 |
 //! | a body that receives and never empties its mailbox | 128 messages or events; then the receiving body goes to the back of the queue | budget of a turn: see [`should_yield`](crate::should_yield) |
+//! | a body that only [waits to send](crate::Address::send_wait), and the mailboxes have room | 128 messages; then the sending body goes to the back of the queue | budget of a turn |
 //! | a process whose commands are answered inline | 32 steps; then the process with the inline answers goes to the back of the queue | budget of inline answers |
 //! | pairs of processes that wake each other, chains of processes in which each process spawns the next | 16 turns of these processes, and the turns that have already begun | row 5: all these processes share the budget |
 //! | any processes, and the waiting process is in the global queue or waits for a due timer | 61 searches of any worker; 122 searches if there are unattended queues; with many due timers, 61 searches for each 64 timers | row 1 |

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
 use procession::*;
@@ -551,6 +552,47 @@ fn sleeps_that_do_not_wait_spend_the_budget() {
             assert_eq!(ctx.receive_timeout(Duration::ZERO).await, Ok(None));
         }
     });
+}
+
+/// 4.6b: the messages of `send_wait` and of a sink use up the budget of the sender, also if the mailbox has room. So the
+/// receiver runs, and an endless sender does not fill an unbounded mailbox.
+#[test]
+fn sends_to_a_mailbox_with_room_spend_the_budget() {
+    const MESSAGES: u64 = 1_000;
+    /// Counts the messages in `sent`. Returns the largest number of messages that were sent and not received.
+    fn longest_queue<F: Future<Output = ()> + Send + 'static>(
+        sends: impl FnOnce(Address<u64>, Arc<AtomicU64>) -> F + Send + 'static,
+    ) -> u64 {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let sent = Arc::new(AtomicU64::new(0));
+        let counts = Arc::clone(&sent);
+        let receiver = rt.spawn(async move |mut ctx: Context<u64>| {
+            let mut longest = 0;
+            for received in 0..MESSAGES {
+                ctx.receive().await?;
+                longest = longest.max(counts.load(Ordering::Relaxed) - received);
+            }
+            Ok::<_, Exit>(longest)
+        });
+        let to = receiver.address().clone();
+        rt.block_on(rt.spawn(async move |_: Context| sends(to, sent).await)).unwrap();
+        rt.block_on(receiver).unwrap()
+    }
+    let longest = longest_queue(async |to, sent| {
+        for n in 0..MESSAGES {
+            sent.fetch_add(1, Ordering::Relaxed);
+            to.send_wait(n).await.unwrap();
+        }
+    });
+    assert!(longest <= 256, "{longest} messages were queued");
+    let longest = longest_queue(async |to, sent| {
+        let messages = futures::stream::iter(0..MESSAGES).map(|n| {
+            sent.fetch_add(1, Ordering::Relaxed);
+            Ok(n)
+        });
+        messages.forward(to.sink()).await.unwrap();
+    });
+    assert!(longest <= 256, "{longest} messages were queued");
 }
 
 /// 4.6b: a sleep that does not wait pauses only once if other futures of its body spend the whole budget of each turn.

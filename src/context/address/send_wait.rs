@@ -12,6 +12,7 @@ use futures::Sink;
 use futures::future::FusedFuture;
 
 use crate::context::address::Address;
+use crate::context::cooperative::{BudgetPause, refund_if_pending};
 use crate::host::Host;
 use crate::host::control::Control;
 use crate::host::control::waits::{Wait, WaitKind};
@@ -80,7 +81,8 @@ enum State<M: Send + 'static> {
 /// message is in the mailbox.
 ///
 /// The first poll of the future sends the message. If the mailbox is full, the first poll adds the message to the queue
-/// of waiting senders. When the mailbox has free space again, the first message of this queue enters the mailbox. Thus,
+/// of waiting senders. A sent message takes one unit from the [budget](crate::should_yield) of the turn. If the budget is
+/// spent, the first poll lets other processes run, and the second poll sends the message. When the mailbox has free space again, the first message of this queue enters the mailbox. Thus,
 /// waiting messages enter the mailbox in the order in which their futures were first polled. The future also waits for
 /// free space if the [`MailboxCapacity`](crate::MailboxCapacity) of the mailbox drops messages.
 ///
@@ -100,6 +102,7 @@ enum State<M: Send + 'static> {
 #[must_use = "futures do nothing unless polled"]
 pub struct SendWait<M: Send + 'static> {
     state: State<M>,
+    pause: BudgetPause,
     /// Source line at which the future was created. Inspections show this line.
     line: &'static Location<'static>,
 }
@@ -166,7 +169,8 @@ fn begin<N: Send + 'static>(
 impl<M: Send + 'static> SendWait<M> {
     #[track_caller]
     pub(crate) fn new(host: Host, to: Destination<M>, message: M) -> Self {
-        Self { state: State::Unsent { host, to, message: Mutex::new(message) }, line: Location::caller() }
+        let state = State::Unsent { host, to, message: Mutex::new(message) };
+        Self { state, pause: BudgetPause::default(), line: Location::caller() }
     }
 
     fn refuse(host: &Host, to: Addressee, (kind, message): (SendErrorKind, M)) -> SendError<M> {
@@ -182,6 +186,8 @@ impl<M: Send + 'static> Future for SendWait<M> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let State::Unsent { .. } = self.state {
+            // Without the budget, a body that only sends to an unbounded mailbox would never release its worker.
+            let is_taken = ready!(self.pause.spend(cx));
             let State::Unsent { host, to, message } = mem::replace(&mut self.state, State::Over) else {
                 unreachable!("just seen")
             };
@@ -189,7 +195,9 @@ impl<M: Send + 'static> Future for SendWait<M> {
                 Ok(State::Over) => Poll::Ready(Ok(())),
                 Ok(waiting) => {
                     self.state = waiting;
-                    Poll::Pending
+                    let pending = Poll::Pending;
+                    refund_if_pending(is_taken, &pending);
+                    pending
                 }
                 Err(refused) => Poll::Ready(Err(Self::refuse(&host, to.way().receiver(), refused))),
             };
@@ -219,8 +227,8 @@ impl<M: Send + 'static> FusedFuture for SendWait<M> {
 }
 
 impl Host {
-    /// Returns a future that sends a message. If the mailbox is full, the future waits for free space. The first poll
-    /// sends the message, or adds the message to the queue of waiting senders.
+    /// Returns a future that sends a message. If the mailbox is full, the future waits for free space. Messages that wait
+    /// enter the mailbox in the order that [`SendWait`] describes.
     ///
     /// # Errors
     /// If the message is refused, the error contains the message and the reason: see [`SendWait`].
@@ -252,7 +260,7 @@ impl<M: Send + 'static> Address<M> {
     /// Returns a `Sink` that sends to this address. For example, a program can forward a stream to this sink. Like
     /// [`send_wait`](Self::send_wait), the sink waits for free space in the mailbox.
     pub fn sink(&self) -> AddressSink<M> {
-        AddressSink { address: self.clone(), waiting: None }
+        AddressSink { address: self.clone(), waiting: None, pause: BudgetPause::default() }
     }
 }
 
@@ -262,7 +270,8 @@ impl<M: Send + 'static> Address<M> {
 /// If the mailbox has free space, `start_send` immediately sends the message. If the mailbox is full, `start_send`
 /// stores the message in the sink. The next call of `poll_ready`, `poll_flush` or `poll_close` adds the stored message
 /// to the queue of waiting senders. The sink is not ready until the stored message is in the mailbox. If the sink is
-/// dropped before that time, the stored message is discarded.
+/// dropped before that time, the stored message is discarded. Each call of `poll_ready` takes one unit from the
+/// [budget](crate::should_yield) of the turn. If the budget is spent, `poll_ready` lets other processes run.
 ///
 /// ```
 /// use futures::{StreamExt, stream};
@@ -280,6 +289,7 @@ impl<M: Send + 'static> Address<M> {
 pub struct AddressSink<M: Send + 'static> {
     address: Address<M>,
     waiting: Option<SendWait<M>>,
+    pause: BudgetPause,
 }
 
 /// Creates another sink for the same address. The new sink has no stored message.
@@ -299,10 +309,10 @@ impl<M: Send + 'static> Sink<M> for AddressSink<M> {
     type Error = SendError<M>;
 
     fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), SendError<M>>> {
-        let Some(waiting) = &mut self.waiting else { return Poll::Ready(Ok(())) };
-        let sent = ready!(Pin::new(waiting).poll(cx));
-        self.waiting = None;
-        Poll::Ready(sent)
+        if self.waiting.is_none() {
+            return self.pause.spend(cx).map(|_| Ok(()));
+        }
+        self.poll_flush(cx)
     }
 
     /// Sends the message. If the mailbox is full, stores the message until the mailbox has free space.
@@ -330,11 +340,14 @@ impl<M: Send + 'static> Sink<M> for AddressSink<M> {
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), SendError<M>>> {
-        self.poll_ready(cx)
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), SendError<M>>> {
+        let Some(waiting) = &mut self.waiting else { return Poll::Ready(Ok(())) };
+        let sent = ready!(Pin::new(waiting).poll(cx));
+        self.waiting = None;
+        Poll::Ready(sent)
     }
 
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), SendError<M>>> {
-        self.poll_ready(cx)
+        self.poll_flush(cx)
     }
 }

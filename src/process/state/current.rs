@@ -22,8 +22,8 @@ use crate::process::state::inline_command::{InlineCommand, Inlined};
 use crate::process::state::kept_timer::KeptTimer;
 use crate::process::state::upgrade_request::{self, UpgradeRequest};
 
-/// Budget of a turn, in units. Each message that a body receives takes one unit. Each call of [`should_yield`] that
-/// returns `false` also takes one unit.
+/// Budget of a turn, in units. Each message that a body receives or sends with `send_wait` takes one unit. Each call of
+/// [`should_yield`] that returns `false` also takes one unit, and so does a future such as a sleep that does not wait.
 pub(crate) const BUDGET: u32 = 128;
 
 /// Value of [`Current::seen`] before the first clock reading. The value is later than every clock reading.

@@ -23,7 +23,6 @@ use std::future::{Future, poll_fn};
 use std::io::{Write, stderr};
 use std::ops::Deref;
 use std::pin::{Pin, pin};
-use std::task::Waker;
 use std::time::Duration;
 
 use crate::context::Context;
@@ -31,13 +30,12 @@ use crate::handler::IntoReply;
 use crate::handler::stream::{ByStream, StreamCompletion, StreamHandler};
 use crate::host::dispatch::Handler;
 use crate::host::job::blocking_pool::{Overflow, Pool};
-use crate::host::job::{Job, batch, blocking_pool as blocking};
+use crate::host::job::{Job, blocking_pool as blocking};
 use crate::host::namespace::builder::{HostBuilder, host_methods};
 use crate::host::registry::{LocalId, PidTable};
 use crate::host::shutdown::SHUTDOWN_GRACE;
 use crate::host::shutdown::report::ShutdownReport;
-use crate::host::timer::alarm::Alarm;
-use crate::host::timer::{Timers, alarm};
+use crate::host::timer::Timers;
 use crate::host::{Environment, Host, PanicPolicy, Shared};
 use crate::observe::crash::{CrashReport, OnCrash};
 use crate::observe::exits::ExitHistory;
@@ -55,6 +53,7 @@ use crate::process::error::BuildError;
 use crate::process::exit::Exit;
 use crate::process::limits::Limits;
 use crate::process::pid::Pid;
+use crate::process::pid::text::Simulated;
 use crate::runtime::enqueue::{Threads, all_to_threads, gauges_of_threads, to_threads};
 use crate::runtime::step_guard::StepGuard;
 use crate::runtime::tokio_context::TokioContext;
@@ -80,8 +79,9 @@ const MIN_STACK: usize = 64 << 10;
 /// Each call of this function occupies a thread. Therefore, use this function only for rare calls that cannot run on
 /// another thread. For many blocking calls, use [`Host::spawn_blocking`]. The process receives no messages until `f`
 /// returns. A surplus thread stays for half a second, so that another call can reuse the thread.
-/// [`Builder::max_replacement_threads`] limits the number of replacement threads that run at the same time. When this
-/// limit is reached, no thread replaces the worker, and the other workers take its queued tasks.
+/// [`Builder::max_replacement_threads`] and the [48 slots](Builder::workers) limit the number of replacement threads
+/// that run at the same time. When a limit is reached, no thread replaces the worker, and the other workers take its
+/// queued tasks.
 ///
 /// On a thread that runs no task, this function only calls `f`. On a guest thread, this function calls `f` and also
 /// wakes a worker. Workers steal the tasks that the guest thread has queued.
@@ -103,50 +103,6 @@ pub fn block_in_place<T>(f: impl FnOnce() -> T) -> T {
 
 /// The next free node number. A runtime takes this number if its builder sets no node number.
 static NODES: AtomicU32 = AtomicU32::new(1);
-
-/// Driver of the scheduler. The driver gives the scheduler access to the timers.
-struct Time {
-    timers: Arc<Timers>,
-}
-
-impl scheduler::Driver for Time {
-    type Alarm = Alarm;
-
-    fn now(&self) -> Duration {
-        Duration::from_nanos(self.timers.now().ns())
-    }
-
-    fn fire_due(&self) -> usize {
-        let mut woken = Vec::new();
-        let fired = self.timers.fire_due_batch(&mut woken);
-        batch::queue(woken);
-        fired
-    }
-
-    fn wait(&self) -> Option<Duration> {
-        self.timers.wait()
-    }
-
-    fn is_due(&self, now: Duration) -> bool {
-        self.timers.nearest().is_some_and(|at| at.ns() <= now.as_nanos() as u64)
-    }
-
-    fn keep_time(&self) -> Option<Duration> {
-        self.timers.keep_time()
-    }
-
-    fn keeps_no_time(&self) {
-        self.timers.stop_keeping_time();
-    }
-
-    fn alarm(&self, waker: &Waker, after: Duration) -> Alarm {
-        alarm::ring(after, waker.clone())
-    }
-
-    fn wake_all(&self, ready: &mut Vec<Waker>) {
-        batch::wake_all(ready);
-    }
-}
 
 /// A runtime. A runtime runs processes on its worker threads.
 ///
@@ -242,7 +198,8 @@ impl Runtime {
     /// the thread notices the deadline directly after the step in progress.
     ///
     /// This method works on any thread, and also in the destructor of a thread-local. This method also works inside a
-    /// step, but then it blocks the worker of the step.
+    /// step, but then it blocks the worker of the step. Inside a step, `future` must not wait for a command that the
+    /// same step yields: the runtime dispatches the commands of a step when the step ends. Calls and sleeps work.
     ///
     /// Each call in progress takes one of the 48 slots that workers and guest threads share. If a call runs a step, and
     /// this step calls `block_on`, the nested call also takes a slot. If all slots are in use, the call waits for its
@@ -250,6 +207,8 @@ impl Runtime {
     /// to a call that waits for a process, no thread is left to run these processes. Therefore, in an async body, use
     /// `await` and not this method.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        // The call may be inside a simulation. The tasks that the call runs do not belong to the simulation.
+        let _pids = Simulated::enter(0);
         if let Some(step) = StepGuard::new(&self.host) {
             return self.block_on_in_step(&step, future);
         }
@@ -294,8 +253,8 @@ impl Runtime {
     /// method. Therefore, another of these futures can run the task. A future that is never polled again still takes
     /// one of the 48 slots that workers and guest threads share. If a further guest gets no slot, it runs no processes
     /// until a slot is free.
-    pub async fn run<F: Future>(&self, future: F) -> F::Output {
-        drive(&self.threads, &self.tokio, future).await
+    pub fn run<F: Future>(&self, future: F) -> impl Future<Output = F::Output> {
+        drive(&self.threads, &self.tokio, future)
     }
 
     /// Sets the number of worker threads. The [48 slots](Builder::workers) limit this number. With 0 workers, processes
@@ -493,12 +452,14 @@ impl Builder {
         self
     }
 
-    /// Sets the number of worker threads. Default: the number of cores, at most 48. With 0 workers, the runtime has no
+    /// Sets the number of worker threads. Default: the number of cores, at most 40. With 0 workers, the runtime has no
     /// worker thread, and processes run only on threads inside [`Runtime::run`] or [`Runtime::block_on`].
     ///
     /// A runtime has 48 slots. Each worker takes one slot. Each guest thread, namely a thread inside [`Runtime::run`]
-    /// or [`Runtime::block_on`], also takes one slot. With more than 48 workers, [`build`](Self::build) returns
-    /// [`BuildError::TooManyWorkers`]. A program that needs more threads builds several runtimes.
+    /// or [`Runtime::block_on`], also takes one slot, and so does each
+    /// [replacement thread](Self::max_replacement_threads). If all slots are in use, a further guest runs no processes
+    /// and has no sockets, and a blocked worker is not replaced. With more than 48 workers, [`build`](Self::build)
+    /// returns [`BuildError::TooManyWorkers`]. A program that needs more threads builds several runtimes.
     pub fn workers(mut self, count: usize) -> Self {
         self.workers = Some(count);
         self
@@ -781,8 +742,10 @@ impl Builder {
 
     /// Sets the maximum number of replacement threads that run at the same time. A replacement thread replaces a worker
     /// that is in a long step. Default: 16. If the maximum is 0, there is no replacement thread. The queued tasks of a
-    /// worker in a long step then wait until the other workers take them. When the maximum is reached, further long
-    /// steps delay other processes. Surplus threads exit half a second after the long steps have returned.
+    /// worker in a long step then wait until the other workers take them. When the maximum is reached, or all
+    /// [48 slots](Self::workers) are in use, further long steps delay other processes. A long step that began before
+    /// [`Runtime::set_workers`] has lowered the number of workers counts towards the maximum. Surplus threads exit half
+    /// a second after the long steps have returned.
     pub fn max_replacement_threads(mut self, most: usize) -> Self {
         self.substitutes = most;
         self
@@ -829,7 +792,7 @@ impl Builder {
             long_step: Some(self.long_step).filter(|&time| time != Duration::MAX),
             substitutes: self.substitutes,
         };
-        let threads = Threads::new(options, Time { timers: Arc::clone(&timers) }, Arc::clone(&metrics))
+        let threads = Threads::new(options, enqueue::Time { timers: Arc::clone(&timers) }, Arc::clone(&metrics))
             .map_err(|TooManyWorkers { asked, most }| BuildError::TooManyWorkers { asked, most })?;
         let (rearm, preempt, trace_gauges) = (Arc::clone(&threads), Arc::clone(&threads), Arc::clone(&threads));
         let has_workers = Arc::clone(&threads);

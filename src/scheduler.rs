@@ -173,10 +173,13 @@ pub(crate) struct TooManyWorkers {
     pub(crate) most: usize,
 }
 
+/// Number of slots that the default number of workers leaves to guests and replacement threads.
+const SPARE_SLOTS: usize = 8;
+
 /// Returns the default number of workers. This number is the available parallelism of the machine, but at least 1 and
-/// at most `SLOTS`.
+/// at most `SLOTS - SPARE_SLOTS`.
 pub(crate) fn cores() -> usize {
-    thread::available_parallelism().map_or(1, std::num::NonZero::get).min(SLOTS)
+    thread::available_parallelism().map_or(1, std::num::NonZero::get).min(SLOTS - SPARE_SLOTS)
 }
 
 /// The vacant slots, and the guests that wait until a slot becomes vacant.

@@ -520,7 +520,13 @@ pub(crate) fn turn<X: Machine>(
         let mut this = Turn::new(current, machine, me, own);
         let fresh = this.machine.is_fresh();
         let guard = current.enter(me.control().address(), this.head().pid(), X::name, cx.waker());
-        match this.run(fresh, cx, end) {
+        let polled = this.run(fresh, cx, end);
+        if current.upgrade.is_pending() {
+            // A destructor, or a step that has failed, has requested an upgrade. The request must not stay on the
+            // thread, because the task of the next body on this thread would grant the request.
+            current.upgrade.forget();
+        }
+        match polled {
             Poll::Ready(()) => {
                 if current.inline.is_busy() {
                     // A destructor or a waker has yielded an inline command after the last dispatch.

@@ -186,9 +186,11 @@ impl<T: Send + 'static> JoinSet<T> {
     /// Asks all processes to exit. After the time `grace`, the processes that still run are killed, even if they were
     /// cancelled before with a longer grace period. The processes stay in the set until they are joined.
     pub fn cancel_all(&self, reason: impl Into<Reason>, grace: Duration) {
-        let (reason, deadline) = (reason.into(), self.host.now() + grace);
+        let reason = reason.into();
         for member in &self.running {
-            self.host.cancel_by(&member.control, reason.clone(), deadline);
+            // A member may belong to another runtime, and each runtime has its own clock.
+            let host = member.control.head().host();
+            host.cancel_by(&member.control, reason.clone(), host.now() + grace);
         }
     }
 }

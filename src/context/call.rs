@@ -12,13 +12,14 @@ use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use std::{fmt, mem};
 
 use futures::future::FusedFuture;
 
 use crate::context::call::answer::{ReplyReceiver, ReplySender};
+use crate::context::cooperative::BudgetPause;
 use crate::context::time::Sleep;
 use crate::host::Host;
 use crate::host::control::AnyControl;
@@ -72,7 +73,9 @@ enum RequestStage {
         /// Time of the request in ns. The value is 0 if the call is not measured.
         since: u64,
     },
-    Refused(CallError),
+    /// The pause belongs to the budget of the turn. Without the budget, a body that repeats a refused call would never
+    /// release its worker.
+    Refused(CallError, BudgetPause),
 }
 
 /// Whether the calling process counts and records a call as an operation for which the process waits.
@@ -363,7 +366,7 @@ fn send<T>(asking: &mut PendingReply<T>, is_limited: bool) {
         Err(error) => {
             // The refused request may still contain the message, and the message may contain the callee's half of this
             // cell. The drop of the callee's half must not wake the caller. Therefore the slot is closed first.
-            let refused = mem::replace(&mut asked.stage, RequestStage::Refused(*error));
+            let refused = mem::replace(&mut asked.stage, RequestStage::Refused(*error, BudgetPause::default()));
             asking.close();
             drop(refused);
         }
@@ -428,7 +431,7 @@ impl<T> Call<T> {
                 asking.close();
                 drop(request);
             }
-            RequestStage::Refused(_) => {}
+            RequestStage::Refused(..) => {}
         }
     }
 
@@ -500,7 +503,10 @@ impl<T> Call<T> {
                     _ => return Poll::Pending,
                 }
             }
-            RequestStage::Refused(error) => Err(error.clone()),
+            RequestStage::Refused(error, pause) => {
+                ready!(pause.spend(cx));
+                Err(error.clone())
+            }
             RequestStage::Unsent(_) => unreachable!("sent above"),
         };
         this.end(false);

@@ -20,6 +20,7 @@ use futures::stream::FuturesUnordered;
 
 use crate::context::address::Address;
 use crate::context::call::{Call, Reply, sent_elsewhere};
+use crate::context::cooperative::BudgetPause;
 use crate::context::names::Name;
 use crate::context::names::groups::{Group, Sealed as GroupName};
 use crate::context::time::Sleep;
@@ -202,6 +203,7 @@ pub struct MultiCall<N, T, O = All<T>> {
     needed: Needed,
     limit: Option<Box<Sleep>>,
     undelivered: Vec<(Pid, N)>,
+    pause: BudgetPause,
     /// Function that converts the answers to the output. The field is `None` after the multi-call has ended.
     output: Option<fn(Vec<Answer<T>>, usize) -> O>,
 }
@@ -261,6 +263,7 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
             needed: Needed::All,
             limit: None,
             undelivered: Vec::new(),
+            pause: BudgetPause::default(),
             output: Some(all_answers),
         }
     }
@@ -289,9 +292,10 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
     }
 
     fn ending<O>(self, needed: usize, output: fn(Vec<Answer<T>>, usize) -> O) -> MultiCall<N, T, O> {
-        let Self { host, unsent, calls, answers, replied, failed, limit, undelivered, output: present, .. } = self;
+        let Self { host, unsent, calls, answers, replied, failed, limit, undelivered, pause, output: present, .. } =
+            self;
         let (needed, output) = (Needed::Replies(needed), present.map(|_| output));
-        MultiCall { host, unsent, calls, answers, replied, failed, needed, limit, undelivered, output }
+        MultiCall { host, unsent, calls, answers, replied, failed, needed, limit, undelivered, pause, output }
     }
 }
 
@@ -407,6 +411,11 @@ impl<N: Send + 'static, T: Send + 'static, O> Future for MultiCall<N, T, O> {
         let this = &mut *self;
         let Some(output) = this.output else { return Poll::Pending };
         this.send();
+        if this.is_decided() {
+            // The multi-call does not wait. Without the budget, a body that repeats such a multi-call would never
+            // release its worker.
+            ready!(this.pause.spend(cx));
+        }
         this.update_counts(true);
         while !this.is_decided() {
             match this.calls.poll_next_unpin(cx) {

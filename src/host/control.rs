@@ -372,6 +372,10 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
 
     /// Delivers a message of any type.
     fn deliver(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)>;
+    /// Delivers a message that the process `from` has sent. Only an attached receiver uses `from`.
+    fn deliver_by(&self, _from: Option<Pid>, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {
+        self.deliver(payload)
+    }
     /// Delivers an urgent message of any type. A receiver without a queue for urgent messages gets the message as a
     /// normal message.
     fn deliver_urgent(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {

@@ -174,6 +174,11 @@ impl Host {
         }
     }
 
+    /// Returns the report of the shutdown, if a shutdown has ended.
+    pub(crate) fn shutdown_report(&self) -> Option<ShutdownReport> {
+        self.shared().report.lock().clone()
+    }
+
     /// Returns true if a shutdown has ended. The killed processes may not have exited yet.
     pub(crate) fn is_shut_down(&self) -> bool {
         self.shared().report.lock().is_some()

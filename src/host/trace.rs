@@ -62,17 +62,30 @@ impl Host {
         self.record(urgency, || TraceEvent::State { process: word(head), to, steps: false });
     }
 
+    /// Returns the process of this runtime that this thread steps. If the thread steps a process of another runtime,
+    /// returns `None`.
+    fn stepped(&self) -> Option<Pid> {
+        let pid = Current::try_with(Current::pid).flatten()?;
+        self.shared().pid_table.is_here(pid).then_some(pid)
+    }
+
+    /// Returns whether this thread is in a skipped turn of this runtime: see [`Current::is_skipped`].
+    #[inline]
+    pub(in crate::host) fn is_skipped_turn(&self) -> bool {
+        Current::is_skipped() && self.stepped().is_some()
+    }
+
     /// Returns false in a turn that is skipped. Such a turn records no messages, no answers and no wake-ups. If the
-    /// traces select only some processes, this function always returns true.
+    /// traces select only some processes, this function always returns true. A turn of another runtime is not skipped.
     fn is_outside_or_traced(&self) -> bool {
-        let is_skipped = Current::try_with(|current| current.pid().is_some() && !current.is_traced()).unwrap_or(false);
-        !is_skipped || self.shared().metrics.recorder().is_partial()
+        let is_traced = Current::try_with(Current::is_traced).unwrap_or(true);
+        is_traced || self.stepped().is_none() || self.shared().metrics.recorder().is_partial()
     }
 
     /// Records that a mailbox has accepted a message. The caller may hold the lock of the mailbox.
     #[cold]
     pub(in crate::host) fn trace_send(&self, head: &Head) {
-        if !Current::is_skipped() {
+        if !self.is_skipped_turn() {
             self.trace_recorded_send(head);
         }
     }
@@ -80,7 +93,7 @@ impl Host {
     #[inline(never)]
     fn trace_recorded_send(&self, head: &Head) {
         if self.is_outside_or_traced() {
-            let from = Current::try_with(Current::pid).flatten().map_or(0, Pid::word);
+            let from = self.stepped().map_or(0, Pid::word);
             self.record(Urgency::InTurn, || TraceEvent::Sent { to: word(head), from });
         }
     }
@@ -119,8 +132,8 @@ impl Host {
 
     /// Records that the process of this turn goes to the back of the queue.
     pub(in crate::host) fn trace_preempted(&self) {
-        let process = Current::try_with(|current| current.pid().filter(|_| current.is_traced())).flatten();
-        if let Some(pid) = process {
+        let is_traced = Current::try_with(Current::is_traced).unwrap_or(false);
+        if let Some(pid) = self.stepped().filter(|_| is_traced) {
             self.record(Urgency::InTurn, || TraceEvent::Preempted { process: pid.word() });
         }
     }

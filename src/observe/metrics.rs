@@ -243,20 +243,27 @@ pub(crate) struct Sampling {
     ticks: u32,
     messages_left: u32,
     distances: u32,
+    sampled_turns: usize,
+    sampled: [Option<SampledProcess>; MAX_SAMPLED],
 }
 
 impl Sampling {
     /// The sampling state of a new simulation. The code path of a measured message differs from the code path of other
     /// messages, and the number of turns can depend on the path. Therefore, two simulations with the same seed must
     /// measure the same messages.
-    pub(crate) const FIRST: Self = Self { ticks: 1, messages_left: 128, distances: 0 };
+    pub(crate) const FIRST: Self =
+        Self { ticks: 1, messages_left: 128, distances: 0, sampled_turns: 0, sampled: [None; MAX_SAMPLED] };
 
     /// Stores this state as the state of the calling thread. Returns the former state of the thread.
     pub(crate) fn replace(self) -> Self {
+        // The first counter of a thread changes `ticks`. Therefore the thread chooses its block before the replacement.
+        let _ = Outside::here();
         let replace = |here: &Here| Self {
             ticks: here.ticks.replace(self.ticks),
             messages_left: here.messages_left.replace(self.messages_left),
             distances: here.distances.replace(self.distances),
+            sampled_turns: here.sampled_turns.replace(self.sampled_turns),
+            sampled: here.sampled.replace(self.sampled),
         };
         HERE.try_with(replace).unwrap_or(self)
     }

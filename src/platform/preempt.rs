@@ -38,6 +38,13 @@ impl Asked {
     }
 }
 
+/// Takes the word away from the current thread until the returned guard is dropped. A simulation calls this function,
+/// because a word contains no number of the runtime. Without this call, a request for a process of a runtime could
+/// reach a process of the simulation.
+pub(crate) fn ignore() -> PreemptGuard {
+    PreemptGuard(THIS_THREAD.with(|this| this.asked.replace(None)))
+}
+
 /// Guard that restores the former word of this thread.
 #[must_use]
 pub(crate) struct PreemptGuard(Option<Arc<Asked>>);

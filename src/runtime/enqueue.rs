@@ -1,11 +1,15 @@
-//! Implements the scheduler's trait [`Task`] for jobs, and contains the functions that queue jobs in the threaded
-//! runtime. The scheduler does not know the type of a process. Therefore, the functions of this module read the
-//! priority of a process and pass it to the scheduler.
+//! Implements the scheduler's traits [`Task`] for jobs and [`Driver`] for timers, and contains the functions that queue
+//! jobs in the threaded runtime. The scheduler does not know the type of a process. Therefore, the functions of this
+//! module read the priority of a process and pass it to the scheduler.
 
 use std::cell::RefCell;
+use std::task::Waker;
+use std::time::Duration;
 
 use crate::host::Host;
 use crate::host::job::{Job, batch};
+use crate::host::timer::Timers;
+use crate::host::timer::alarm::{self, Alarm};
 use crate::observe::Sampled;
 use crate::observe::metrics::{SampledProcess, end_sampled_turn};
 use crate::observe::run_times::MeasuredTurn;
@@ -17,7 +21,7 @@ use crate::process::catch::catch;
 use crate::process::state::current::Current;
 use crate::process::state::priority::Priority;
 use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
-use crate::scheduler::{Here, NO_LABEL, Placement, Rank, Scheduler, Task};
+use crate::scheduler::{Driver, Here, NO_LABEL, Placement, Rank, Scheduler, Task};
 
 thread_local! {
     static CURRENT: Here<Job> = const { Here::new(RefCell::new(None)) };
@@ -61,7 +65,9 @@ impl Task for Job {
     fn run(self, sampled: Self::Begun) {
         match self {
             Self::Process(ready) => ready.run(),
-            Self::Future(runnable) => drop(runnable.run()),
+            Self::Future(runnable) => {
+                let _ = Current::with(|current| current.without_turn(|| runnable.run()));
+            }
         }
         if let Some((host, begun)) = sampled {
             measure_turn(&host, begun);
@@ -92,6 +98,54 @@ impl Job {
 }
 
 pub(crate) type Threads = Scheduler<Job>;
+
+/// Driver of the scheduler. The driver gives the scheduler access to the timers.
+pub(super) struct Time {
+    pub(super) timers: Arc<Timers>,
+}
+
+impl Driver for Time {
+    type Alarm = Alarm;
+
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.timers.now().ns())
+    }
+
+    fn fire_due(&self) -> usize {
+        Current::with(|current| {
+            current.without_turn(|| {
+                let mut woken = Vec::new();
+                let fired = self.timers.fire_due_batch(&mut woken);
+                batch::queue(woken);
+                fired
+            })
+        })
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        self.timers.wait()
+    }
+
+    fn is_due(&self, now: Duration) -> bool {
+        self.timers.nearest().is_some_and(|at| at.ns() <= now.as_nanos() as u64)
+    }
+
+    fn keep_time(&self) -> Option<Duration> {
+        self.timers.keep_time()
+    }
+
+    fn keeps_no_time(&self) {
+        self.timers.stop_keeping_time();
+    }
+
+    fn alarm(&self, waker: &Waker, after: Duration) -> Alarm {
+        alarm::ring(after, waker.clone())
+    }
+
+    fn wake_all(&self, ready: &mut Vec<Waker>) {
+        Current::with(|current| current.without_turn(|| batch::wake_all(ready)));
+    }
+}
 
 /// Stores the host in the scheduler, so that a socket finds its runtime through the worker.
 #[cfg_attr(not(feature = "net"), expect(unused_variables, reason = "only sockets need it"))]

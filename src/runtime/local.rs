@@ -17,7 +17,7 @@ use crate::host::Host;
 use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
 use crate::host::job::Job;
-use crate::observe::ProcessState;
+use crate::observe::{Counter, ProcessState};
 use crate::platform::sync::{Arc, Mutex, planted, this_thread, thread};
 use crate::process::catch::{drop_caught, wake};
 use crate::process::state::current::Current;
@@ -257,6 +257,7 @@ impl LocalSet<'_> {
         let mut any = false;
         while !budget.is_over() {
             let Some(ready) = self.queue.pop() else { break };
+            self.runtime.host.shared().metrics.add(Counter::Polls, 1);
             Job::Process(ready).run_here();
             any = true;
             if let Some(now) = budget.spend(|| threads.time()) {

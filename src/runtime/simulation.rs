@@ -27,6 +27,7 @@ use crate::observe::snapshot::SchedulerGauges;
 use crate::observe::trace::timeline::Gauges;
 use crate::observe::{Counter, FlightRecorder, Metrics, Observer, Sampling};
 use crate::platform::clock::{Clock, Instant};
+use crate::platform::preempt;
 use crate::platform::random::Rng;
 use crate::platform::sync::tally::{AtomicU32, Ordering};
 use crate::platform::sync::{Arc, Mutex};
@@ -358,7 +359,8 @@ impl Simulation {
                 }
             }
         });
-        ShutdownReport { left: self.host.left() }
+        // A call of `Host::shutdown` may have begun the shutdown, and may have ended it at an earlier deadline.
+        self.host.shutdown_report().unwrap_or_else(|| ShutdownReport { left: self.host.left() })
     }
 
     /// Returns the trace. The trace contains one line for each event, in order. Each line contains the time, the
@@ -393,6 +395,7 @@ impl Simulation {
     fn inside<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let _counting = self.host.shared().metrics.enter(0);
         let _pids = Simulated::enter(self.host.shared().pid_table.incarnation());
+        let _requests = preempt::ignore();
         let run = SampledRun::begin(self);
         Current::with(|current| current.outside(|| f(run.simulation)))
     }

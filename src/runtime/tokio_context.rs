@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 
 #[cfg(feature = "tokio")]
 use crate::platform::sync::Arc;
+use crate::process::pid::text::Simulated;
 use crate::runtime::WrapThread;
 
 /// Context of a tokio runtime. The context is empty if `Builder::tokio` was not called.
@@ -109,6 +110,9 @@ impl<F: Future> Future for FutureWithin<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
+        // Also a future of a simulation can poll this future. The tasks that the poll runs do not belong to the
+        // simulation.
+        let _pids = Simulated::enter(0);
         let future = this.future.as_pin_mut().expect("the future exists until the drop");
         this.context.within(|| future.poll(cx))
     }

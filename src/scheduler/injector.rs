@@ -12,6 +12,10 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 /// Maximum number of tasks that a worker takes in addition to the first task.
 const GLOBAL_TAKE: usize = 16;
 
+/// If a queue becomes empty and has room for more tasks than this number, the queue frees its memory. Otherwise a burst
+/// of tasks would keep its memory until the end of the runtime.
+const KEPT_CAPACITY: usize = 4_096;
+
 /// A queue under a lock. The global queue and the two priority queues have this type.
 #[derive(Debug)]
 pub(crate) struct Injector<T> {
@@ -20,6 +24,12 @@ pub(crate) struct Injector<T> {
     /// workers sleep. A worker announces its sleep, executes a fence, and then reads this length.
     len: AtomicUsize,
     queue: Mutex<(VecDeque<T>, bool)>,
+}
+
+/// Takes the memory of an empty queue that has become large. The caller frees the memory after it has released the
+/// lock.
+fn unused_memory<T>(queue: &mut VecDeque<T>) -> Option<VecDeque<T>> {
+    (queue.is_empty() && queue.capacity() > KEPT_CAPACITY).then(|| std::mem::take(queue))
 }
 
 impl<T> Injector<T> {
@@ -77,6 +87,9 @@ impl<T> Injector<T> {
         let first = queue.pop_front()?;
         refill(queue.drain(..share.min(queue.len())));
         self.len.store(queue.len(), Ordering::Release);
+        let freed = unused_memory(queue);
+        drop(guard);
+        drop(freed);
         Some(first)
     }
 
@@ -88,6 +101,9 @@ impl<T> Injector<T> {
         let mut guard = self.queue.lock();
         let first = guard.0.pop_front();
         self.len.store(guard.0.len(), Ordering::Release);
+        let freed = unused_memory(&mut guard.0);
+        drop(guard);
+        drop(freed);
         first
     }
 

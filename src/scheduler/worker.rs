@@ -69,6 +69,9 @@ pub(crate) struct Local<T: Task> {
     shuffles: bool,
     rng: RefCell<Rng>,
     state: Cell<WorkerState>,
+    /// The schedulers and slots of the workers that this thread acted as before it began to act as this worker,
+    /// outermost worker first.
+    outer: RefCell<Vec<(Arc<Scheduler<T>>, usize)>>,
 }
 
 /// The worker that a thread acts as. `None` if the thread acts as no worker.
@@ -104,7 +107,7 @@ impl<T: Task> WorkerGuard<T> {
 impl<T: Task> Drop for WorkerGuard<T> {
     fn drop(&mut self) {
         let own = T::current().with(|here| here.replace(self.outer.take()));
-        drop(own);
+        drop((own, self.local.outer.take()));
     }
 }
 
@@ -136,6 +139,7 @@ impl<T: Task> Local<T> {
             shuffles: scheduler.options.shuffle,
             rng: RefCell::new(rng),
             state: Cell::new(WorkerState::Parked),
+            outer: RefCell::default(),
             scheduler,
         }
     }
@@ -146,6 +150,11 @@ impl<T: Task> Local<T> {
         let _asked = self.post.asked().act();
         let local = Rc::new(self);
         let outer = T::current().with(|here| here.replace(Some(Rc::clone(&local))));
+        if let Some(outer) = &outer {
+            let mut all = outer.outer.borrow().clone();
+            all.push((Arc::clone(&outer.scheduler), outer.slot));
+            local.outer.replace(all);
+        }
         WorkerGuard { local, outer, _counting, _asked }
     }
 
@@ -233,7 +242,7 @@ impl<T: Task> Local<T> {
 
     /// Queues a task in the global queue, so that the task runs after the local tasks. Only a worker with LIFO order
     /// calls this function. Returns false if this worker has no local task. In this case this worker takes the task
-    /// itself.
+    /// itself. If this worker leaves its slot or waits before it takes the task, this worker wakes another worker.
     #[cold]
     fn push_behind(&self, task: T) -> bool {
         let alone = self.queues.is_empty();
@@ -276,21 +285,26 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Wakes another worker if any local queue contains a task. This check includes the `next` slot. Called before this
-    /// thread waits.
+    /// Wakes another worker if a local queue or the global queue contains a task. This check includes the `next` slot.
+    /// Called before this thread waits.
     fn share(&self) {
-        if !self.queues.is_empty() {
+        if !self.queues.is_empty() || self.scheduler.global.len() != 0 {
             self.scheduler.notify();
         }
     }
 
-    /// Hands over the tasks of this thread's worker to other threads. Called before this thread blocks. Does nothing if
-    /// this thread acts as no worker.
+    /// Hands over the tasks of this thread's worker to other threads. If a step on this thread waits in `block_on`,
+    /// this thread also acts as an outer worker, and the tasks of the outer worker are handed over too. Called before
+    /// this thread blocks. Does nothing if this thread acts as no worker.
     pub(crate) fn hand_over_here() {
         let Some(local) = Self::here() else { return };
-        if local.scheduler.hand_over(local.slot, None) {
-            local.scheduler.observe(local.slot, WorkerState::Blocked, None);
-            local.scheduler.trace_worker(local.slot, WorkerState::Blocked);
+        let mut all = local.outer.borrow().clone();
+        all.push((Arc::clone(&local.scheduler), local.slot));
+        for (scheduler, slot) in all {
+            if scheduler.hand_over(slot, None) {
+                scheduler.observe(slot, WorkerState::Blocked, None);
+                scheduler.trace_worker(slot, WorkerState::Blocked);
+            }
         }
     }
 
@@ -744,8 +758,8 @@ impl<T: Task> Local<T> {
         self.rounds.set(if slept < SHORT_SLEEP { ROUNDS } else { (rounds / 2).max(1) });
     }
 
-    /// Leaves the slot. Wakes another worker if tasks are queued, if this worker counted as searching, or if a
-    /// timekeeper is missing.
+    /// Leaves the slot. Wakes another worker if tasks are queued in the slot or globally, if this worker counted as
+    /// searching, or if a timekeeper is missing.
     ///
     /// The queued tasks stay in the queues of the slot, where other workers steal them. The next occupant of the slot
     /// continues with these tasks. If they moved to the global queue instead, their order would change. In a runtime
@@ -777,7 +791,7 @@ impl<T: Task> Local<T> {
         // A guest that was the timekeeper may have ended this role before this call, because each wake-up ends the
         // role. Therefore the following condition checks whether there is a timekeeper now.
         let passes_on = searched && !planted!("idle_leaver_does_not_notify");
-        if leaves_tasks || passes_on || scheduler.is_untimed() {
+        if leaves_tasks || passes_on || scheduler.is_untimed() || scheduler.global.len() != 0 {
             scheduler.notify();
         }
     }

@@ -693,3 +693,19 @@ fn a_future_runs_until_a_token_is_cancelled() {
     let polled = block_on(token.run_until_cancelled(async { unreachable!("the token was cancelled before") }));
     assert!(is_cancelled(&polled.unwrap_err(), "enough"));
 }
+
+/// 6.2b: a pending `event` after the cancellation does not hide the cancellation from `receive`.
+#[test]
+fn a_receive_after_a_dropped_event_fails_if_the_process_is_cancelled() {
+    within(60, || {
+        let rt = lone();
+        let body = rt.spawn(async |mut ctx: Context<u32>| -> Result<(), Exit> {
+            while !matches!(ctx.event().await, Event::Cancel { .. }) {}
+            assert!(futures::poll!(std::pin::pin!(ctx.event())).is_pending());
+            ctx.receive().await.map(drop)
+        });
+        rt.block_on(body.started()).unwrap();
+        rt.cancel(body.pid(), "stop", Duration::MAX).unwrap();
+        assert!(is_cancelled(&rt.block_on(body).unwrap_err(), "stop"));
+    });
+}

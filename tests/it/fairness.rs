@@ -554,8 +554,8 @@ fn sleeps_that_do_not_wait_spend_the_budget() {
     });
 }
 
-/// 4.6b: the messages of `send_wait` and of a sink use up the budget of the sender, also if the mailbox has room. So the
-/// receiver runs, and an endless sender does not fill an unbounded mailbox.
+/// 4.6b: the messages of `send_wait` and of a sink use up the budget of the sender, also if the mailbox has room. So
+/// the receiver runs, and an endless sender does not fill an unbounded mailbox.
 #[test]
 fn sends_to_a_mailbox_with_room_spend_the_budget() {
     const MESSAGES: u64 = 1_000;
@@ -593,6 +593,32 @@ fn sends_to_a_mailbox_with_room_spend_the_budget() {
         messages.forward(to.sink()).await.unwrap();
     });
     assert!(longest <= 256, "{longest} messages were queued");
+}
+
+/// 4.6b: calls that are refused, and calls of an empty group, use up the budget. So another process can take the name
+/// that the caller waits for.
+#[test]
+fn calls_that_do_not_wait_spend_the_budget() {
+    const SERVER: Name<Reply<()>> = Name::new("server");
+    const SERVERS: Group<Reply<()>> = Group::new("servers");
+    let serve = async |mut ctx: Context<Reply<()>>| -> Result<(), Exit> {
+        ctx.register(SERVER).map_err(Exit::failed)?;
+        ctx.join_group(SERVERS);
+        loop {
+            ctx.receive().await?.send(());
+        }
+    };
+    within(60, move || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let calls = rt.spawn(async |ctx: Context| while ctx.call(SERVER, |reply| reply).await.is_err() {});
+        let many =
+            rt.spawn(async |ctx: Context| while ctx.multi_call(SERVERS, |reply| reply).first().await.is_err() {});
+        // The callers run first.
+        rt.block_on(crate::step_aside());
+        let _server = rt.spawn(serve);
+        rt.block_on(calls).unwrap();
+        rt.block_on(many).unwrap();
+    });
 }
 
 /// 4.6b: a sleep that does not wait pauses only once if other futures of its body spend the whole budget of each turn.

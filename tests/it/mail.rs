@@ -1533,3 +1533,35 @@ fn a_message_wakes_the_task_that_polled_the_mailbox_last() {
         }
     });
 }
+
+/// 2.4c: two hosts are attached to each other for the same node. A message to an unknown pid of this node is refused.
+#[test]
+fn a_host_does_not_pass_an_envelope_on() {
+    let (one, other) = (Simulation::new(1), Simulation::new(2));
+    one.attach_node(0, other.host().clone());
+    other.attach_node(0, one.host().clone());
+    let unknown: Pid = "<0.5.1>".parse().unwrap();
+    assert_eq!(one.send(unknown, 1_u8).unwrap_err().kind(), SendErrorKind::NoProcess);
+}
+
+/// 2.4b: a host delivers an envelope to an attached receiver, and keeps the sender that the envelope names.
+#[test]
+fn an_attached_receiver_gets_the_sender_of_an_envelope() {
+    #[derive(Clone, Default)]
+    struct Senders(Arc<Mutex<Vec<Option<Pid>>>>);
+    impl Deliver for Senders {
+        fn deliver(&self, package: Envelope) -> Result<(), SendError<Envelope>> {
+            self.0.lock().unwrap().push(package.from);
+            Ok(())
+        }
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let senders = Senders::default();
+    let pid = rt.attach(senders.clone()).unwrap();
+    let remote: Pid = "<4711-a.3.1>".parse().unwrap();
+    let mut envelope = Envelope::new(pid, Payload::new(1_u8));
+    envelope.from = Some(remote);
+    rt.host().deliver(envelope).unwrap();
+    rt.send(pid, 2_u8).unwrap();
+    assert_eq!(*senders.0.lock().unwrap(), [Some(remote), None]);
+}

@@ -48,6 +48,7 @@ mod process;
 mod publisher;
 mod reentrant;
 mod refused;
+mod runtimes;
 mod scheduling;
 mod scopes;
 mod server;

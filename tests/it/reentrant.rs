@@ -589,3 +589,40 @@ fn a_waker_may_use_the_event_that_passes_a_notification_on() {
         assert!(drops.0.lock().unwrap().is_none());
     });
 }
+
+/// 11b: a process waits for an event of another process. While the event wakes the waiting process, an observer cancels
+/// the other process.
+#[test]
+fn an_observer_may_cancel_the_process_whose_event_wakes_another_process() {
+    #[derive(Clone, Default)]
+    struct Cancels(Arc<Mutex<Option<(Host, Pid, Pid)>>>);
+    impl Observer for Cancels {
+        fn transition(&self, transition: &Transition) {
+            let mut pids = self.0.lock().unwrap();
+            let is_due = pids
+                .as_ref()
+                .is_some_and(|(_, waits, _)| transition.pid == *waits && transition.to == ProcessState::Ready);
+            if let Some((host, _, starts)) = pids.take_if(|_| is_due) {
+                drop(pids);
+                host.cancel(starts, "the observer", Duration::MAX).unwrap();
+            }
+        }
+    }
+    within(60, || {
+        let cancels = Cancels::default();
+        let rt = Runtime::builder().workers(0).observer(cancels.clone()).build().unwrap();
+        let starts = rt.process().manual_start().spawn(async |mut ctx: Context<()>| {
+            ctx.receive().await?;
+            ctx.mark_started();
+            ctx.receive().await
+        });
+        let starts = starts.unwrap();
+        let started = starts.started();
+        let waits = rt.spawn(async move |_: Context| Ok::<_, Exit>(started.await.is_ok()));
+        settle(&rt);
+        *cancels.0.lock().unwrap() = Some((rt.host().clone(), waits.pid(), starts.pid()));
+        starts.send(()).unwrap();
+        assert_eq!(rt.block_on(waits), Ok(true));
+        assert!(matches!(rt.block_on(starts), Err(Exit::Cancelled(_))));
+    });
+}

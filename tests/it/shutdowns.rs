@@ -146,3 +146,15 @@ fn an_upgraded_supervisor_counts_as_one_supervisor_in_a_shutdown() {
     });
     assert_eq!(simulation.shutdown(LONG).left, []);
 }
+
+/// 6.5a: a shutdown of a simulation returns the report of an earlier shutdown that has ended at an earlier deadline.
+#[test]
+fn the_shutdown_of_a_simulation_returns_the_report_of_an_earlier_shutdown() {
+    let mut simulation = Simulation::new(1);
+    let process = simulation.spawn(async |_: Context| pending::<()>().await);
+    simulation.run(process.started()).unwrap();
+    drop(simulation.host().shutdown(SOON));
+    let report = simulation.shutdown(LONG);
+    assert_eq!(report.left.len(), 1, "{report:?}");
+    assert_eq!(report.left[0].pid, process.pid());
+}

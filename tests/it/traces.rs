@@ -345,6 +345,23 @@ fn arrows_lead_from_sends_to_receipts_and_from_yields_to_completions() {
     }
 }
 
+/// 9.3b, 8.3a: processes of two runtimes send messages. The trace of the receiver's runtime contains both sends.
+#[test]
+fn a_trace_contains_the_sends_of_another_runtime() {
+    let [one, other] = [(); 2].map(|()| Runtime::builder().workers(0).build().unwrap());
+    let (bytes, summary) = traced(&other, || {
+        let receiver =
+            other.spawn(async |mut ctx: Context<u8>| Ok::<_, Exit>(ctx.receive().await? + ctx.receive().await?));
+        let (first, second) = (receiver.address().clone(), receiver.address().clone());
+        one.block_on(one.spawn(async move |_: Context| first.send(1).unwrap())).unwrap();
+        other.block_on(other.spawn(async move |_: Context| second.send(2).unwrap())).unwrap();
+        assert_eq!(other.block_on(receiver), Ok(3));
+    });
+    let decoded = decode(&bytes);
+    let messages = arrows(&decoded).iter().filter(|(begin, end)| begin.name == "send" && end.name == "receive").count();
+    assert_eq!((messages, summary.lost), (2, 0));
+}
+
 /// 9.3c: the last value on each counter track equals the counter of the runtime.
 #[test]
 fn counter_tracks_have_the_values_of_the_counters() {

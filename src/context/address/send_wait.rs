@@ -81,10 +81,11 @@ enum State<M: Send + 'static> {
 /// message is in the mailbox.
 ///
 /// The first poll of the future sends the message. If the mailbox is full, the first poll adds the message to the queue
-/// of waiting senders. A sent message takes one unit from the [budget](crate::should_yield) of the turn. If the budget is
-/// spent, the first poll lets other processes run, and the second poll sends the message. When the mailbox has free space again, the first message of this queue enters the mailbox. Thus,
-/// waiting messages enter the mailbox in the order in which their futures were first polled. The future also waits for
-/// free space if the [`MailboxCapacity`](crate::MailboxCapacity) of the mailbox drops messages.
+/// of waiting senders. A sent message takes one unit from the [budget](crate::should_yield) of the turn. If the budget
+/// is spent, the first poll lets other processes run, and the second poll sends the message. When the mailbox has free
+/// space again, the first message of this queue enters the mailbox. Thus, waiting messages enter the mailbox in the
+/// order in which their futures were first polled. The future also waits for free space if the
+/// [`MailboxCapacity`](crate::MailboxCapacity) of the mailbox drops messages.
 ///
 /// The receiver can also be a process of another node, or an attached [`Deliver`](crate::Deliver). Such a receiver
 /// accepts or refuses the message immediately, and the future never waits.
@@ -227,8 +228,8 @@ impl<M: Send + 'static> FusedFuture for SendWait<M> {
 }
 
 impl Host {
-    /// Returns a future that sends a message. If the mailbox is full, the future waits for free space. Messages that wait
-    /// enter the mailbox in the order that [`SendWait`] describes.
+    /// Returns a future that sends a message. If the mailbox is full, the future waits for free space. Messages that
+    /// wait enter the mailbox in the order that [`SendWait`] describes.
     ///
     /// # Errors
     /// If the message is refused, the error contains the message and the reason: see [`SendWait`].

@@ -28,7 +28,6 @@ use crate::process::exit::{Exit, Reason};
 use crate::process::limits::{Limits, Meter};
 use crate::process::pid::Pid;
 use crate::process::state::RunState;
-use crate::process::state::current::Current;
 use crate::process::state::priority::Priority;
 use crate::process::yields::Yields;
 
@@ -608,8 +607,8 @@ impl Head {
 
     #[cold]
     fn ready_with_priority(&self, flags: u16) -> Priority {
-        // An observer of this runtime receives each transition, even if another runtime's trace skips the present turn.
-        let is_skipped = || Current::is_skipped() && self.host().shared().observer.is_none();
+        // An observer receives each transition, even if the trace skips the present turn.
+        let is_skipped = || self.host().is_skipped_turn() && self.host().shared().observer.is_none();
         if flags & flag::OBSERVED != 0 && !is_skipped() {
             return self.ready_observed(flags);
         }

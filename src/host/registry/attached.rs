@@ -23,18 +23,33 @@ impl Deliver for Host {
             let error = SendError::new(kind, Envelope { from, to, payload });
             Err(error.to(Addressee::Process(to)).value_type(value_type))
         };
-        if self.shared().pid_table.is_here(to) {
-            return match self.shared().pid_table.get(to) {
-                Some(control) => control.deliver(payload).or_else(|(refusal, payload)| refuse(refusal, payload)),
-                None => refuse(self.gone(), payload),
-            };
-        }
-        let node = self.shared().nodes.lock().get(&to.node()).cloned();
-        match node {
-            Some(receiver) => receiver.deliver(Envelope { from, to, payload }),
+        // An envelope for another node is refused, and not passed to the receiver of that node. Otherwise two hosts
+        // that are attached to each other could pass an envelope back and forth without end.
+        match self.shared().pid_table.get(to) {
+            Some(control) => control.deliver_by(from, payload).or_else(|(refusal, payload)| refuse(refusal, payload)),
             None => refuse(self.gone(), payload),
         }
     }
+}
+
+impl Host {
+    /// Sends a message to a pid that is not in the pid table. If a receiver is attached for the node of the pid, the
+    /// receiver gets the message.
+    pub(crate) fn deliver_away(&self, to: Pid, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {
+        let node = if self.shared().pid_table.is_here(to) {
+            None
+        } else {
+            self.shared().nodes.lock().get(&to.node()).cloned()
+        };
+        match node {
+            Some(receiver) => accepted(receiver.deliver(Envelope::new(to, payload))),
+            None => Err((self.gone(), payload)),
+        }
+    }
+}
+
+fn accepted(delivered: Result<(), SendError<Envelope>>) -> Result<(), (SendErrorKind, Payload)> {
+    delivered.map_err(|refused| (refused.kind(), refused.into_message().payload))
 }
 
 /// A receiver that is attached under a pid. The runtime delivers all messages for this pid to the receiver.
@@ -53,13 +68,15 @@ impl AnyControl for RefCounted<Attached> {
     }
 
     fn deliver(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {
+        let Envelope { from, payload, .. } = Envelope::new(self.head.pid(), payload);
+        self.deliver_by(from, payload)
+    }
+
+    fn deliver_by(&self, from: Option<Pid>, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {
         if self.head.has(flag::KILLED) {
             return Err((self.head.host().gone(), payload));
         }
-        self.receiver.deliver(Envelope::new(self.head.pid(), payload)).map_err(|refused| {
-            let kind = refused.kind();
-            (kind, refused.into_message().payload)
-        })
+        accepted(self.receiver.deliver(Envelope { from, to: self.head.pid(), payload }))
     }
 
     fn high_water(&self) -> usize {

@@ -26,8 +26,8 @@ impl Envelope {
 
 /// Delivers envelopes to pids. This trait is the only routing interface of the runtime.
 ///
-/// A [`Host`](crate::Host) delivers to the pids of its own runtime. Other receivers can be attached for another node
-/// ([`Host::attach_node`](crate::Host::attach_node)), or under a pid of this node
+/// A [`Host`](crate::Host) delivers to the pids of its own runtime, and refuses all other envelopes. Other receivers
+/// can be attached for another node ([`Host::attach_node`](crate::Host::attach_node)), or under a pid of this node
 /// ([`Host::attach`](crate::Host::attach)).
 pub trait Deliver: Send + Sync + 'static {
     /// Accepts the envelope, or returns it. This function runs on the thread of the sender. Therefore the function must

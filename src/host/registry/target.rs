@@ -4,7 +4,7 @@ use std::any::type_name;
 
 use crate::host::Host;
 use crate::host::control::{AnyControl, Control};
-use crate::host::registry::receiver::{Deliver, Envelope};
+
 use crate::observe::Counter;
 use crate::process::error::{Addressee, SendError, SendErrorKind};
 use crate::process::payload::Payload;
@@ -107,11 +107,15 @@ impl Host {
     }
 
     /// Returns the pid of the process that would receive a message now, as one [word](Pid::word). Returns 0 if no
-    /// process of this host has this name, or if the pid belongs to another runtime.
+    /// process of this host has this name, or if the process belongs to another runtime.
     #[inline]
     pub(crate) fn word_of<N>(&self, way: &Way<'_, N>) -> u64 {
         match way {
-            Way::Here(control) => control.head.place().into(),
+            // The index and the generation identify a process only within its own runtime.
+            Way::Here(control) if std::ptr::eq(&**control.head.host().shared(), &**self.shared()) => {
+                control.head.place().into()
+            }
+            Way::Here(_) => 0,
             Way::Pid(pid) if self.shared().pid_table.is_here(*pid) => pid.word(),
             Way::Pid(_) => 0,
             Way::Name(name) => self.namespace().names().get(name).map_or(0, |control| control.head().place().into()),
@@ -165,8 +169,7 @@ impl Host {
     }
 
     fn send_away<N: Send + 'static>(&self, pid: Pid, message: N) -> Result<(), (SendErrorKind, N)> {
-        self.deliver(Envelope::new(pid, Payload::new(message)))
-            .map_err(|refused| (refused.kind(), back(refused.into_message().payload)))
+        self.deliver_away(pid, Payload::new(message)).map_err(|(refusal, payload)| (refusal, back(payload)))
     }
 }
 
@@ -193,7 +196,7 @@ impl dyn AnyControl {
 /// Converts a refused message back to the type that the sender sent.
 ///
 /// # Panics
-/// Panics if a [`Deliver`] of the user returns a message of another type.
+/// Panics if a `Deliver` of the user returns a message of another type.
 fn back<N: Send + 'static>(payload: Payload) -> N {
     payload.downcast::<N>().unwrap_or_else(|payload| {
         let (found, sent) = (payload.type_name(), type_name::<N>());

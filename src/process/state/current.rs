@@ -17,7 +17,7 @@ use crate::platform::sync::{NeverDropped, thread, thread_local, with_undropped};
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 use crate::process::state::deferred::Deferred;
-use crate::process::state::handler_call::HandlerCall;
+use crate::process::state::handler_call::{HandlerCall, OuterCall};
 use crate::process::state::inline_command::{InlineCommand, Inlined};
 use crate::process::state::kept_timer::KeptTimer;
 use crate::process::state::upgrade_request::{self, UpgradeRequest};
@@ -183,6 +183,7 @@ struct Outer {
     mailbox: MailboxNote,
     inline: Option<Inlined>,
     upgrade: Option<Box<upgrade_request::Saved>>,
+    handler: OuterCall,
     ends: usize,
     unread: usize,
     replies: Vec<DroppedReply>,
@@ -254,8 +255,9 @@ impl Current {
     #[inline]
     pub(crate) fn enter(&self, process: usize, pid: Pid, code: fn() -> &'static str, waker: &Waker) -> Guard<'_> {
         // The check reads `turn`, and not `process`. While an outer turn polls the future of a handler, its `process`
-        // is 0 and its `turn` is set.
-        let nested = self.turn.get() != 0;
+        // is 0 and its `turn` is set. A process may also end outside any turn. Then only `ends` is set, and a
+        // destructor of this process may run other processes.
+        let nested = self.turn.get() | self.ends.get() != 0;
         if nested {
             self.save();
         }
@@ -271,6 +273,28 @@ impl Current {
         Guard { current: self, nested }
     }
 
+    /// Runs `f` as code that belongs to no turn. If a step blocks in `Runtime::block_on`, its thread runs other tasks
+    /// of the runtime inside the turn of this step. The tasks without a process, the due timers and the wakers of
+    /// sockets must not use the state of this turn. For example, a reply that such a task drops must not be stored
+    /// until the step ends, because the step may wait for this reply.
+    #[inline]
+    pub(crate) fn without_turn<T>(&self, f: impl FnOnce() -> T) -> T {
+        if self.turn.get() | self.ends.get() == 0 { f() } else { self.interrupt_turn(f) }
+    }
+
+    #[cold]
+    fn interrupt_turn<T>(&self, f: impl FnOnce() -> T) -> T {
+        self.save();
+        let _turn = Guard { current: self, nested: true };
+        self.process.set(0);
+        self.turn.set(0);
+        self.pid.set(None);
+        self.waker.set((0, 0));
+        self.notes.set(0);
+        self.mailbox.set(MailboxNote::Nothing);
+        f()
+    }
+
     #[cold]
     fn save(&self) {
         let outer = Outer {
@@ -284,6 +308,7 @@ impl Current {
             mailbox: self.mailbox.get(),
             inline: self.inline.take(),
             upgrade: self.upgrade.save(),
+            handler: self.handler.interrupt(),
             ends: self.ends.replace(0),
             unread: self.unread.replace(0),
             replies: self.replies.take(),
@@ -315,6 +340,7 @@ impl Current {
         self.mailbox.set(outer.mailbox);
         self.inline.restore(outer.inline);
         self.upgrade.restore(outer.upgrade);
+        self.handler.resume(outer.handler);
         self.ends.set(outer.ends);
         self.unread.set(outer.unread);
         let left = self.replies.replace(outer.replies);

@@ -69,6 +69,18 @@ impl HandlerCall {
         kept
     }
 
+    /// Interrupts the call. A nested turn begins on this thread, and its process may drop completions. These
+    /// completions do not belong to the handler, so they are not stored.
+    pub(super) fn interrupt(&self) -> OuterCall {
+        OuterCall { runs: self.runs.replace(false), own: self.own.take(), kept: self.take() }
+    }
+
+    /// Resumes the call after the nested turn.
+    pub(super) fn resume(&self, outer: OuterCall) {
+        let kept = self.end(outer);
+        debug_assert!(kept.is_none(), "a completion is stored only during a call");
+    }
+
     #[inline]
     fn take(&self) -> Option<Vec<Kept>> {
         self.has_kept.replace(false).then(|| self.kept.take())

@@ -10,9 +10,11 @@
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::task::{RawWaker, RawWakerVTable, Waker};
+use std::task::{RawWaker, RawWakerVTable, Wake, Waker};
 use std::{fmt, ptr};
 
+use crate::platform::delayed_wake;
+use crate::platform::sync::{Arc, Mutex};
 use crate::process::state::current::{Current, InTurn};
 #[cfg(not(procession_loom))]
 use crate::process::state::wake_order::SchedulerHandle;
@@ -265,6 +267,14 @@ impl PendingSchedule {
         unsafe { wake_at(at, RunState::wake) }
     }
 
+    /// Queues the process. If an event wakes the process under its lock, the process is queued after the release of the
+    /// lock: see [`delayed_wake`]. The queueing may call an observer, which is user code.
+    #[inline]
+    fn queue_delayed(self) {
+        let mut woken = Some(self);
+        let _ = delayed_wake::collect(|| Waker::from(Arc::new(DelayedSchedule(Mutex::new(woken.take())))));
+    }
+
     /// Queues the process now. The parameter `place` is the scheduler handle of the host of the process. The caller
     /// keeps this handle alive.
     #[cfg(not(procession_loom))]
@@ -379,6 +389,16 @@ unsafe fn wake_at(at: NonNull<Header>, wake: impl FnOnce(&RunState) -> bool) -> 
     must_queue.then(|| PendingSchedule(Some(unsafe { RunnableProcess::new(at) })))
 }
 
+/// Waker that queues a process that is already woken.
+struct DelayedSchedule(Mutex<Option<PendingSchedule>>);
+
+impl Wake for DelayedSchedule {
+    fn wake(self: Arc<Self>) {
+        let woken = self.0.lock().take();
+        drop(woken);
+    }
+}
+
 /// Waker of a process. The waker is a counted reference to the header of the process's cell. The functions of the waker
 /// work for each type of cell.
 static WAKER: RawWakerVTable = {
@@ -414,7 +434,9 @@ static WAKER: RawWakerVTable = {
         // SAFETY: the value is alive, because a waker owns a strong count, or is borrowed from a right to run that owns
         // a strong count. A waker is created only for a task, a task is `Stepped`, and the pointer covers the whole
         // cell.
-        std::mem::drop(unsafe { wake_at(life(at), RunState::wake) });
+        if let Some(woken) = unsafe { wake_at(life(at), RunState::wake) } {
+            woken.queue_delayed();
+        }
     }
     unsafe fn drop(at: *const ()) {
         // SAFETY: a waker that is dropped owns a strong count, and this count is released here. A borrowed waker is

@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use futures::future::BoxFuture;
 
 use crate::platform::sync::NeverDropped;
+use crate::process::catch::drop_caught;
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 
@@ -97,7 +98,7 @@ impl UpgradeRequest {
     /// Drops the request of a body that has ended, or of a step for which no task can grant the request.
     #[cold]
     pub(crate) fn forget(&self) {
-        drop(self.save());
+        let _ = drop_caught(self.save());
     }
 
     /// Takes out the request and the reply of the current turn. This function is called before a nested turn begins.

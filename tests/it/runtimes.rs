@@ -1,0 +1,271 @@
+//! Section 8.3 of the specification: several runtimes and simulations in one program. The file also tests tasks that a
+//! thread runs while one of its steps blocks in `Runtime::block_on`.
+
+use std::future::pending;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use procession::observe::WaitsFor;
+use procession::*;
+
+use crate::{step_aside, within};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+fn lone() -> Runtime {
+    Runtime::builder().workers(0).build().unwrap()
+}
+
+/// Runs all runnable processes.
+fn settle(rt: &Runtime) {
+    (0..20).for_each(|_| rt.block_on(step_aside()));
+}
+
+/// Body that keeps its first message, and never answers it.
+async fn keeps(mut ctx: Context<Reply<()>>) -> Result<(), Exit> {
+    let _reply = ctx.receive().await?;
+    pending().await
+}
+
+/// 8.3a, 9.2b, 9.2d: a process waits for a process of another runtime that has the same index and generation. The
+/// runtime reports no deadlock, because the callee is unknown to it.
+#[test]
+fn a_call_to_another_runtime_is_no_deadlock() {
+    // The spawns of a new thread get equal indices in both runtimes.
+    let test = || {
+        let (one, other) = (lone(), lone());
+        let server = other.spawn(keeps);
+        let address = server.address().clone();
+        let caller = one.spawn(async move |ctx: Context| ctx.call(&address, |reply: Reply<()>| reply).await);
+        settle(&one);
+        assert_eq!(server.pid().index(), caller.pid().index(), "the test needs equal indices");
+        assert_eq!(one.wait_for_graph().deadlocks, []);
+        let waits = one.process_details(caller.pid()).unwrap().waits_for;
+        assert!(waits.iter().any(|wait| matches!(wait, WaitsFor::Call { callee: None, .. })), "{waits:?}");
+    };
+    std::thread::spawn(test).join().unwrap();
+}
+
+/// 6.2a, 8.3a: a set of processes contains a process of another runtime. The grace period of `cancel_all` is measured
+/// with the clock of this other runtime.
+#[test]
+fn a_join_set_cancels_a_process_of_another_runtime_with_its_own_clock() {
+    let early = Simulation::new(1);
+    let mut late = Simulation::new(2);
+    late.run(late.host().sleep(LONG * 10));
+    let mut set = early.join_set();
+    set.insert(late.spawn(async |mut ctx: Context| {
+        let Event::Cancel { .. } = ctx.event().await else { panic!("it is cancelled") };
+        ctx.sleep(LONG / 2).await;
+        Ok::<_, Exit>(())
+    }));
+    set.cancel_all("stop", LONG);
+    assert_eq!(late.run(set.join_next()), Some(Ok(())), "the process had its grace period");
+}
+
+/// 10.1a: a preemption request for a process does not reach a simulation that this process runs.
+#[test]
+fn a_preemption_request_does_not_reach_a_simulation() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let counts = rt.spawn(async |ctx: Context| {
+            assert_eq!(ctx.host().preempt(ctx.pid()), Ok(true));
+            let mut simulation = Simulation::new(1);
+            let counts: Vec<_> = (0..=ctx.pid().index())
+                .map(|_| {
+                    simulation
+                        .spawn(async |_: Context| Ok::<_, Exit>((0..1_000).take_while(|_| !should_yield()).count()))
+                })
+                .collect();
+            Ok::<_, Exit>(counts.into_iter().map(|count| simulation.run(count).unwrap()).collect::<Vec<_>>())
+        });
+        let counts = rt.block_on(counts).unwrap();
+        assert!(counts.iter().all(|&count| count == counts[0] && count > 100), "{counts:?}");
+    });
+}
+
+/// 10.1a: the hash of an address does not depend on the memory of the program.
+#[test]
+fn the_addresses_of_equal_simulations_have_equal_hashes() {
+    let hasher = BuildHasherDefault::<DefaultHasher>::default();
+    let mut simulations = [Simulation::new(1), Simulation::new(1)];
+    let hashes = simulations.each_mut().map(|simulation| {
+        let handle = simulation.spawn(async |mut ctx: Context<u8>| ctx.receive().await);
+        (hasher.hash_one(handle.address()), hasher.hash_one(handle.pid()), handle)
+    });
+    assert_eq!(hashes[0].0, hashes[1].0);
+    assert_ne!(hashes[0].2.address(), hashes[1].2.address());
+}
+
+/// 1.3e, 8.1a: while a step blocks in `block_on`, its thread runs a future of `spawn_future`. The future belongs to no
+/// process.
+#[test]
+fn a_future_that_runs_inside_a_blocked_step_belongs_to_no_process() {
+    within(60, || {
+        let rt = Arc::new(lone());
+        let inside = Arc::clone(&rt);
+        let outer = rt.spawn(async move |ctx: Context| {
+            let host = ctx.host().clone();
+            let (sender, receiver) = oneshot::channel();
+            ctx.host().spawn_future(async move {
+                let yields = (0..1_000).any(|_| should_yield());
+                let parent = host.process_details(host.spawn(async |_: Context| pending::<()>().await).pid()).unwrap();
+                let _ = sender.send((yields, parent.info.parent));
+            });
+            Ok::<_, Exit>(inside.block_on(receiver).unwrap())
+        });
+        assert_eq!(rt.block_on(outer), Ok((false, None)));
+    });
+}
+
+/// 2.6c: a future of `spawn_future` panics while it holds a reply, and runs inside a step that waits for this reply. The
+/// call fails, and the step does not wait for ever.
+#[test]
+fn a_reply_that_a_future_drops_inside_the_waiting_step_ends_the_call() {
+    within(60, || {
+        let rt = Arc::new(lone());
+        let server = rt.spawn(async |mut ctx: Context<Reply<()>>| {
+            let reply = ctx.receive().await?;
+            ctx.host().spawn_future(async move {
+                let _reply = reply;
+                panic!("the reply is lost");
+            });
+            ctx.receive().await.map(drop)
+        });
+        let (inside, address) = (Arc::clone(&rt), server.address().clone());
+        let calls = rt.spawn(async move |_: Context| {
+            let called = inside.block_on(address.call(|reply: Reply<()>| reply));
+            Ok::<_, Exit>(matches!(called, Err(CallError::Dropped)))
+        });
+        assert_eq!(rt.block_on(calls), Ok(true));
+    });
+}
+
+struct Shelved;
+impl Command for Shelved {
+    type Reply = ();
+}
+
+struct Drives;
+impl Command for Drives {
+    type Reply = bool;
+}
+
+/// 3.3c: a handler drives the runtime. A process that runs meanwhile on the same thread panics, and drops the completion
+/// of another command. This command fails at once.
+#[test]
+fn a_completion_that_a_process_drops_inside_a_handler_is_abandoned_at_once() {
+    within(60, || {
+        let shelf = Arc::new(Mutex::new(None::<Completion<()>>));
+        let (puts, takes) = (Arc::clone(&shelf), shelf);
+        let cell = Arc::<std::sync::OnceLock<Weak<Runtime>>>::default();
+        let known = Arc::clone(&cell);
+        let rt = Runtime::builder()
+            .workers(0)
+            .handler(move |_: Shelved, completion| *puts.lock().unwrap() = Some(completion))
+            .handler(move |_: Drives, completion: Completion<bool>| {
+                let rt = known.get().and_then(Weak::upgrade).expect("it lives");
+                let asks = rt.spawn(async |ctx: Context| {
+                    Ok::<_, Exit>(matches!(ctx.perform(Shelved).await, Err(Failure::Abandoned)))
+                });
+                rt.block_on(step_aside());
+                let takes = Arc::clone(&takes);
+                let owner = rt.spawn(async move |_: Context| -> Result<(), Exit> {
+                    let _completion = takes.lock().unwrap().take().expect("it is on the shelf");
+                    panic!("the owner panics");
+                });
+                let abandoned = rt.block_on(asks).unwrap();
+                assert!(rt.block_on(owner).is_err());
+                completion.complete(abandoned);
+            })
+            .build()
+            .unwrap();
+        let rt = Arc::new(rt);
+        cell.set(Arc::downgrade(&rt)).expect("once");
+        assert!(rt.block_on(rt.spawn(async |ctx: Context| ctx.perform(Drives).await)).unwrap());
+    });
+}
+
+/// 9.1a: the turns of local processes are counted as polls.
+#[test]
+fn the_turns_of_local_processes_are_counted() {
+    let rt = lone();
+    let local = rt.local_set();
+    let before = rt.counters().polls;
+    let yields = local.spawn(async |ctx: Context| {
+        for _ in 0..100 {
+            ctx.yield_now().await;
+        }
+    });
+    local.block_on(yields).unwrap();
+    assert!(rt.counters().polls - before >= 101);
+}
+
+/// 4.7h: a step waits in `block_on`, and its thread runs another process, which blocks. The tasks in the queues of the
+/// outer worker still run.
+#[test]
+fn a_process_that_blocks_inside_a_blocked_step_delays_no_process() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
+        let rt = Arc::new(rt);
+        let inside = Arc::clone(&rt);
+        let outer = rt.spawn(async move |ctx: Context| {
+            let (sender, receiver) = mpsc::channel();
+            let waits = ctx.spawn(async move |_: Context| Ok::<_, Exit>(block_in_place(|| receiver.recv().unwrap())));
+            let sends = ctx.spawn(async move |_: Context| sender.send(7).unwrap());
+            let got = inside.block_on(waits).unwrap();
+            sends.await?;
+            Ok::<_, Exit>(got)
+        });
+        assert_eq!(futures::executor::block_on(outer), Ok(7));
+    });
+}
+
+/// 8.1e: a guest with LIFO order leaves. The process that yielded in the last turn of the guest is in the global queue,
+/// and the parked worker runs it.
+#[test]
+fn a_process_that_yielded_to_a_leaving_guest_runs() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).local_order(QueueOrder::Lifo).build().unwrap();
+        // The worker parks.
+        while rt.metrics().counters.parks == 0 {
+            std::thread::yield_now();
+        }
+        for _ in 0..50 {
+            let (done, is_done) = mpsc::channel();
+            let (sender, receiver) = oneshot::channel();
+            rt.block_on(async {
+                drop(rt.spawn(async move |ctx: Context| {
+                    let _ = sender.send(());
+                    ctx.yield_now().await;
+                    done.send(()).unwrap();
+                }));
+                receiver.await.unwrap();
+            });
+            is_done.recv().unwrap();
+        }
+    });
+}
+
+/// 8.2d: a future of `run` that was never polled is dropped inside the context of tokio.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_future_of_run_is_dropped_inside_the_context_of_tokio_before_its_first_poll() {
+    struct UsesTokio(Arc<AtomicBool>);
+    impl Drop for UsesTokio {
+        fn drop(&mut self) {
+            self.0.store(tokio::runtime::Handle::try_current().is_ok(), Ordering::SeqCst);
+        }
+    }
+    let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let rt = Runtime::builder().workers(0).tokio(tokio.handle().clone()).build().unwrap();
+    let was_inside = Arc::new(AtomicBool::new(false));
+    let held = UsesTokio(Arc::clone(&was_inside));
+    drop(rt.run(async move {
+        let _held = held;
+    }));
+    assert!(was_inside.load(Ordering::SeqCst));
+}

@@ -3,6 +3,7 @@
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context as Cx, Poll};
+use std::time::Duration;
 
 use futures::future::{Either, select};
 use futures::io::{AsyncRead, AsyncWrite};
@@ -17,8 +18,11 @@ use crate::Config;
 use crate::pages::answer;
 use crate::timer::ProcessTimer;
 
+/// Upper bound of [`Config::idle`]. hyper adds this time to the present time, and a sum that is too large is a panic.
+const LONGEST_IDLE: Duration = Duration::from_secs(86_400);
+
 /// Serves one connection. If this process is cancelled, it answers the request in flight and then closes the
-/// connection.
+/// connection. The process waits for the end of this request at most for the time [`Config::drain`].
 ///
 /// Errors of the connection, such as a reset or a malformed request, are the fault of the peer. Therefore this function
 /// does not report them.
@@ -30,7 +34,7 @@ pub(crate) async fn connection(ctx: Context, stream: TcpStream, config: Config) 
     let mut connection = pin!(
         http1::Builder::new()
             .timer(ProcessTimer(me.clone()))
-            .header_read_timeout(config.idle)
+            .header_read_timeout(config.idle.min(LONGEST_IDLE))
             .max_header_size(config.head_size)
             .max_headers(config.headers)
             .serve_connection(io, service_fn(|request| answer(me, config, request)))
@@ -39,7 +43,9 @@ pub(crate) async fn connection(ctx: Context, stream: TcpStream, config: Config) 
         // An idle connection closes immediately. If a request is in flight, the response to this request has the header
         // `connection: close`.
         connection.as_mut().graceful_shutdown();
-        let _ = connection.await;
+        // hyper also waits for a request that is not complete. A client can delay the end of such a request, so this
+        // time limit drops the connection before the runtime would have to kill its process.
+        let _ = me.timeout(config.drain, connection).await;
     }
 }
 

@@ -8,32 +8,38 @@
 //! - The server closes a connection if the client does not read the response.
 //! - The server limits the sizes of the request head and of the request body.
 //! - When the process [`server`] is cancelled, it drops the listener. When the process of a connection is cancelled, it
-//!   answers the request in flight and then closes the connection.
+//!   answers the request in flight and then closes the connection. If this takes too long, the process closes the
+//!   connection without an answer.
 
 mod connection;
 mod pages;
 mod timer;
 
+use std::io::{self, Write};
 use std::time::Duration;
 
 use futures::FutureExt;
 use procession::net::TcpListener;
-use procession::{Context, Exit, JoinSet};
+use procession::{Context, Exit, JoinSet, Pid};
 
 pub use crate::pages::{VISITS, Visit, visits};
 
 /// Limits of the server.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Maximum number of open connections. Further connections wait in the queue of the system. Default: 1,000.
+    /// Maximum number of open connections. Further connections wait in the queue of the system. The value 0 has the
+    /// effect of 1. Default: 1,000.
     pub max_connections: usize,
     /// Longest time until a request head is complete. The time begins at the start of the connection or at the end of
-    /// the previous response. Default: 30 s.
+    /// the previous response. The server uses at most one day. Default: 30 s.
     pub idle: Duration,
     /// Longest time until the body of a request is complete. Default: 30 s.
     pub body_time: Duration,
     /// Longest time during which the peer reads no byte of a response. Default: 30 s.
     pub write_stall: Duration,
+    /// Longest time for which a connection continues after its process was cancelled. In this time, the connection
+    /// answers its request in flight. Default: 8 s.
+    pub drain: Duration,
     /// Maximum number of bytes of a request head. Default: 8 KiB.
     pub head_size: usize,
     /// Maximum number of header fields of a request. Default: 64.
@@ -50,6 +56,7 @@ impl Default for Config {
             idle: time,
             body_time: time,
             write_stall: time,
+            drain: Duration::from_secs(8),
             head_size: 8 << 10,
             headers: 64,
             body_size: 1 << 20,
@@ -66,15 +73,18 @@ pub async fn server(ctx: Context, listener: TcpListener, config: Config) -> Resu
     // A cancellation drops the future of `accept` together with the listener. After this drop, the system refuses
     // further clients.
     let stopped = ctx.run_until_cancelled(accept(&ctx, listener, config, &mut connections)).await;
-    // `join_all` cancels no connection. The shutdown of the runtime cancels the connections.
-    connections.join_all().await;
+    // This loop cancels no connection. The shutdown of the runtime cancels the connections.
+    while let Some(joined) = connections.join_next_with_pid().await {
+        report(&joined);
+    }
     stopped
 }
 
 async fn accept(ctx: &Context, listener: TcpListener, config: Config, connections: &mut JoinSet<()>) {
     loop {
-        while connections.len() >= config.max_connections {
-            connections.join_next().await;
+        // Without `max`, the limit 0 would make this loop endless, because `join_next` does not wait if the set is empty.
+        while connections.len() >= config.max_connections.max(1) {
+            connections.join_next_with_pid().await.iter().for_each(report);
         }
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -84,12 +94,55 @@ async fn accept(ctx: &Context, listener: TcpListener, config: Config, connection
             Err(error) => {
                 // For example, `accept` fails if no file descriptor is free. When a connection closes, its descriptor
                 // becomes free.
-                eprintln!("cannot accept a connection: {error}");
+                print_error(&format!("cannot accept a connection: {error}"));
                 ctx.sleep(Duration::from_millis(100)).await;
             }
         }
-        // Removes the connections that have ended. If a handler has panicked, the runtime reports the panic, so this
-        // loop ignores the error.
-        while let Some(Some(_)) = connections.join_next().now_or_never() {}
+        // Removes the connections that have ended.
+        while let Some(Some(joined)) = connections.join_next_with_pid().now_or_never() {
+            report(&joined);
+        }
+    }
+}
+
+/// Prints the failure of a connection, for example the panic of a handler. The set of connections receives the exit of
+/// each connection, so the runtime does not report the failure.
+fn report(joined: &(Pid, Result<(), Exit>)) {
+    if let Some(text) = failure(joined) {
+        print_error(&text);
+    }
+}
+
+fn failure((pid, joined): &(Pid, Result<(), Exit>)) -> Option<String> {
+    match joined {
+        Err(exit @ (Exit::Failed(_) | Exit::Panicked(_))) => Some(format!("the connection {pid} has failed: {exit}")),
+        _ => None,
+    }
+}
+
+/// Prints a line on the standard error. Unlike `eprintln!`, this function does not panic if the reader of the standard
+/// error has ended.
+fn print_error(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use procession::Runtime;
+
+    use super::*;
+
+    #[test]
+    fn only_the_failure_of_a_connection_is_reported() -> procession::Result {
+        let rt = Runtime::new()?;
+        let mut set = rt.join_set();
+        set.spawn(async |ctx: Context| assert!(ctx.is_cancelled(), "a bug"));
+        let joined = rt.block_on(set.join_next_with_pid()).ok_or("an exit")?;
+        let text = failure(&joined).ok_or("a report")?;
+        assert!(text.contains(&joined.0.to_string()) && text.contains("a bug"), "{text}");
+        for exit in [Ok(()), Err(Exit::Killed), Err(Exit::Cancelled("test".into()))] {
+            assert_eq!(failure(&(joined.0, exit)), None);
+        }
+        Ok(())
     }
 }

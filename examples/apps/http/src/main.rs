@@ -22,7 +22,7 @@ Usage: app-http [OPTIONS]
   --port N              port, 0 for a free one [8080]
   --workers N           worker threads [one for each core]
   --max-connections N   further connections wait until one ends [1000]
-  --idle SECONDS        longest time between two requests, and for reading a request head [30]
+  --idle SECONDS        longest time between two requests, and for reading a request head, 1 to 86400 [30]
   --grace SECONDS       longest time of a shutdown [10]
   --help                this text";
 
@@ -40,15 +40,32 @@ fn options() -> Result<Option<Options>, lexopt::Error> {
     while let Some(argument) = arguments.next()? {
         match argument {
             Long("port") => options.port = arguments.value()?.parse()?,
-            Long("workers") => options.workers = Some(arguments.value()?.parse()?),
-            Long("max-connections") => options.config.max_connections = arguments.value()?.parse()?,
-            Long("idle") => options.config.idle = Duration::from_secs(arguments.value()?.parse()?),
+            Long("workers") => options.workers = Some(arguments.value()?.parse_with(positive)?),
+            Long("max-connections") => options.config.max_connections = arguments.value()?.parse_with(positive)?,
+            Long("idle") => options.config.idle = arguments.value()?.parse_with(idle)?,
             Long("grace") => options.grace = Duration::from_secs(arguments.value()?.parse()?),
             Long("help") => return Ok(None),
             other => return Err(other.unexpected()),
         }
     }
+    // The rest of the grace period is for the processes that do not belong to a connection.
+    options.config.drain = options.grace.mul_f64(0.8);
     Ok(Some(options))
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("it must be at least 1".into()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn idle(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds @ 1..=86_400) => Ok(Duration::from_secs(seconds)),
+        _ => Err("it must be a number from 1 to 86400".into()),
+    }
 }
 
 fn serve(options: Options) -> Result<ExitCode, BoxError> {

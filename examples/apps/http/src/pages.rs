@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use procession::{Context, Exit, Name, Reply, SelfHandle};
 
@@ -46,7 +46,10 @@ pub(crate) async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let is_metrics = request.uri().path() == METRICS;
-    let page = match (request.method(), request.uri().path()) {
+    let allowed = allowed(request.uri().path());
+    // hyper does not send the body of the response to a request with the method `HEAD`.
+    let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
+    let page = match (method, request.uri().path()) {
         (&Method::GET, "/") => Ok(Bytes::from_static(b"hello\n")),
         (&Method::GET, "/visits") => visit(me).await,
         // The figures of the runtime for Prometheus. The snapshot takes about 50 ns for each process.
@@ -56,7 +59,7 @@ pub(crate) async fn answer(
             Ok(Bytes::from_static(b"waited\n"))
         }
         (&Method::POST, "/echo") => echo(me, config, request.into_body()).await,
-        (_, "/" | "/visits" | METRICS | "/wait" | "/echo") => Err(StatusCode::METHOD_NOT_ALLOWED),
+        _ if allowed.is_some() => Err(StatusCode::METHOD_NOT_ALLOWED),
         _ => Err(StatusCode::NOT_FOUND),
     };
     let content_type = if is_metrics { "text/plain; version=0.0.4" } else { "text/plain" };
@@ -67,7 +70,19 @@ pub(crate) async fn answer(
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if let Some(allowed) = allowed.filter(|_| status == StatusCode::METHOD_NOT_ALLOWED) {
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    }
     Ok(response)
+}
+
+/// Returns the methods of a page, or `None` if the page does not exist.
+fn allowed(path: &str) -> Option<&'static str> {
+    match path {
+        "/" | "/visits" | METRICS | "/wait" => Some("GET, HEAD"),
+        "/echo" => Some("POST"),
+        _ => None,
+    }
 }
 
 /// Counts a visit: calls the process [`VISITS`] and returns its answer as text.

@@ -92,7 +92,27 @@ fn one_connection_serves_many_requests() -> Tested {
         stream.write_all(b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\nabc").await?;
         read_until(&mut stream, "\r\n\r\nabc").await?;
         assert_eq!(status(address, "GET /none HTTP/1.1\r\nhost: a\r\n\r\n").await?, "HTTP/1.1 404 Not Found");
-        assert_eq!(status(address, "POST / HTTP/1.1\r\nhost: a\r\n\r\n").await?, "HTTP/1.1 405 Method Not Allowed");
+        Ok(())
+    })
+}
+
+/// A response with status 405 names the methods of the page. The response to `HEAD` has the header of the response to
+/// `GET`, and no body.
+#[test]
+fn each_page_accepts_its_methods() -> Tested {
+    let (rt, address) = started(Config::default())?;
+    rt.block_on(async {
+        for (page, wrong, methods) in [("/", "POST", "GET, HEAD"), ("/echo", "GET", "POST"), ("/echo", "HEAD", "POST")]
+        {
+            let mut stream = sent(address, format!("{wrong} {page} HTTP/1.1\r\nhost: a\r\n\r\n")).await?;
+            let head = read_until(&mut stream, "\r\n\r\n").await?;
+            assert!(head.starts_with("HTTP/1.1 405 Method Not Allowed\r\n"), "{head}");
+            assert!(head.contains(&format!("allow: {methods}\r\n")), "{head}");
+        }
+        let mut stream = sent(address, "HEAD / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await?;
+        let text = read_all(&mut stream).await;
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("content-length: 6\r\n"), "{text}");
+        assert!(text.ends_with("\r\n\r\n"), "{text}");
         Ok(())
     })
 }
@@ -109,6 +129,27 @@ fn a_connection_above_the_limit_waits_until_another_connection_ends() -> Tested 
         assert_eq!(rt.processes_alive(), OWN_PROCESSES + 1);
         drop(first);
         read_until(&mut second, "hello\n").await?;
+        Ok(())
+    })
+}
+
+/// The limit 0 has the effect of 1.
+#[test]
+fn a_limit_of_no_connection_accepts_one_connection() -> Tested {
+    let (rt, address) = started(Config { max_connections: 0, ..Config::default() })?;
+    rt.block_on(async {
+        read_until(&mut sent(address, HELLO).await?, "hello\n").await?;
+        read_until(&mut sent(address, HELLO).await?, "hello\n").await?;
+        assert!(rt.shutdown(LONG).await.left.is_empty());
+        Ok(())
+    })
+}
+
+#[test]
+fn the_longest_idle_time_is_no_error() -> Tested {
+    let (rt, address) = started(Config { idle: Duration::MAX, ..Config::default() })?;
+    rt.block_on(async {
+        read_until(&mut sent(address, HELLO).await?, "hello\n").await?;
         Ok(())
     })
 }
@@ -194,5 +235,26 @@ fn a_shutdown_answers_the_request_in_flight() -> Tested {
         let (report, checked) = futures::future::join(rt.shutdown(LONG), client).await;
         assert!(report.left.is_empty(), "{report:?}");
         checked
+    })
+}
+
+/// A client that never completes its request delays a shutdown only by the time `drain`.
+#[test]
+fn an_incomplete_request_does_not_keep_a_shutdown() -> Tested {
+    let config = Config { idle: 2 * LONG, body_time: 2 * LONG, drain: SHORT, ..Config::default() };
+    let (rt, address) = started(config)?;
+    rt.block_on(async {
+        // The first client sends half of a request head, and the second client sends half of a body. The server has
+        // read the first half, because it has answered the request before this half.
+        let mut head = sent(address, format!("{HELLO}GET / HT")).await?;
+        read_until(&mut head, "hello\n").await?;
+        let mut body =
+            sent(address, "POST /echo HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n")
+                .await?;
+        read_until(&mut body, "HTTP/1.1 100 Continue\r\n\r\n").await?;
+        let report = rt.shutdown(LONG).await;
+        assert!(report.left.is_empty(), "{report:?}");
+        assert_eq!(read_all(&mut head).await + &read_all(&mut body).await, "");
+        Ok(())
     })
 }

@@ -27,8 +27,8 @@ use crate::shard::{Execute, Work};
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// When the write buffer is empty, its capacity is reduced to this number of bytes.
-const KEPT: usize = 256 << 10;
+/// When a buffer of replies is empty, its capacity is reduced to this number of bytes.
+pub(crate) const KEPT: usize = 256 << 10;
 
 /// Body of the process. Serves a client until the client or the server closes the connection.
 pub(crate) async fn serve<S>(ctx: Context<Mail>, socket: S, peer: String, server: Arc<Server>) -> Result<(), Exit>

@@ -10,12 +10,16 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 
 use crate::commands::{Merge, ShardFn, Spec};
+use crate::connection::KEPT;
 use crate::resp::{Args, Batch, Encoder, Request, parse_int, push_int};
 use crate::shard::{Op, Work};
 use crate::store::hash;
 
 /// Reply to a command whose shard has exited.
 pub(crate) const FAILED: &[u8] = b"-ERR the shard of this key has failed, and its keys are lost\r\n";
+
+/// Maximum number of elements for which the empty vectors of a pipeline keep their memory.
+const KEPT_PIECES: usize = 1_024;
 
 /// Source of the next replies.
 #[derive(Debug, Clone, Copy)]
@@ -120,7 +124,7 @@ impl Pipeline {
     /// Adds a command with one key.
     pub(crate) fn push_key(&mut self, request: Request, args: Args<'_>, run: ShardFn) {
         let args_from_key = Request { first: request.first + 1, count: request.count - 1 };
-        let shard = self.push(args.get(1), args_from_key, run);
+        let shard = self.push(args.get(1), args_from_key, run, request.first);
         self.pieces.push(Piece::Shard(shard));
     }
 
@@ -131,7 +135,7 @@ impl Pipeline {
         let count = keys.len() as u32;
         for key in keys {
             let args_of_key = Request { first: request.first + key, count: distance };
-            let shard = self.push(args.get(key as usize), args_of_key, run);
+            let shard = self.push(args.get(key as usize), args_of_key, run, request.first);
             self.routes.push(shard);
         }
         self.pieces.push(Piece::Merged { merge, count, request });
@@ -141,18 +145,21 @@ impl Pipeline {
     pub(crate) fn push_shards(&mut self, request: Request, run: ShardFn, merge: Merge) {
         let shards = self.works.len() as u16;
         for shard in 0..shards {
-            self.push_to(shard, Op { args: Request { first: request.first, count: 0 }, run, hash: 0 });
+            let args = Request { first: request.first, count: 0 };
+            self.push_to(shard, Op { args, run, hash: 0, command: request.first });
             self.routes.push(shard);
         }
         self.pieces.push(Piece::Merged { merge, count: shards.into(), request });
     }
 
-    fn push(&mut self, key: &[u8], args: Request, run: ShardFn) -> u16 {
+    /// Adds a command, or the part of a command that concerns one key. `command` is the index of the name of the
+    /// command among the arguments of the batch, so each command has another number.
+    fn push(&mut self, key: &[u8], args: Request, run: ShardFn, command: u32) -> u16 {
         let hash = hash(&self.hasher, key);
         // The table in the shard uses the lowest and the highest bits of the hash, so this selection uses the bits in
         // between.
         let shard = (((hash >> 16 & 0xffff_ffff) * self.works.len() as u64) >> 32) as u16;
-        self.push_to(shard, Op { args, run, hash });
+        self.push_to(shard, Op { args, run, hash, command });
         shard
     }
 
@@ -290,9 +297,35 @@ impl Pipeline {
                 work.clear();
             }
         }
+        // An idle connection keeps these vectors, so their memory must be bounded.
         self.pieces.clear();
+        self.pieces.shrink_to(KEPT_PIECES);
         self.routes.clear();
+        self.routes.shrink_to(KEPT_PIECES);
         self.local.clear();
+        self.local.shrink_to(KEPT);
         self.cursor = Cursor::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::keys;
+
+    #[test]
+    fn an_empty_pipeline_keeps_no_large_buffer() {
+        const COUNT: usize = 10 * KEPT_PIECES;
+        let mut pipeline = Pipeline::new(FixedState::with_seed(1), 1);
+        for _ in 0..COUNT {
+            let shard = pipeline.push(b"a", Request { first: 0, count: 1 }, keys::del, 0);
+            pipeline.routes.push(shard);
+            pipeline.pieces.push(Piece::Shard(shard));
+        }
+        pipeline.local().resize(10 * KEPT, b'x');
+        pipeline.clear();
+        let Pipeline { pieces, routes, local, works, .. } = &pipeline;
+        assert!(pieces.capacity().max(routes.capacity()) <= KEPT_PIECES && local.capacity() <= KEPT);
+        assert!(works[0].as_ref().expect("a box").bytes_kept() <= 64 * KEPT_PIECES);
     }
 }

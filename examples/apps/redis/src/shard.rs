@@ -14,9 +14,13 @@ use crate::commands::{Call, ShardFn};
 use crate::resp::{Batch, Encoder, Request};
 use crate::store::Store;
 
-/// When the replies exceed this number of bytes, the shard returns these replies before it runs further commands. The
-/// connection first sends these replies to its client. So the memory for replies is bounded.
+/// When the replies exceed this number of bytes, the shard returns these replies before it begins the next command. The
+/// connection first sends these replies to its client. The shard completes the command that it has begun, so a command
+/// with several keys is atomic in a shard.
 const MOST_REPLY_BYTES: usize = 256 << 10;
+
+/// Maximum number of commands for which an empty box keeps its memory.
+const KEPT_OPS: usize = 1_024;
 
 /// Maximum number of expired keys that a shard removes before it handles the next message.
 const MOST_EXPIRED: usize = 256;
@@ -40,6 +44,8 @@ pub(crate) struct Op {
     pub(crate) run: ShardFn,
     /// Hash of the key.
     pub(crate) hash: u64,
+    /// Number of the command in its batch. If a command has several keys, all its parts have the same number.
+    pub(crate) command: u32,
 }
 
 impl fmt::Debug for Op {
@@ -108,21 +114,33 @@ impl Work {
         &mut self.replies
     }
 
-    /// Removes the commands and the replies. Keeps the allocated memory, except for a large buffer of replies.
+    /// Removes the commands and the replies. Keeps the allocated memory, except for large buffers. A connection keeps
+    /// its boxes while its client is idle, so the memory of a box must be bounded.
     pub(crate) fn clear(&mut self) {
         self.ops.clear();
+        self.ops.shrink_to(KEPT_OPS);
         self.done = 0;
         self.ends.clear();
+        self.ends.shrink_to(KEPT_OPS);
         self.taken = 0;
         self.replies.clear();
         self.replies.shrink_to(MOST_REPLY_BYTES);
     }
 
+    /// Returns the number of bytes that the lists of commands and of replies occupy.
+    #[cfg(test)]
+    pub(crate) fn bytes_kept(&self) -> usize {
+        self.ops.capacity() * size_of::<Op>() + self.ends.capacity() * size_of::<usize>()
+    }
+
     /// Runs the commands in order, until all commands were run or the replies exceed their bound.
+    ///
+    /// Between two messages, the shard may run commands of other clients. Therefore this function does not stop between
+    /// the keys of one command.
     fn run(&mut self, store: &mut Store, now: Instant) {
         let Some(batch) = self.batch.take() else { return };
         while let Some(op) = self.ops.get(self.done)
-            && self.replies.len() < MOST_REPLY_BYTES
+            && (self.replies.len() < MOST_REPLY_BYTES || self.continues(op))
         {
             let reply = Encoder::new(&mut self.replies, self.resp3);
             let mut call = Call { store, args: batch.args(op.args), hash: op.hash, now, reply };
@@ -132,6 +150,11 @@ impl Work {
             self.ends.push(self.replies.len());
             self.done += 1;
         }
+    }
+
+    /// Returns true if the operation belongs to the same command as the last operation that the shard has run.
+    fn continues(&self, op: &Op) -> bool {
+        self.done.checked_sub(1).is_some_and(|last| self.ops[last].command == op.command)
     }
 }
 

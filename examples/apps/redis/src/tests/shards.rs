@@ -1,6 +1,8 @@
 //! Shards that fail, and commands that use several shards.
 
 use super::{config, encode, simulate};
+use crate::resp::Limits;
+use crate::server::Config;
 
 /// A shard that fails is restarted without its keys. The other shards keep their keys, and the connections continue.
 #[test]
@@ -93,5 +95,35 @@ fn the_order_of_a_pipeline_is_kept() {
         }
         client.send(pipeline).await;
         client.expect(expected).await;
+    });
+}
+
+/// 256 KiB of replies end a message to a shard, but not inside a command. So another client never sees or makes a
+/// change between two keys of one command.
+#[test]
+fn a_command_with_several_keys_is_atomic_in_one_shard() {
+    let limits = Limits { output: 1_000, ..Limits::default() };
+    simulate(&Config { limits, ..config(1) }, async |world| {
+        let mut writer = world.connect_through(1 << 20);
+        let value = "x".repeat(200_000);
+        for key in ["a", "b", "c", "d"] {
+            writer.send(encode(&["SET", key, &value])).await;
+            writer.expect("+OK\r\n").await;
+        }
+        // The replies of the first two keys exceed 256 KiB. The client reads no reply before the keys were changed.
+        let mut reader = world.connect_through(100);
+        reader.send("MGET a b c d\r\n").await;
+        world.sleep(1).await;
+        writer.send("MSET a 1 b 1 c 1 d 1\r\n").await;
+        writer.expect("+OK\r\n").await;
+        reader.expect(format!("*4\r\n{}", format!("$200000\r\n{value}\r\n").repeat(4))).await;
+        // The reply of `MGET` leaves room for the first reply of `MSET` only.
+        let value = "x".repeat((256 << 10) - 13);
+        writer.send(encode(&["SET", "a", &value])).await;
+        writer.expect("+OK\r\n").await;
+        reader.send("GET a\r\nMSET b 2 c 2 d 2\r\n").await;
+        world.sleep(1).await;
+        writer.ask("MGET b c d", "*3\r\n$1\r\n2\r\n$1\r\n2\r\n$1\r\n2\r\n").await;
+        reader.expect(format!("${}\r\n{value}\r\n+OK\r\n", value.len())).await;
     });
 }

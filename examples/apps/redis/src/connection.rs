@@ -164,7 +164,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn poll_mail(&mut self, cx: &mut Cx<'_>) {
         while !self.session.is_closing && self.output.len() < self.server.config().limits.output {
             match Pin::new(&mut self.mailbox).poll_next(cx) {
-                Poll::Ready(Some(mail)) => push_mail(&mut self.output.bytes, &mail, self.session.resp3),
+                Poll::Ready(Some(mail)) => push_mail(&mut self.output.bytes, &mail, &self.session),
                 // The process is cancelled. Before the process exits, it sends the replies to the commands that were
                 // run.
                 Poll::Ready(None) => self.session.is_closing = true,
@@ -215,6 +215,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 next = self.plan(next);
                 self.run_pipeline().await?;
                 self.make_room().await?;
+                // A pipeline may publish many messages. The subscribers must run before they have too many unread
+                // messages.
+                if should_yield() {
+                    self.me.yield_now().await;
+                }
             }
             unshared(&mut self.input).clear();
         }
@@ -222,14 +227,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Distributes the commands to the shards, beginning with the command at the index `first`. The distribution stops
-    /// before a command that must wait for earlier commands. The distribution also stops when the size of the unsent
-    /// replies reaches the limit. Returns the index of the next command.
+    /// before a command that must wait for earlier commands, and after each such command. The distribution also stops
+    /// when the size of the unsent replies reaches the limit. Returns the index of the next command.
     fn plan(&mut self, first: usize) -> usize {
         let batch = Arc::clone(&self.input);
         for (index, request) in batch.requests().iter().enumerate().skip(first) {
             let args = batch.args(*request);
             match find(args.get(0)) {
-                Some(spec) if matches!(spec.run, Run::Session(_)) && !self.pipeline.is_empty() => return index,
+                Some(spec) if matches!(spec.run, Run::Session(_)) => {
+                    if !self.pipeline.is_empty() {
+                        return index;
+                    }
+                    self.plan_command(spec, *request, args);
+                    return index + 1;
+                }
                 Some(spec) => self.plan_command(spec, *request, args),
                 None if args.is(0, "post") || args.is(0, "host:") => {
                     // A browser sends a line with this word. Like Redis, the server closes the connection, because a
@@ -265,8 +276,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             Run::EachShard(_, run, merge) => self.pipeline.push_shards(request, run, merge),
             Run::Local(run) => self.reply(|session, reply| run(session, args, reply)),
             Run::Session(run) => {
-                let Self { session, server, me, output, .. } = self;
-                let mut call = SessionCall { args, session, server, me, out: &mut output.bytes };
+                let Self { session, server, me, mailbox, output, .. } = self;
+                let mut call = SessionCall { args, session, server, me, mailbox, out: &mut output.bytes };
                 if let Err(failure) = run(&mut call) {
                     call.reply().error(failure.0.as_bytes());
                 }

@@ -1,27 +1,79 @@
 //! Publish and subscribe. A channel is a process group: its members are the processes of the connections that have
 //! subscribed. So no process owns a channel. When the process of a connection exits, it leaves all its channels.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use procession::{Host, SendErrorKind};
+use procession::Pid;
 
 use crate::commands::Answer;
 use crate::resp::Encoder;
-use crate::session::SessionCall;
+use crate::session::{Session, SessionCall};
 use crate::store::Bytes;
 
-/// Maximum number of unread messages of a subscriber. If a subscriber reads too slowly, it is disconnected.
-pub(crate) const MOST_UNREAD: usize = 4_096;
+/// Number of bytes that a message counts in addition to its encoded bytes. So the limit of unread bytes also limits the
+/// number of unread messages.
+const OVERHEAD: usize = 64;
 
-/// Message of a channel, encoded for version 2 of the protocol. All subscribers share these bytes.
-pub(crate) type Mail = Arc<[u8]>;
+/// Message of a channel. All subscribers share the message.
+pub(crate) type Mail = Arc<Message>;
 
-/// Appends a message. In version 3 of the protocol, only the first byte of a message differs.
-pub(crate) fn push_mail(out: &mut Vec<u8>, mail: &Mail, resp3: bool) {
+#[derive(Debug)]
+pub(crate) struct Message {
+    channel: Bytes,
+    /// The message in version 2 of the protocol.
+    encoded: Vec<u8>,
+}
+
+impl Message {
+    fn new(channel: &[u8], text: &[u8]) -> Self {
+        let mut encoded = Vec::with_capacity(channel.len() + text.len() + 64);
+        let mut encoder = Encoder::new(&mut encoded, false);
+        encoder.push(3);
+        encoder.bulk("message");
+        encoder.bulk(channel);
+        encoder.bulk(text);
+        Self { channel: channel.into(), encoded }
+    }
+
+    /// Number of bytes that the message counts while it is unread.
+    fn size(&self) -> usize {
+        self.encoded.len() + OVERHEAD
+    }
+}
+
+/// The number of unread bytes of each subscriber. Publishers add to this number, and the subscriber subtracts from it.
+#[derive(Debug, Default)]
+pub(crate) struct Unread(RwLock<HashMap<Pid, Arc<AtomicUsize>>>);
+
+impl Unread {
+    fn insert(&self, pid: Pid, count: &Arc<AtomicUsize>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(pid, Arc::clone(count));
+    }
+
+    /// Removes a client that has disconnected.
+    pub(crate) fn remove(&self, pid: Pid) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&pid);
+    }
+}
+
+/// Appends a message that the client of this session has received in its mailbox. In version 3 of the protocol, only
+/// the first byte of a message differs.
+///
+/// If the client has left the channel, the message is dropped. A publisher on another worker can send such a message
+/// after the confirmation of `UNSUBSCRIBE`. A client of version 2 would take this message for its next reply.
+pub(crate) fn push_mail(out: &mut Vec<u8>, mail: &Message, session: &Session) {
+    session.unread.fetch_sub(mail.size(), Ordering::Relaxed);
+    if !session.channels.contains(&mail.channel) {
+        return;
+    }
     let start = out.len();
-    out.extend_from_slice(mail);
-    if resp3 && let Some(kind) = out.get_mut(start) {
+    out.extend_from_slice(&mail.encoded);
+    if session.resp3
+        && let Some(kind) = out.get_mut(start)
+    {
         *kind = b'>';
     }
 }
@@ -34,39 +86,39 @@ fn group(channel: &[u8]) -> String {
 
 pub(crate) fn publish(call: &mut SessionCall<'_>) -> Answer {
     let (channel, text) = (call.args.get(1), call.args.get(2));
-    let receivers = send(call.me.host(), channel, text);
-    call.reply().int(receivers as i64);
+    let receivers = send(call, channel, text);
+    call.reply().int(receivers);
     Ok(())
 }
 
 /// Sends a message to the subscribers of a channel. Returns the number of subscribers that received the message.
-fn send(host: &Host, channel: &[u8], text: &[u8]) -> usize {
+///
+/// A subscriber with too many unread bytes is disconnected, as in Redis. So a publisher never waits for a slow
+/// subscriber, and the memory for unread messages is bounded.
+fn send(call: &SessionCall<'_>, channel: &[u8], text: &[u8]) -> i64 {
+    let host = call.me.host();
     let subscribers = host.members::<Mail>(&*group(channel));
     if subscribers.is_empty() {
         return 0;
     }
-    let mut encoded = Vec::with_capacity(channel.len() + text.len() + 64);
-    let mut encoder = Encoder::new(&mut encoded, false);
-    encoder.push(3);
-    encoder.bulk("message");
-    encoder.bulk(channel);
-    encoder.bulk(text);
-    let mail = Mail::from(encoded);
+    let mail = Mail::new(Message::new(channel, text));
+    let limit = call.server.config().limits.mail;
+    let counts = call.server.unread().0.read().unwrap_or_else(PoisonError::into_inner);
     let mut receivers = 0;
     for subscriber in subscribers {
-        match subscriber.send(Arc::clone(&mail)) {
-            Ok(()) => receivers += 1,
-            Err(refused) if refused.kind() == SendErrorKind::Full => {
-                let _ = host.cancel(subscriber.pid(), "it reads too slowly", Duration::ZERO);
-            }
-            // The subscriber is exiting.
-            Err(_) => {}
+        // A subscriber without an entry is exiting.
+        let Some(count) = counts.get(&subscriber.pid()) else { continue };
+        if count.fetch_add(mail.size(), Ordering::Relaxed) + mail.size() > limit {
+            let _ = host.cancel(subscriber.pid(), "it reads too slowly", Duration::ZERO);
+        } else if subscriber.send(Arc::clone(&mail)).is_ok() {
+            receivers += 1;
         }
     }
     receivers
 }
 
 pub(crate) fn subscribe(call: &mut SessionCall<'_>) -> Answer {
+    call.server.unread().insert(call.me.pid(), &call.session.unread);
     for channel in call.args.from(1) {
         if call.session.channels.insert(channel.into()) {
             call.me.join_group(&*group(channel));
@@ -85,10 +137,15 @@ pub(crate) fn unsubscribe(call: &mut SessionCall<'_>) -> Answer {
     if channels.is_empty() {
         confirm(call, "unsubscribe", None);
     }
+    for channel in channels.iter().filter(|channel| call.session.channels.contains(*channel)) {
+        call.me.leave_group(&*group(channel));
+    }
+    // The messages that were sent before this command precede the confirmations, as in Redis.
+    while let Some(mail) = call.mailbox.try_receive() {
+        push_mail(call.out, &mail, call.session);
+    }
     for channel in &channels {
-        if call.session.channels.remove(channel) {
-            call.me.leave_group(&*group(channel));
-        }
+        call.session.channels.remove(channel);
         confirm(call, "unsubscribe", Some(channel));
     }
     call.server.update_client(call.session);

@@ -32,6 +32,9 @@ pub struct Limits {
     /// Maximum number of bytes that were read but belong to no executed command. If a client exceeds this limit, the
     /// server disconnects it.
     pub query: usize,
+    /// Maximum number of bytes of the unread messages in the mailbox of a subscriber. Each message counts 64 bytes
+    /// more. If a message would exceed the limit, the server disconnects the subscriber.
+    pub mail: usize,
     /// Maximum number of commands in one batch.
     pub batch: usize,
     /// Maximum number of unsent bytes of replies. At this limit, the connection executes no further command. The limit
@@ -46,6 +49,7 @@ impl Default for Limits {
             bulk: 512 << 20,
             multibulk: i32::MAX.into(),
             query: 1 << 30,
+            mail: 32 << 20,
             batch: 1024,
             output: 32 << 20,
         }

@@ -25,10 +25,10 @@ use foldhash::fast::FixedState;
 use futures::future::{Either, select};
 use futures::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use procession::net::{TcpListener, TcpStream};
-use procession::{Child, Context, Exit, Host, Instant, JoinSet, MailboxCapacity, Pid, Server as _, Supervisor};
+use procession::{Child, Context, Exit, Host, Instant, JoinSet, Pid, Server as _, Supervisor};
 
 use crate::connection::serve;
-use crate::pubsub::{MOST_UNREAD, Mail};
+use crate::pubsub::{Mail, Unread};
 use crate::resp::Limits;
 use crate::session::{Session, SessionCall};
 use crate::shard::{Execute, Shard};
@@ -151,9 +151,8 @@ async fn accept_all<L: Listener>(ctx: &Context<()>, server: &Arc<Server>, listen
             drop(ctx.host().spawn(move |_: Context| refuse(socket)));
             continue;
         }
-        let process = ctx.process().mailbox_capacity(MailboxCapacity::Reject(MOST_UNREAD));
         let server = Arc::clone(server);
-        match process.spawn(move |ctx: Context<Mail>| serve(ctx, socket, peer, server)) {
+        match ctx.process().spawn(move |ctx: Context<Mail>| serve(ctx, socket, peer, server)) {
             Ok(connection) => _ = connections.insert(connection),
             Err(error) => eprintln!("no process for a client: {error}"),
         }
@@ -173,6 +172,7 @@ pub(crate) struct Server {
     host: Host,
     begun: Instant,
     clients: Mutex<BTreeMap<u64, Client>>,
+    unread: Unread,
     connections: AtomicU64,
     commands: AtomicUsize,
 }
@@ -207,6 +207,7 @@ impl Server {
             host: host.clone(),
             begun: host.now(),
             clients: Mutex::default(),
+            unread: Unread::default(),
             connections: AtomicU64::new(0),
             commands: AtomicUsize::new(0),
         }
@@ -218,6 +219,10 @@ impl Server {
 
     pub(crate) fn hasher(&self) -> FixedState {
         self.hasher.clone()
+    }
+
+    pub(crate) fn unread(&self) -> &Unread {
+        &self.unread
     }
 
     pub(crate) fn count_commands(&self, count: usize) {
@@ -304,6 +309,8 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.server.with_clients(|clients| clients.remove(&self.id));
+        if let Some(client) = self.server.with_clients(|clients| clients.remove(&self.id)) {
+            self.server.unread.remove(client.pid);
+        }
     }
 }

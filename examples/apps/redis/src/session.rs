@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
-use procession::SelfHandle;
+use procession::{Mailbox, SelfHandle};
 
 use crate::commands::{Answer, Failure, SYNTAX, Spec, TABLE, find, integer, unknown_subcommand, wrong_arity};
 use crate::pubsub::Mail;
@@ -23,6 +25,8 @@ pub(crate) struct Session {
     pub(crate) name: Vec<u8>,
     /// The names of the channels to which the client has subscribed.
     pub(crate) channels: BTreeSet<Bytes>,
+    /// Number of bytes of the messages of channels that are in the mailbox.
+    pub(crate) unread: Arc<AtomicUsize>,
     /// True if the connection must close after it has sent the replies.
     pub(crate) is_closing: bool,
 }
@@ -48,6 +52,8 @@ pub(crate) struct SessionCall<'a> {
     pub(crate) server: &'a Server,
     /// Handle of the process of the connection.
     pub(crate) me: &'a SelfHandle<Mail>,
+    /// Mailbox of this process.
+    pub(crate) mailbox: &'a mut Mailbox<Mail>,
     pub(crate) out: &'a mut Vec<u8>,
 }
 

@@ -3,9 +3,11 @@
 use futures::AsyncReadExt;
 
 use super::{config, simulate};
-use crate::pubsub::MOST_UNREAD;
 use crate::resp::Limits;
 use crate::server::Config;
+
+const SUBSCRIBED: &str = "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";
+const MESSAGE: &str = "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n";
 
 #[test]
 fn a_subscriber_receives_messages_in_order() {
@@ -112,14 +114,14 @@ fn a_client_that_vanishes_leaves_its_channels() {
 /// wait.
 #[test]
 fn a_slow_subscriber_is_disconnected() {
-    let limits = Limits { output: 10_000, ..Limits::default() };
+    let limits = Limits { output: 10_000, mail: 100_000, ..Limits::default() };
     simulate(&Config { limits, ..config(1) }, async |world| {
         let (mut slow, mut publisher) = (world.connect_through(100), world.connect());
-        slow.ask("SUBSCRIBE c", "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
+        slow.ask("SUBSCRIBE c", SUBSCRIBED).await;
         let text = "x".repeat(100);
         let mut received = 0;
-        // The mailbox and the write buffer of the connection can hold some thousand messages.
-        for _ in 0..MOST_UNREAD + 1_000 {
+        // Each message counts 196 bytes, so the mailbox holds 510 messages. The write buffer holds about 80 messages.
+        while received < 1_000 {
             publisher.send(format!("PUBLISH c {text}\r\n")).await;
             let mut reply = [0; 4];
             publisher.pipe.read_exact(&mut reply).await.expect("the server replies");
@@ -128,7 +130,41 @@ fn a_slow_subscriber_is_disconnected() {
             }
             received += 1;
         }
-        assert!((MOST_UNREAD..MOST_UNREAD + 1_000).contains(&received), "{received}");
+        assert!((510..600).contains(&received), "{received}");
         world.wait_for_clients(1).await;
+    });
+}
+
+/// A publisher sends a long pipeline. The process of the publisher must let a subscriber that reads run.
+#[test]
+fn a_subscriber_that_reads_gets_all_messages_of_a_pipeline() {
+    const COUNT: usize = 10_000;
+    let limits = Limits { mail: 300_000, ..Limits::default() };
+    simulate(&Config { limits, ..config(1) }, async |world| {
+        let (mut subscriber, mut publisher) = (world.connect(), world.connect_through(1 << 20));
+        subscriber.ask("SUBSCRIBE c", SUBSCRIBED).await;
+        publisher.send("PUBLISH c x\r\n".repeat(COUNT)).await;
+        subscriber.expect(MESSAGE.repeat(COUNT)).await;
+        publisher.expect(":1\r\n".repeat(COUNT)).await;
+    });
+}
+
+/// The messages that were published before an `UNSUBSCRIBE` precede its confirmation. No message follows the
+/// confirmation.
+#[test]
+fn no_message_follows_the_end_of_a_subscription() {
+    let limits = Limits { output: 100, ..Limits::default() };
+    simulate(&Config { limits, ..config(1) }, async |world| {
+        let (mut subscriber, mut publisher) = (world.connect_through(20), world.connect());
+        for end in ["UNSUBSCRIBE", "UNSUBSCRIBE c"] {
+            subscriber.ask("SUBSCRIBE c", SUBSCRIBED).await;
+            for _ in 0..50 {
+                publisher.ask("PUBLISH c x", ":1\r\n").await;
+            }
+            subscriber.send(format!("{end}\r\n")).await;
+            subscriber.expect(MESSAGE.repeat(50)).await;
+            subscriber.expect("*3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n").await;
+            subscriber.ask("GET a", "$-1\r\n").await;
+        }
     });
 }

@@ -17,13 +17,15 @@ use futures::future::try_join3;
 use futures::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use procession::net::{OwnedReadHalf, TcpListener, TcpStream};
 use procession::{
-    Address, Context, Event, Exit, MailboxCapacity, MonitorRef, Next, Pid, Result, Runtime, Server, signal,
+    Address, Context, Event, Exit, MailboxCapacity, MonitorRef, Next, Pid, Reply, Result, Runtime, Server, signal,
 };
 
 /// Maximum length of a line in bytes. The server splits a longer line.
 const LINE: u64 = 1_024;
 /// Maximum number of lines that wait for a slow client. The server drops further lines.
 const BEHIND: usize = 1_000;
+/// Maximum number of unread messages of a room. A user that sends too fast waits.
+const UNREAD: usize = 1_000;
 /// Longest time for the write of one line. If the write takes longer, the server disconnects the client.
 const STALLED: Duration = Duration::from_secs(60);
 /// Longest time that the shutdown waits for the processes.
@@ -32,7 +34,7 @@ const GRACE: Duration = Duration::from_secs(10);
 // ---- A room: the name of each user, and the address of the process that owns its socket
 
 enum InRoom {
-    Join(Pid, String, Address<String>),
+    Join(Pid, String, Address<String>, Reply<Address<InRoom>>),
     Say(Pid, String),
     Leave(Pid),
 }
@@ -64,13 +66,14 @@ impl Room {
 
     fn read(&mut self, message: InRoom, ctx: &Context<InRoom>) {
         match message {
-            InRoom::Join(user, name, socket) => {
+            InRoom::Join(user, name, socket, reply) => {
                 let line = format!("* {name} joins");
                 let member = Member { name, socket, monitor: ctx.monitor(user) };
                 if let Some(former) = self.0.insert(user, member) {
                     ctx.demonitor_flush(former.monitor);
                 }
                 self.tell(&line);
+                reply.send(ctx.address());
             }
             InRoom::Say(user, text) => {
                 if let Some(Member { name, .. }) = self.0.get(&user) {
@@ -112,27 +115,42 @@ impl Server for Room {
 
 // ---- A user
 
-async fn user(mut ctx: Context<String>, name: String, socket: Address<String>) -> Result<(), Exit> {
-    let mut room = None;
+/// Line of a client. `None` is the end of the stream.
+type Line = Option<String>;
+
+/// Enters a room. If the room does not exist, this function starts it.
+async fn join(ctx: &Context<Line>, room: &str, user: &str, socket: &Address<String>) -> Result<Address<InRoom>, Exit> {
     loop {
-        let line = ctx.receive().await?;
-        match (line.split_once(' ').unwrap_or((&line, "")), room) {
+        // The process of the room is not a child of this process, so the room exists until its last user has left.
+        let process = ctx.host().process().name(format!("room {room}"));
+        let process = process.mailbox_capacity(MailboxCapacity::Reject(UNREAD));
+        let request = |reply| InRoom::Join(ctx.pid(), user.to_owned(), socket.clone(), reply);
+        if let Ok(joined) = process.spawn_or_call(request, |ctx| Room::default().serve(ctx))
+            && let Ok(room) = joined.await
+        {
+            return Ok(room);
+        }
+        // The mailbox of the room is full, or the last user has left the room, so that the room ends at this moment.
+        ctx.run_until_cancelled(ctx.sleep(Duration::from_millis(10))).await?;
+    }
+}
+
+async fn user(mut ctx: Context<Line>, name: String, socket: Address<String>) -> Result<(), Exit> {
+    let mut room: Option<Address<InRoom>> = None;
+    while let Some(line) = ctx.receive().await? {
+        match (line.split_once(' ').unwrap_or((&line, "")), &room) {
             (("/quit", _), _) => return Ok(()),
-            (("/crash", _), _) => panic!("as {name} wished"),
+            (("/crash", _), _) => panic!("{name} has sent /crash"),
             (("/join", name_of_room), last) => {
                 if let Some(last) = last {
                     // The send fails if the room has ended.
-                    let _ = ctx.send(last, InRoom::Leave(ctx.pid()));
+                    let _ = last.send_wait(InRoom::Leave(ctx.pid())).await;
                 }
-                let join = InRoom::Join(ctx.pid(), name.clone(), socket.clone());
-                // The process of the room is not a child of this process, so the room exists until its last user has
-                // left.
-                let process = ctx.host().process().name(format!("room {name_of_room}"));
-                room = Some(process.spawn_or_send(join, |ctx| Room::default().serve(ctx))?);
+                room = Some(join(&ctx, name_of_room, &name, &socket).await?);
             }
-            (_, Some(process)) => {
-                // The room may have ended at the moment of the `Join`, because its last user left.
-                if ctx.send(process, InRoom::Say(ctx.pid(), line)).is_err() {
+            (_, Some(address)) => {
+                // This send waits until the mailbox of the room has free space. Meanwhile, the reader waits, too.
+                if address.send_wait(InRoom::Say(ctx.pid(), line)).await.is_err() {
                     room = None;
                     socket.send("* the room has ended: join it again".into())?;
                 }
@@ -140,6 +158,7 @@ async fn user(mut ctx: Context<String>, name: String, socket: Address<String>) -
             (_, None) => socket.send("* join a room first".into())?,
         }
     }
+    Ok(())
 }
 
 // ---- The processes of a connection
@@ -152,21 +171,20 @@ async fn read_line(from: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
     (length > 0).then(|| String::from_utf8_lossy(&line).trim_end().to_owned())
 }
 
-/// Passes the lines of the client to the process of its user. When the client has disconnected, this function cancels
-/// the process of the user.
-async fn reader(ctx: Context, mut lines: BufReader<OwnedReadHalf>, user: Address<String>) {
-    while let Some(line) = read_line(&mut lines).await {
+/// Passes the lines of the client and the end of the stream to the process of its user.
+async fn reader(mut lines: BufReader<OwnedReadHalf>, user: Address<Line>) {
+    let mut is_open = true;
+    while is_open {
+        let line = read_line(&mut lines).await;
+        is_open = line.is_some();
         // This send waits until the mailbox has free space. This wait slows down a client that sends too fast.
         if user.send_wait(line).await.is_err() {
             return;
         }
     }
-    // The call returns an error if the process of the user has already exited.
-    let _ = ctx.host().cancel(user.pid(), "hung up", Duration::from_secs(1));
 }
 
-/// Writes the lines of the mailbox to the client, until the process of the user has exited or the client has
-/// disconnected. Then closes the connection.
+/// Writes the lines of the mailbox to the client, until the process of the user has exited. Then closes the connection.
 async fn connection(mut ctx: Context<String>, stream: TcpStream) -> Result<(), Exit> {
     let (read, mut write) = stream.into_split();
     let mut lines = BufReader::new(read);
@@ -176,13 +194,15 @@ async fn connection(mut ctx: Context<String>, stream: TcpStream) -> Result<(), E
     let user = process.spawn(|ctx| user(ctx, name, socket))?;
     ctx.monitor(user.pid());
     let address = user.address();
-    let reader = ctx.spawn(move |ctx: Context| reader(ctx, lines, address));
+    let reader = ctx.spawn(move |_: Context| reader(lines, address));
     while let Event::Message(line) = ctx.event().await {
         let line = line + "\n";
-        let written = ctx.run_until_cancelled(ctx.timeout(STALLED, write.write_all(line.as_bytes()))).await;
-        if !matches!(written, Ok(Ok(Ok(())))) {
+        // If the client has disconnected, the write fails. The reader then passes the last lines and the end of the
+        // stream to the user, and the user exits. So this loop ends only after a cancellation or a write without
+        // progress.
+        let Ok(Ok(_)) = ctx.run_until_cancelled(ctx.timeout(STALLED, write.write_all(line.as_bytes()))).await else {
             break;
-        }
+        };
     }
     let _ = ctx.host().cancel(user.pid(), "hung up", Duration::from_secs(1));
     reader.abort();
@@ -194,6 +214,8 @@ async fn listen(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
     loop {
         match ctx.run_until_cancelled(listener.accept()).await? {
             Ok((stream, _)) => {
+                // Finds a client whose computer has vanished. An error means that the client has already disconnected.
+                let _ = stream.options().set_keepalive(true);
                 let process = ctx.host().process().mailbox_capacity(MailboxCapacity::DropNewest(BEHIND));
                 process.spawn(|ctx| connection(ctx, stream))?;
             }
@@ -265,7 +287,8 @@ async fn talk(client: &mut Client<'_>) -> IoResult<Vec<String>> {
 
 async fn check(ctx: Context, port: u16) -> Result<(), Exit> {
     let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port));
-    let streams = [connect().await?, connect().await?, connect().await?, connect().await?, connect().await?];
+    let [one, two, three] = [connect().await?, connect().await?, connect().await?];
+    let streams = [one, two, three, connect().await?, connect().await?, connect().await?];
     let mut ada = Client::enter(&ctx, &streams[0], "ada", "tea").await?;
     all_hear(&mut [&mut ada], "* ada joins").await?;
     let mut bill = Client::enter(&ctx, &streams[1], "bill", "tea").await?;
@@ -280,7 +303,7 @@ async fn check(ctx: Context, port: u16) -> Result<(), Exit> {
     // Only the user whose process crashes leaves the room.
     carl.say("/crash").await?;
     all_hear(&mut [&mut ada, &mut bill], "* carl leaves: panicked").await?;
-    assert_eq!(carl.hear().await?, None, "he was hung up on");
+    assert_eq!(carl.hear().await?, None, "the server closes the connection");
     bill.say("are you there?").await?;
     all_hear(&mut [&mut ada, &mut bill], "bill: are you there?").await?;
     let mut carl = Client::enter(&ctx, &streams[4], "carl", "tea").await?;
@@ -294,6 +317,14 @@ async fn check(ctx: Context, port: u16) -> Result<(), Exit> {
         assert!(own.eq((0..LINES).map(|n| format!(": line {n}"))), "something of {name} is missing, or out of order");
     }
     println!("{} lines, heard by three in one order", ada_heard.len());
+
+    // A client sends lines and disconnects. No line is lost.
+    let evan = Client::enter(&ctx, &streams[5], "evan", "coffee").await?;
+    evan.say("hello").await?;
+    evan.stream().shutdown(Shutdown::Write)?;
+    all_hear(&mut [&mut dora], "* evan joins").await?;
+    all_hear(&mut [&mut dora], "evan: hello").await?;
+    all_hear(&mut [&mut dora], "* evan leaves: exited normally").await?;
 
     // The first client changes its room, the second client quits, and the third client disconnects.
     ada.say("/join coffee").await?;
@@ -323,7 +354,7 @@ fn main() -> Result {
         }
         let shutdown = rt.shutdown(GRACE).await;
         assert!(shutdown.left.is_empty(), "{shutdown:?}");
-        println!("everybody is gone");
+        println!("all clients have left");
         Ok(())
     })
 }

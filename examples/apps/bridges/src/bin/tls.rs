@@ -36,9 +36,14 @@ async fn echo(ctx: Context, stream: TcpStream, tls: TlsAcceptor) -> Result<(), E
 
 async fn server(ctx: Context, listener: TcpListener, tls: TlsAcceptor) -> Result<(), Exit> {
     loop {
-        let (stream, _) = listener.accept().await?;
-        let tls = tls.clone();
-        ctx.spawn(move |ctx: Context| echo(ctx, stream, tls));
+        match ctx.run_until_cancelled(listener.accept()).await? {
+            Ok((stream, _)) => {
+                let tls = tls.clone();
+                ctx.spawn(move |ctx: Context| echo(ctx, stream, tls));
+            }
+            // For example, no file descriptor is free. The server continues after a pause.
+            Err(_) => ctx.sleep(Duration::from_millis(100)).await,
+        }
     }
 }
 

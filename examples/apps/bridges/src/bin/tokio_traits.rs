@@ -6,25 +6,38 @@
 //! The method `compat` of tokio-util wraps a stream. The wrapper implements `tokio::io::AsyncRead` and
 //! `tokio::io::AsyncWrite`.
 
+use std::time::Duration;
+
 use procession::net::{TcpListener, TcpStream};
 use procession::{Context, Exit, Result, Runtime};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio_util::compat::FuturesAsyncReadCompatExt;
 
-/// Sends back each line in upper case. This function uses only tokio's I/O traits.
+/// Maximum length of a line in bytes. Without this limit, a client that sends no line break could fill the memory.
+const LINE: u64 = 1_024;
+
+/// Sends back each line, with its ASCII letters in upper case. This function uses only tokio's I/O traits.
 async fn shout(stream: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<()> {
     let (read, mut write) = tokio::io::split(stream);
-    let mut lines = BufReader::new(read).lines();
-    while let Some(line) = lines.next_line().await? {
-        write.write_all(format!("{}\n", line.to_uppercase()).as_bytes()).await?;
+    let (mut lines, mut line) = (BufReader::new(read), Vec::new());
+    while (&mut lines).take(LINE).read_until(b'\n', &mut line).await? > 0 {
+        line.make_ascii_uppercase();
+        write.write_all(&line).await?;
+        line.clear();
     }
     write.shutdown().await
 }
 
 async fn server(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
     loop {
-        let (stream, _) = listener.accept().await?;
-        ctx.spawn(async move |_: Context| -> Result<(), Exit> { Ok(shout(stream.compat()).await?) });
+        match ctx.run_until_cancelled(listener.accept()).await? {
+            Ok((stream, _)) => {
+                let shout = shout(stream.compat());
+                ctx.spawn(async move |ctx: Context| -> Result<(), Exit> { Ok(ctx.run_until_cancelled(shout).await??) });
+            }
+            // For example, no file descriptor is free. The server continues after a pause.
+            Err(_) => ctx.sleep(Duration::from_millis(100)).await,
+        }
     }
 }
 

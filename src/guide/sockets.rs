@@ -98,7 +98,7 @@
 //! A socket operation has no time limit. [`timeout`](crate::SelfHandle::timeout) adds a time limit to any future:
 //!
 //! ```
-//! use futures::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+//! use futures::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 //! use procession::net::TcpStream;
 //! use procession::{Context, Exit};
 //! use std::time::Duration;
@@ -111,12 +111,12 @@
 //!     let answer = ctx.timeout(Duration::from_secs(10), async {
 //!         stream.get_mut().write_all(format!("{question}\n").as_bytes()).await?;
 //!         let mut answer = String::new();
-//!         stream.read_line(&mut answer).await?;
+//!         // Without this limit, a server that sends no line break could fill the memory.
+//!         (&mut stream).take(64 << 10).read_line(&mut answer).await?;
 //!         std::io::Result::Ok(answer)
 //!     });
 //!     Ok(answer.await??.trim_end().to_owned())
 //! }
-//! # use futures::io::AsyncReadExt;
 //! # use procession::{Runtime, net::TcpListener};
 //! # async fn server(listener: TcpListener) -> Result<(), Exit> {
 //! #     let (stream, _) = listener.accept().await?;
@@ -167,29 +167,32 @@
 //! messages from any process, and writes the contents of these messages in order:
 //!
 //! ```
-//! use futures::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+//! use futures::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 //! use procession::net::{OwnedReadHalf, OwnedWriteHalf, TcpListener, TcpStream};
 //! use procession::{Address, Context, Exit, MailboxCapacity, Runtime};
 //!
 //! enum Out {
-//!     Line(String),
+//!     Line(Vec<u8>),
 //!     End,
 //! }
 //!
 //! /// Sends each line of the client back, through the mailbox of the writer.
 //! async fn read_lines(half: OwnedReadHalf, writer: Address<Out>) -> Result<(), Exit> {
-//!     let (mut lines, mut line) = (BufReader::new(half), String::new());
-//!     while lines.read_line(&mut line).await? > 0 {
+//!     let mut lines = BufReader::new(half);
+//!     loop {
+//!         let mut line = b"echo: ".to_vec();
+//!         // Without this limit, a client that sends no line break could fill the memory.
+//!         if (&mut lines).take(1_024).read_until(b'\n', &mut line).await? == 0 {
+//!             return Ok(writer.send_wait(Out::End).await?);
+//!         }
 //!         // Waits while the mailbox is full. So the server reads no more from a client that reads no answers.
-//!         writer.send_wait(Out::Line(format!("echo: {line}"))).await?;
-//!         line.clear();
+//!         writer.send_wait(Out::Line(line)).await?;
 //!     }
-//!     Ok(writer.send_wait(Out::End).await?)
 //! }
 //!
 //! async fn writer(mut ctx: Context<Out>, mut half: OwnedWriteHalf) -> Result<(), Exit> {
 //!     while let Out::Line(line) = ctx.receive().await? {
-//!         half.write_all(line.as_bytes()).await?;
+//!         half.write_all(&line).await?;
 //!     }
 //!     Ok(())
 //! }

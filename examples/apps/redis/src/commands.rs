@@ -31,18 +31,37 @@ pub(crate) struct Spec {
     pub(crate) group: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) run: Run,
+    /// The subcommands, with their arities. The list is empty if the command has no subcommands.
+    pub(crate) subcommands: &'static [(&'static str, i32)],
 }
 
 impl Spec {
     pub(crate) fn accepts(&self, args: Args<'_>) -> bool {
-        let arity = self.arity.unsigned_abs() as usize;
-        if self.arity < 0 { args.len() >= arity } else { args.len() == arity }
+        accepts(self.arity, args)
+    }
+
+    /// Returns the name of the command and its subcommand, for example `client|id`. Returns an error if the subcommand
+    /// does not exist, or if the number of its arguments is wrong.
+    pub(crate) fn full_name(&self, args: Args<'_>) -> Result<Cow<'static, str>, Failure> {
+        if self.subcommands.is_empty() || args.len() < 2 {
+            return Ok(self.name.into());
+        }
+        let Some((sub, arity)) = self.subcommands.iter().find(|(sub, _)| args.is(1, sub)) else {
+            return Err(unknown_subcommand(args));
+        };
+        let name = format!("{}|{sub}", self.name);
+        if accepts(*arity, args) { Ok(name.into()) } else { Err(wrong_arity(&name)) }
     }
 
     /// Returns the error for a wrong number of arguments.
     pub(crate) fn wrong_arity(&self) -> Failure {
         wrong_arity(self.name)
     }
+}
+
+fn accepts(arity: i32, args: Args<'_>) -> bool {
+    let count = arity.unsigned_abs() as usize;
+    if arity < 0 { args.len() >= count } else { args.len() == count }
 }
 
 /// Place where a command runs, and the function that runs the command there.
@@ -127,8 +146,9 @@ pub(crate) fn unknown_command(args: Args<'_>) -> Vec<u8> {
     [b"ERR unknown command '", &*name, b"', with args beginning with: ", &quoted].concat()
 }
 
-pub(crate) fn unknown_subcommand(args: Args<'_>) -> Failure {
-    let sub = String::from_utf8_lossy(args.get(1)).into_owned();
+fn unknown_subcommand(args: Args<'_>) -> Failure {
+    let sub = args.get(1);
+    let sub = String::from_utf8_lossy(&sub[..sub.len().min(128)]);
     let command = String::from_utf8_lossy(args.get(0)).to_uppercase();
     format!("ERR unknown subcommand '{sub}'. Try {command} HELP.").into()
 }

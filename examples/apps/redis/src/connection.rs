@@ -204,7 +204,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 if let Some(error) = batch.error() {
                     self.session.is_closing = true;
                     if let Some(text) = error.text() {
-                        Encoder::new(&mut self.output.bytes, false).error(format!("ERR Protocol error: {text}"));
+                        Encoder::new(&mut self.output.bytes, false).error([b"ERR Protocol error: ", &*text].concat());
                     }
                 }
                 break;
@@ -263,11 +263,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn plan_command(&mut self, spec: &'static Spec, request: Request, args: Args<'_>) {
         let checked = match spec.run {
             _ if !spec.accepts(args) => Err(spec.wrong_arity()),
+            _ if !spec.subcommands.is_empty() => spec.full_name(args).map(drop),
             Run::EachKey(..) if !(args.len() - 1).is_multiple_of(spec.keys.2 as usize) => Err(spec.wrong_arity()),
             Run::EachShard(check, ..) => check(args),
             _ => Ok(()),
         };
-        if let Err(failure) = checked.and_then(|()| self.session.allows(spec)) {
+        if let Err(failure) = checked.and_then(|()| self.session.allows(spec, args)) {
             return self.reply(|_, _| Err(failure));
         }
         match spec.run {

@@ -75,14 +75,14 @@ pub(crate) enum ProtocolError {
 impl ProtocolError {
     /// Returns the text for the client. Returns `None` if the server sends no error text before it closes the
     /// connection.
-    pub(crate) fn text(self) -> Option<String> {
+    pub(crate) fn text(self) -> Option<Vec<u8>> {
         let text = match self {
             Self::LongInline => "too big inline request",
             Self::LongCount => "too big mbulk count string",
             Self::LongLength => "too big bulk count string",
             Self::Count => "invalid multibulk length",
             Self::Length => "invalid bulk length",
-            Self::NoLength(found) => return Some(format!("expected '$', got '{}'", char::from(found))),
+            Self::NoLength(found) => return Some([b"expected '$', got '", &[found][..], b"'"].concat()),
             Self::Quotes => "unbalanced quotes in request",
             Self::LongQuery => return None,
         };

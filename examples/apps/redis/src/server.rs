@@ -12,10 +12,10 @@
 //! shards still run.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io;
+use std::io::{self, Write as _};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,17 +26,21 @@ use futures::future::{Either, select};
 use futures::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use procession::net::{TcpListener, TcpStream};
 use procession::{Child, Context, Exit, Host, Instant, JoinSet, Pid, Server as _, Supervisor};
+use socket2::TcpKeepalive;
 
 use crate::connection::serve;
 use crate::pubsub::{Mail, Unread};
 use crate::resp::Limits;
-use crate::session::{Session, SessionCall};
+use crate::session::Session;
 use crate::shard::{Execute, Shard};
 
 /// Longest time that a connection may take to finish its commands when the server stops.
 const GRACE: Duration = Duration::from_secs(3);
 /// Pause after a failed `accept`. For example, `accept` fails if no file descriptor is free.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// Idle time after which the system checks whether the computer of a client still exists. Redis has the same default.
+const KEEPALIVE: Duration = Duration::from_secs(300);
 
 /// Settings of a server.
 #[derive(Debug, Clone)]
@@ -83,6 +87,9 @@ impl Listener for TcpListener {
         // Each write is a complete answer, so it should not wait for further bytes. If `set_nodelay` fails, the client
         // has vanished, and the first read fails too.
         let _ = socket.set_nodelay(true);
+        // If the computer of a client vanishes, the server gets no end of the stream. Without keepalive, the process of
+        // this client would never exit.
+        let _ = socket.options().set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE));
         Ok((socket, peer.to_string()))
     }
 }
@@ -133,7 +140,7 @@ async fn accept_all<L: Listener>(ctx: &Context<()>, server: &Arc<Server>, listen
                 Either::Left((accepted, _)) => accepted,
                 Either::Right((joined, _)) => {
                     if let Some(Err(exit @ (Exit::Failed(_) | Exit::Panicked(_)))) = joined {
-                        eprintln!("a connection has failed: {exit}");
+                        print_error(&format!("a connection has failed: {exit}"));
                     }
                     continue;
                 }
@@ -142,7 +149,7 @@ async fn accept_all<L: Listener>(ctx: &Context<()>, server: &Arc<Server>, listen
         let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                eprintln!("no client can be accepted: {error}");
+                print_error(&format!("no client can be accepted: {error}"));
                 ctx.sleep(PAUSE).await;
                 continue;
             }
@@ -154,9 +161,15 @@ async fn accept_all<L: Listener>(ctx: &Context<()>, server: &Arc<Server>, listen
         let server = Arc::clone(server);
         match ctx.process().spawn(move |ctx: Context<Mail>| serve(ctx, socket, peer, server)) {
             Ok(connection) => _ = connections.insert(connection),
-            Err(error) => eprintln!("no process for a client: {error}"),
+            Err(error) => print_error(&format!("no process for a client: {error}")),
         }
     }
+}
+
+/// Prints a line on the standard error. Unlike `eprintln!`, this function does not panic if the reader of the standard
+/// error has ended. A panic of the listener would end all connections.
+fn print_error(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 async fn refuse<S: AsyncWrite + Unpin>(mut socket: S) {
@@ -265,12 +278,13 @@ impl Server {
         });
     }
 
-    /// Returns the reply to `CLIENT LIST`. If `only` is set, returns the reply to `CLIENT INFO` for this client.
-    pub(crate) fn list_clients(&self, only: Option<u64>) -> String {
+    /// Returns the lines of `CLIENT LIST` for some clients. The arguments of `is_wanted` are the id of a client, and
+    /// whether the client has subscribed to a channel.
+    pub(crate) fn list_clients(&self, is_wanted: impl Fn(u64, bool) -> bool) -> String {
         let now = self.host.now();
         let mut text = String::new();
         self.with_clients(|clients| {
-            for (id, client) in clients.iter().filter(|(id, _)| only.is_none_or(|only| only == **id)) {
+            for (id, client) in clients.iter().filter(|(id, client)| is_wanted(**id, client.channels > 0)) {
                 let Client { peer, name, channels, begun, .. } = client;
                 let (name, age) = (String::from_utf8_lossy(name), (now - *begun).as_secs());
                 let (flags, resp) = (if *channels > 0 { 'P' } else { 'N' }, if client.resp3 { 3 } else { 2 });
@@ -284,11 +298,7 @@ impl Server {
     }
 
     /// Disconnects a client. Returns false if there is no client with this id.
-    pub(crate) fn kill_client(&self, id: u64, call: &mut SessionCall<'_>) -> bool {
-        if id == call.session.id {
-            call.session.is_closing = true;
-            return true;
-        }
+    pub(crate) fn kill_client(&self, id: u64) -> bool {
         let pid = self.with_clients(|clients| clients.get(&id).map(|client| client.pid));
         pid.is_some_and(|pid| self.host.kill(pid).is_ok())
     }
@@ -312,5 +322,26 @@ impl Drop for Registration {
         if let Some(client) = self.server.with_clients(|clients| clients.remove(&self.id)) {
             self.server.unread.remove(client.pid);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use procession::Runtime;
+
+    use super::*;
+
+    #[test]
+    fn an_accepted_socket_finds_a_client_that_has_vanished() -> procession::Result {
+        let rt = Runtime::new()?;
+        rt.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            let _client = TcpStream::connect(listener.local_addr()?).await?;
+            let (socket, _) = Listener::accept(&listener).await?;
+            assert!(socket.options().keepalive()?);
+            #[cfg(target_os = "linux")]
+            assert_eq!(socket.options().tcp_keepalive_time()?, KEEPALIVE);
+            Ok(())
+        })
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicUsize;
 
 use procession::{Mailbox, SelfHandle};
 
-use crate::commands::{Answer, Failure, SYNTAX, Spec, TABLE, find, integer, unknown_subcommand, wrong_arity};
+use crate::commands::{Answer, Failure, SYNTAX, Spec, TABLE, find, integer, wrong_arity};
 use crate::pubsub::Mail;
 use crate::resp::{Args, Encoder, parse_int};
 use crate::server::Server;
@@ -34,13 +34,13 @@ pub(crate) struct Session {
 impl Session {
     /// Returns an error if the client may not use this command now. A client of version 2 that has subscribed to a
     /// channel receives messages, and cannot distinguish a reply from a message.
-    pub(crate) fn allows(&self, spec: &Spec) -> Result<(), Failure> {
+    pub(crate) fn allows(&self, spec: &Spec, args: Args<'_>) -> Result<(), Failure> {
         if self.resp3 || self.channels.is_empty() || matches!(spec.name, "ping" | "quit" | "subscribe" | "unsubscribe")
         {
             return Ok(());
         }
         let context = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
-        Err(format!("ERR Can't execute '{}': {context}", spec.name).into())
+        Err(format!("ERR Can't execute '{}': {context}", spec.full_name(args)?).into())
     }
 }
 
@@ -108,9 +108,6 @@ const SETTINGS: &[(&str, &str)] = &[
 
 pub(crate) fn config(_: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> Answer {
     if args.is(1, "get") {
-        if args.len() < 3 {
-            return Err(wrong_arity("config|get"));
-        }
         let is_wanted = |name: &str| args.from(2).any(|pattern| matches(pattern, name.as_bytes()));
         let found: Vec<_> = SETTINGS.iter().filter(|(name, _)| is_wanted(name)).collect();
         reply.map(found.len());
@@ -119,30 +116,33 @@ pub(crate) fn config(_: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> An
             reply.bulk(value);
         }
         Ok(())
-    } else if args.is(1, "set") && args.len() > 3 {
+    } else {
         let name = String::from_utf8_lossy(args.get(2));
         Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'").into())
-    } else {
-        Err(unknown_subcommand(args))
     }
 }
 
-/// Returns true if a pattern with `*` and `?` matches a name. The comparison ignores case.
+/// Returns true if a pattern matches a name. The comparison ignores case. As in Redis, a pattern without `*`, `?` and
+/// `[` must be equal to the name.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    if !pattern.iter().any(|byte| b"*?[".contains(byte)) {
+        return pattern.eq_ignore_ascii_case(name);
+    }
     // The variable `star` contains two positions: the position after the last `*` of the pattern, and the position in
     // `name` at which the current match of the rest of the pattern began.
     let (mut at, mut rest, mut star) = (0, 0, None);
     while rest < name.len() {
-        match pattern.get(at) {
-            Some(b'*') => {
-                at += 1;
-                star = Some((at, rest));
-            }
-            Some(byte) if *byte == b'?' || byte.eq_ignore_ascii_case(&name[rest]) => {
-                at += 1;
+        if pattern.get(at) == Some(&b'*') {
+            at += 1;
+            star = Some((at, rest));
+            continue;
+        }
+        match matches_byte(&pattern[at..], name[rest]) {
+            Some(length) => {
+                at += length;
                 rest += 1;
             }
-            _ => {
+            None => {
                 let Some((after, from)) = star else { return false };
                 star = Some((after, from + 1));
                 (at, rest) = (after, from + 1);
@@ -150,6 +150,46 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
         }
     }
     pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+/// Compares a byte with the first element of a pattern: a byte, an escaped byte, `?`, or a class such as `[^a-z]`.
+/// Returns the length of the element, or `None` if the element does not match.
+fn matches_byte(pattern: &[u8], byte: u8) -> Option<usize> {
+    let (is_match, length) = match pattern {
+        [] => return None,
+        [b'?', ..] => (true, 1),
+        [b'\\', escaped, ..] => (escaped.eq_ignore_ascii_case(&byte), 2),
+        [b'[', ..] => matches_class(pattern, byte),
+        [plain, ..] => (plain.eq_ignore_ascii_case(&byte), 1),
+    };
+    is_match.then_some(length)
+}
+
+/// Compares a byte with the class at the start of a pattern. Also returns the length of the class. The end of the
+/// pattern also ends the class.
+fn matches_class(pattern: &[u8], byte: u8) -> (bool, usize) {
+    let is_negated = pattern.get(1) == Some(&b'^');
+    let (mut at, mut found) = (if is_negated { 2 } else { 1 }, false);
+    let byte = byte.to_ascii_lowercase();
+    loop {
+        match &pattern[at..] {
+            [] => return (found != is_negated, at),
+            [b']', ..] => return (found != is_negated, at + 1),
+            [b'\\', escaped, ..] => {
+                found |= escaped.eq_ignore_ascii_case(&byte);
+                at += 2;
+            }
+            [from, b'-', to, ..] => {
+                let (from, to) = (from.to_ascii_lowercase(), to.to_ascii_lowercase());
+                found |= (from.min(to)..=from.max(to)).contains(&byte);
+                at += 3;
+            }
+            [plain, ..] => {
+                found |= plain.eq_ignore_ascii_case(&byte);
+                at += 1;
+            }
+        }
+    }
 }
 
 pub(crate) fn command(_: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> Answer {
@@ -168,7 +208,7 @@ pub(crate) fn command(_: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> A
                 }
             }
         }
-        (b"count", 2) => reply.int(TABLE.len() as i64),
+        (b"count", _) => reply.int(TABLE.len() as i64),
         (b"list", 2) => {
             reply.array(TABLE.len());
             TABLE.iter().for_each(|spec| reply.bulk(spec.name));
@@ -181,10 +221,7 @@ pub(crate) fn command(_: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> A
             reply.map(specs.len());
             specs.into_iter().for_each(|spec| document(spec, reply));
         }
-        (b"count" | b"list", _) => {
-            return Err(wrong_arity(&format!("command|{}", String::from_utf8_lossy(&sub))));
-        }
-        _ => return Err(unknown_subcommand(args)),
+        _ => return Err(SYNTAX.into()),
     }
     Ok(())
 }
@@ -298,7 +335,10 @@ pub(crate) fn hello(call: &mut SessionCall<'_>) -> Answer {
     let mut name = None;
     while index < args.len() {
         if args.is(index, "auth") && index + 2 < args.len() {
-            // The server has no password, so it accepts any password, as Redis does for its default user.
+            // The default user has no password, so it accepts any password. There is no other user.
+            if args.get(index + 1) != b"default" {
+                return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
+            }
             index += 3;
         } else if args.is(index, "setname") && index + 1 < args.len() {
             name = Some(checked_name(args.get(index + 1))?);
@@ -342,57 +382,65 @@ fn checked_name(name: &[u8]) -> Result<&[u8], Failure> {
 
 pub(crate) fn client(call: &mut SessionCall<'_>) -> Answer {
     let args = call.args;
-    let sub = args.get(1).to_ascii_lowercase();
-    let arity = |expected: usize| {
-        let name = || format!("client|{}", String::from_utf8_lossy(&sub));
-        if args.len() == expected { Ok(()) } else { Err(wrong_arity(&name())) }
-    };
-    match sub.as_slice() {
+    match args.get(1).to_ascii_lowercase().as_slice() {
         b"id" => {
-            arity(2)?;
             let id = call.session.id as i64;
             call.reply().int(id);
         }
         b"getname" => {
-            arity(2)?;
             let name = call.session.name.clone();
             if name.is_empty() { call.reply().null() } else { call.reply().bulk(name) }
         }
         b"setname" => {
-            arity(3)?;
             call.session.name = checked_name(args.get(2))?.to_vec();
             call.server.update_client(call.session);
             call.reply().ok();
         }
-        b"setinfo" => {
-            arity(4)?;
-            call.reply().ok();
-        }
+        b"setinfo" => call.reply().ok(),
         b"no-evict" | b"no-touch" => {
-            arity(3)?;
             if !args.is(2, "on") && !args.is(2, "off") {
                 return Err(SYNTAX.into());
             }
             call.reply().ok();
         }
         b"info" => {
-            arity(2)?;
-            let id = call.session.id;
-            let text = call.server.list_clients(Some(id));
+            let own = call.session.id;
+            let text = call.server.list_clients(|id, _| id == own);
             call.reply().verbatim(&text);
         }
         b"list" => {
-            let text = call.server.list_clients(None);
+            let text = list(call.server, args)?;
             call.reply().verbatim(&text);
         }
         b"kill" if args.len() == 4 && args.is(2, "id") => {
             let id = parse_int(args.get(3)).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
-            let killed = call.server.kill_client(id.ok_or("ERR client-id should be greater than 0")?, call);
+            let id = id.ok_or("ERR client-id should be greater than 0")?;
+            // Like Redis, the command never kills its own client in this form.
+            let killed = id != call.session.id && call.server.kill_client(id);
             call.reply().int(killed.into());
         }
-        _ => return Err(unknown_subcommand(args)),
+        _ => return Err(SYNTAX.into()),
     }
     Ok(())
+}
+
+/// Returns the reply to `CLIENT LIST`.
+fn list(server: &Server, args: Args<'_>) -> Result<String, Failure> {
+    match args.len() {
+        2 => Ok(server.list_clients(|_, _| true)),
+        4 if args.is(2, "type") => match args.get(3).to_ascii_lowercase().as_slice() {
+            b"normal" => Ok(server.list_clients(|_, is_subscriber| !is_subscriber)),
+            b"pubsub" => Ok(server.list_clients(|_, is_subscriber| is_subscriber)),
+            b"master" | b"replica" | b"slave" => Ok(String::new()),
+            _ => Err(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(args.get(3))).into()),
+        },
+        4.. if args.is(2, "id") => {
+            let ids: Option<Vec<_>> = args.from(3).map(parse_int).collect();
+            let ids = ids.ok_or("ERR Invalid client ID")?;
+            Ok(ids.iter().map(|wanted| server.list_clients(|id, _| i64::try_from(id) == Ok(*wanted))).collect())
+        }
+        _ => Err(SYNTAX.into()),
+    }
 }
 
 #[cfg(test)]
@@ -413,6 +461,17 @@ mod tests {
             ("*a*a*", "save", false),
             ("", "save", false),
             ("*e", "see", true),
+            ("[s]ave", "save", true),
+            ("[Q-T]ave", "save", true),
+            ("[t-q]ave", "save", true),
+            ("[^r]ave", "save", true),
+            ("[^rs]ave", "save", false),
+            ("[r]ave", "save", false),
+            ("*[x\\]v]e", "save", true),
+            ("s[a", "sa", true),
+            ("s\\av*", "save", true),
+            ("s\\?v*", "save", false),
+            ("s\\ave", "save", false),
         ] {
             assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
         }

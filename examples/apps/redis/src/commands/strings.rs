@@ -82,8 +82,13 @@ impl SetOptions {
                 (b"XX", _) if !options.if_absent => options.if_present = true,
                 (b"GET", _) => options.get = true,
                 (b"KEEPTTL", _) if ttl.is_none() => options.keep_ttl = true,
-                (b"EX", true) if ttl.is_none() && !options.keep_ttl => ttl = Some((index + 1, 1_000)),
-                (b"PX", true) if ttl.is_none() && !options.keep_ttl => ttl = Some((index + 1, 1)),
+                // If one of these options occurs twice, the last one applies.
+                (b"EX", true) if !options.keep_ttl && ttl.is_none_or(|(_, unit)| unit == 1_000) => {
+                    ttl = Some((index + 1, 1_000));
+                }
+                (b"PX", true) if !options.keep_ttl && ttl.is_none_or(|(_, unit)| unit == 1) => {
+                    ttl = Some((index + 1, 1));
+                }
                 _ => return Err(SYNTAX.into()),
             }
             index += if matches!(word.as_slice(), b"EX" | b"PX") { 2 } else { 1 };

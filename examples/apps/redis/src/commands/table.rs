@@ -23,8 +23,29 @@ const fn spec(
     summary: &'static str,
     run: Run,
 ) -> Spec {
-    Spec { name, arity, flags, keys, group, summary, run }
+    Spec { name, arity, flags, keys, group, summary, run, subcommands: &[] }
 }
+
+impl Spec {
+    const fn with(mut self, subcommands: &'static [(&'static str, i32)]) -> Self {
+        self.subcommands = subcommands;
+        self
+    }
+}
+
+const CLIENT: &[(&str, i32)] = &[
+    ("getname", 2),
+    ("id", 2),
+    ("info", 2),
+    ("kill", -3),
+    ("list", -2),
+    ("no-evict", 3),
+    ("no-touch", 3),
+    ("setinfo", 4),
+    ("setname", 3),
+];
+const COMMAND: &[(&str, i32)] = &[("count", 2), ("docs", -2), ("info", -2), ("list", -2)];
+const CONFIG: &[(&str, i32)] = &[("get", -3), ("set", -4)];
 
 /// The commands of the server.
 pub(crate) const TABLE: &[Spec] = &[
@@ -153,15 +174,18 @@ pub(crate) const TABLE: &[Spec] = &[
         ("", NONE, "connection"),
         "A container for client connection commands",
         Run::Session(session::client),
-    ),
-    spec("command", -1, ("loading stale", NONE, "server"), "Get details about commands", Run::Local(session::command)),
+    )
+    .with(CLIENT),
+    spec("command", -1, ("loading stale", NONE, "server"), "Get details about commands", Run::Local(session::command))
+        .with(COMMAND),
     spec(
         "config",
         -2,
         ("", NONE, "server"),
         "A container for server configuration commands",
         Run::Local(session::config),
-    ),
+    )
+    .with(CONFIG),
     spec("echo", 2, ("fast", NONE, "connection"), "Echo the given string", Run::Local(session::echo)),
     spec("hello", -1, (CONNECTION, NONE, "connection"), "Handshake with the server", Run::Session(session::hello)),
     spec(

@@ -58,8 +58,12 @@ fn an_error_is_reported_after_the_commands_before_it() {
     for (bytes, expected) in table {
         let (commands, error) = parse_all(format!("PING\r\n{bytes}").as_bytes(), &small());
         assert_eq!(commands, [[b"PING"]], "{bytes:?}");
-        assert_eq!(error.and_then(ProtocolError::text).as_deref(), Some(*expected), "{bytes:?}");
+        let text = error.and_then(ProtocolError::text);
+        assert_eq!(text.as_deref(), Some(expected.as_bytes()), "{bytes:?}");
     }
+    // The text contains the byte itself, even if the byte is no character.
+    assert_eq!(parse_all(b"*1\r\n\xffa\r\n", &small()).1, Some(ProtocolError::NoLength(0xff)));
+    assert_eq!(ProtocolError::NoLength(0xff).text().as_deref(), Some(&b"expected '$', got '\xff'"[..]));
 }
 
 #[test]

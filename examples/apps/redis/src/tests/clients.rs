@@ -205,8 +205,35 @@ fn a_client_can_be_killed_by_its_number() {
         two.ask("CLIENT KILL ID 1", ":1\r\n").await;
         one.expect_end().await;
         two.ask("CLIENT KILL ID 1000", ":0\r\n").await;
-        two.ask("CLIENT KILL ID 2", ":1\r\n").await;
-        two.expect_end().await;
+        two.ask("CLIENT KILL ID 2", ":0\r\n").await;
+        two.ask("PING", "+PONG\r\n").await;
+    });
+}
+
+#[test]
+fn the_list_of_clients_is_filtered() {
+    simulate(&config(1), async |world| {
+        let mut one = world.connect();
+        one.ask("CLIENT ID", ":1\r\n").await;
+        let mut two = world.connect();
+        two.ask("CLIENT ID", ":2\r\n").await;
+        one.ask("SUBSCRIBE c", "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
+        for (filter, expected) in [
+            ("", &[1, 2][..]),
+            ("TYPE normal", &[2]),
+            ("TYPE PubSub", &[1]),
+            ("TYPE replica", &[]),
+            ("ID 2 1 7", &[2, 1]),
+        ] {
+            two.send(format!("CLIENT LIST {filter}\r\n")).await;
+            let list = two.bulk().await;
+            let lines: Vec<_> = list.lines().collect();
+            assert_eq!(lines.len(), expected.len(), "{list}");
+            assert!(lines.iter().zip(expected).all(|(line, id)| line.starts_with(&format!("id={id} "))), "{list}");
+        }
+        two.ask("CLIENT LIST TYPE foo", "-ERR Unknown client type 'foo'\r\n").await;
+        two.ask("CLIENT LIST ID x", "-ERR Invalid client ID\r\n").await;
+        two.ask("CLIENT LIST foo", "-ERR syntax error\r\n").await;
     });
 }
 

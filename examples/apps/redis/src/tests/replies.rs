@@ -65,6 +65,33 @@ fn the_replies_equal_the_replies_of_redis() {
     }
 }
 
+/// These replies were not recorded. They follow the source of Redis 7.0.15.
+#[test]
+fn rare_options_get_the_replies_of_redis() {
+    simulate(&config(1), async |world| {
+        let mut client = world.connect();
+        let long = "x".repeat(200);
+        let cut = format!("-ERR unknown subcommand '{}'. Try CLIENT HELP.\r\n", &long[..128]);
+        for (command, reply) in [
+            ("SET k v EX 10 EX 20", "+OK\r\n"),
+            ("TTL k", ":20\r\n"),
+            ("SET k v PX 10 PX 20000", "+OK\r\n"),
+            ("TTL k", ":20\r\n"),
+            ("SET k v EX 10 PX 10 EX 10", "-ERR syntax error\r\n"),
+            ("HELLO 3 AUTH alice x", "-WRONGPASS invalid username-password pair or user is disabled.\r\n"),
+            ("CONFIG GET [s]ave", "*2\r\n$4\r\nsave\r\n$0\r\n\r\n"),
+            ("CONFIG SET x", "-ERR wrong number of arguments for 'config|set' command\r\n"),
+            ("CLIENT KILL", "-ERR wrong number of arguments for 'client|kill' command\r\n"),
+            ("COMMAND LIST x", "-ERR syntax error\r\n"),
+            (&format!("CLIENT {long}"), &cut),
+        ] {
+            client.ask(command, reply).await;
+        }
+        client.send("HELLO 3 AUTH default x\r\n").await;
+        assert!(receive(&mut client).await.starts_with("%7\r\n"));
+    });
+}
+
 /// The same commands get the same replies when a client sends them as one pipeline.
 #[test]
 fn a_pipeline_gets_the_same_replies_as_single_commands() {

@@ -4,6 +4,7 @@
 //!     cargo run --release -p procession-console -- /tmp/app.console
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use procession_console::player::Player;
 use procession_console::recording::Recording;
 use procession_console::report::{Condition, Reading, plain};
 use procession_console::terminal::{self, Connection};
+use procession_console::trace::LONGEST as LONGEST_TRACE;
 
 const HELP: &str = "\
 Shows the processes, deadlocks and workers of a running program, or steps through a recording.
@@ -29,7 +31,8 @@ Usage: procession-console [OPTIONS] SOCKET
   --interval SECONDS   time between two readings, at most 86400 [1]
   --once               print one reading, or the summary of a recording, and exit
   --json               print the reading as JSON; includes --once
-  --trace PID          trace this process for the time of --interval, and print its events; includes --once
+  --trace PID          trace this process, and print its events; includes --once; the trace ends after the time of
+                       --interval (at most 600), after 10000 events, or when the process exits
   --fail-if CONDITION  exit with status 1 if the condition holds; includes --once, may be repeated
                        conditions: deadlock, blocked-worker, panic, finding
   --help               this text
@@ -84,6 +87,9 @@ fn options() -> Result<Option<Options>, Failure> {
         }
         _ => return Err("name either a socket, a recording or --tcp; --help lists the options".into()),
     };
+    if trace.is_some() && interval > LONGEST_TRACE {
+        return Err(format!("--trace: --interval is longer than {} s", LONGEST_TRACE.as_secs()).into());
+    }
     Ok(Some(Options { source, interval, is_once, is_json, trace, conditions }))
 }
 
@@ -109,9 +115,9 @@ fn open(path: &Path, options: &Options) -> Result<ExitCode, Failure> {
     }
     let recording = Recording::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
     if options.is_json {
-        println!("{:#}", recording.summary());
+        print(&format!("{:#}\n", recording.summary()))?;
     } else if options.is_once {
-        print!("{}", recording.summary_text());
+        print(&recording.summary_text())?;
     } else {
         terminal::play(&mut Player::new(recording))?;
     }
@@ -132,30 +138,37 @@ fn run(options: Options) -> Result<ExitCode, Failure> {
     }
     let traced = options.trace.as_deref().map(|pid| (pid, options.interval));
     let reading = Reading::read(&mut connection, traced).map_err(|error| format!("{title}: {error}"))?;
-    if options.is_json {
-        println!("{:#}", reading.json);
-    } else {
-        print!("{}", reading.text());
-    }
+    print(&if options.is_json { format!("{:#}\n", reading.json) } else { reading.text() })?;
     let mut status = ExitCode::SUCCESS;
     for condition in options.conditions.iter().filter(|condition| condition.holds(&reading)) {
-        eprintln!("procession-console: {} holds", condition.name());
+        print_error(&format!("{} holds", condition.name()));
         status = ExitCode::from(1);
     }
     Ok(status)
 }
 
+/// Prints a text. If the reader of the output has ended, for example `head -1`, the rest of the text is dropped. The
+/// macro `print!` would panic.
+fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
+}
+
+fn print_error(text: &str) {
+    let _ = writeln!(io::stderr(), "procession-console: {text}");
+}
+
 fn main() -> ExitCode {
     let ran = match options() {
         Ok(Some(options)) => run(options),
-        Ok(None) => {
-            println!("{HELP}");
-            return ExitCode::SUCCESS;
-        }
+        Ok(None) => print(&format!("{HELP}\n")).map(|()| ExitCode::SUCCESS).map_err(Failure::from),
         Err(error) => Err(error),
     };
     ran.unwrap_or_else(|error| {
-        eprintln!("procession-console: {}", plain(&error.to_string()));
+        print_error(&plain(&error.to_string()));
         ExitCode::from(2)
     })
 }

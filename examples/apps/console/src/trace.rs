@@ -16,9 +16,12 @@ const KEPT: usize = 1_000;
 /// Number of events that one request asks for.
 const PART: u64 = 1_000;
 
+/// Longest time of a trace. The server permits no longer time.
+pub const LONGEST: Duration = Duration::from_secs(600);
+
 /// Limits of a trace on the screen: the number of events, the number of events per second, and the duration in ms. The
 /// server permits no larger number of events, and no longer duration.
-const LIMITS: (u64, u64, u64) = (100_000, 1_000, 600_000);
+const LIMITS: (u64, u64, u64) = (100_000, 1_000, LONGEST.as_millis() as u64);
 
 /// Limits of a trace for scripts: the number of events, and the number of events per second.
 const REPORT_LIMITS: (u64, u64) = (10_000, 10_000);

@@ -289,6 +289,34 @@ fn scripts_get_text_json_and_an_exit_status() {
     );
 }
 
+/// A reader such as `head -1` ends before the console has printed everything. The exit status stays the same.
+#[test]
+fn a_closed_output_is_no_error() {
+    let demo = Demo::start("closed");
+    let (_folder, path) = record("closed-recording");
+    for (options, source, expected) in [
+        (&["--json"][..], demo.socket(), 0),
+        (&["--once", "--fail-if", "blocked-worker"], demo.socket(), 1),
+        (&["--json"], path.clone(), 0),
+        (&["--once"], path, 0),
+        (&["--help"], demo.socket(), 0),
+    ] {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            let mut command = Command::new(env!("CARGO_BIN_EXE_procession-console"));
+            let output = command.args(options).arg(&source).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+            // The worker is blocked only a moment after the start of the program.
+            if output.status.code() == Some(expected) {
+                break;
+            }
+            let is_early = expected == 1 && output.status.code() == Some(0) && Instant::now() < end;
+            assert!(is_early, "{options:?}: {output:?}");
+        }
+    }
+}
+
 /// 9.6f: the console shows the live trace of a process, and prints it for scripts.
 #[test]
 fn a_process_is_traced_on_the_screen_and_for_scripts() {
@@ -317,6 +345,9 @@ fn a_process_is_traced_on_the_screen_and_for_scripts() {
     let sent = events.iter().filter(|event| event["event"] == "sent");
     assert!(sent.clone().count() > 0 && sent.clone().all(|event| event["from"] == *pid), "{trace}");
     assert_eq!(demo.ask(&["--trace", "<1.7.7>"]).status.code(), Some(2));
+    let long = demo.ask(&["--trace", &pid, "--interval", "601"]);
+    let error = "procession-console: --trace: --interval is longer than 600 s\n";
+    assert_eq!((long.status.code(), String::from_utf8(long.stderr).unwrap().as_str()), (Some(2), error));
     let text = String::from_utf8(demo.ask(&["--interval", "0.2", "--trace", &pid]).stdout).unwrap();
     assert!(text.contains(&format!("trace of {pid} clerk-1 (")) && text.contains("  received\n"), "{text}");
     screen.press("q");

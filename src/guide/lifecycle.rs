@@ -69,7 +69,7 @@
 //! | A trapped exit arrives as an event. An exit is trapped if `trap_exit` is set when the exit arrives. | `a_trapped_exit_is_an_event` |
 //! | A process cannot trap its own kill. The processes that are linked with the killed process receive the exit `Killed`, and can trap this exit. | `a_kill_cannot_be_trapped_but_its_exit_signal_can` |
 //! | If a process links to an exited process, the call fails with the error `NoProcess`. If the caller traps exits, the caller gets an `Exit` event instead of the error. | `linking_to_an_exited_process_is_an_error_or_an_event` |
-//! | A second link between two processes changes nothing. A process cannot be linked with itself. | `a_second_link_and_a_link_to_oneself_have_no_effect` |
+//! | A second link between two processes changes nothing, even during the exit of one of the two processes. A process cannot be linked with itself. | `a_second_link_and_a_link_to_oneself_have_no_effect`, `a_second_link_during_the_exit_has_no_effect` |
 //! | After `unlink` has returned, no new exit arrives through the link. | `no_exit_arrives_after_an_unlink` |
 //! | A process has only one exit, even if an exit signal arrives during its exit. Each link and monitor delivers this exit once. | `a_process_exits_once_if_an_exit_signal_races_another_reason`, `two_linked_processes_can_be_killed_concurrently` |
 //! | If the links form a circle or a clique, each process exits once, in one turn. The total work is linear in the number of links. | `every_process_of_a_circle_of_links_exits_once`, `every_process_of_a_clique_of_links_exits_once` |
@@ -135,7 +135,7 @@
 //!
 //! | in Erlang | here |
 //! |---|---|
-//! | An exit signal ends a linked process immediately. | The linked process exits at its next scheduling point, as after a kill. A running step is not interrupted. If the running step ends the process, the exit of this step applies. |
+//! | An exit signal ends a linked process immediately. | The linked process exits at its next scheduling point, as after a kill. A running step is not interrupted. If the running step ends the process, the exit of this step applies. If this step ends the process normally, no exit and no crash report contains the failure of the linked process. |
 //! | A link delivers the exit reason itself. | The exit is wrapped once in `Linked`, with the pid of the process that exited first. |
 //! | `exit(Pid, Reason)` sends any reason. | [`cancel`](crate::Host::cancel) asks the process to exit. [`kill`](crate::Host::kill) ends the process. |
 //! | A monitor or link to a pid of an unreachable node delivers its event when the connection fails. | A monitor or link to a pid of another node delivers `NodeDown` immediately, even if a `Deliver` is attached for that node. |

@@ -547,6 +547,10 @@ impl Linkable for dyn AnyControl {
         self.head().has_ended()
     }
 
+    fn is_closed(&self) -> bool {
+        AnyControl::is_closed(self)
+    }
+
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
         AnyControl::put(self, signal)
     }

@@ -14,6 +14,8 @@
 //!    may add a name, a group or the first timer at the same time. The other thread first announces the addition, and
 //!    then checks whether the mailbox is open. If the mailbox is still open, step 3, 6 or 8 finds the announced
 //!    addition. If steps 3, 6 and 8 came before step 2, a name, a membership or a timer could remain after the exit.
+//!    After step 2, the failure of a linked process no longer changes the exit. Therefore the process does not count as
+//!    a receiver of such a failure.
 //! 3. **Release the names.** Step 3 comes before step 4, because destructors in step 4 may run for a long time. During
 //!    this time, a look-up by name must not find the process, because the process accepts no message any more. The
 //!    successor of the process must be able to get the name during this time.

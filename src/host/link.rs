@@ -66,6 +66,10 @@ pub(crate) trait Linkable {
 
     fn has_ended(&self) -> bool;
 
+    /// Returns whether the mailbox is closed. An exiting process closes its mailbox before it publishes its exit. A
+    /// process with a closed mailbox already has its own exit.
+    fn is_closed(&self) -> bool;
+
     /// Puts a signal into the mailbox.
     ///
     /// # Errors
@@ -256,7 +260,8 @@ impl<E: Linkable + ?Sized> Links<E> {
     }
 
     /// Closes the table of a process that has published its exit, and notifies all linked and monitoring processes.
-    /// Returns whether at least one process received the exit: a linked process that has not exited, or a watcher.
+    /// Returns whether at least one process received the exit: a linked process whose own exit has not begun, or a
+    /// watcher.
     pub(crate) fn dissolve(&self, pid: Pid, exit: &Exit) -> bool {
         let mut table = self.0.lock();
         // The exit is already published, so no thread adds an entry after this point.
@@ -316,7 +321,8 @@ pub(crate) fn exit_for_peers(pid: Pid, exit: &Exit) -> Exit {
 }
 
 /// Applies the exit of another process to `peer`, with the effect that `verdict` returns. Returns whether `peer`
-/// received the exit. If `peer` has exited, `peer` does not receive the exit.
+/// received the exit. If the exit of `peer` has begun, `peer` already has its own exit, so `peer` does not receive the
+/// exit of the other process.
 ///
 /// A `peer` that was killed before receives the exit only if its own exit is a failure. In this case, the exit of
 /// `peer` itself reports a failure. If `peer` was killed without a link, `peer` exits with `Killed`, and `Killed` is no
@@ -339,16 +345,19 @@ fn notify_peer<E: Linkable + ?Sized>(
             received
         }
         Verdict::Death => {
-            let lives = !peer.has_ended();
+            let receives = !peer.is_closed();
             if peer.mark_killed() {
-                table.more().propagated = Some(propagated.clone());
+                if receives {
+                    table.more().propagated = Some(propagated.clone());
+                }
                 drop(table);
                 E::exit_linked(peer, propagated);
-                return lives;
+                return receives;
             }
             // The process `peer` exits with its earlier exit, namely the exit that another link has propagated,
             // or `Killed`. If the exit is `Killed`, `peer` does not receive the failure, because the exit `Killed`
             // would hide the failure.
+            let lives = !peer.has_ended();
             lives && table.more.as_ref().and_then(|more| more.propagated.as_ref()).is_some_and(Exit::is_failure)
         }
     }
@@ -427,6 +436,11 @@ pub(crate) fn link<E: Linkable + ?Sized>(
     let own = caller.links().0.lock();
     if caller.has_ended() {
         return Err(Gone::Caller);
+    }
+    // The exit of the other process has begun, but has not notified the caller yet. This notification delivers the exit
+    // through the existing link.
+    if own.get(LinkEntry::link(pid)).is_some() {
+        return Ok(());
     }
     if !own.traps() {
         return Err(Gone::Other);

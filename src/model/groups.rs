@@ -49,6 +49,10 @@ impl Linkable for RefCounted<Guest> {
         false
     }
 
+    fn is_closed(&self) -> bool {
+        self.inbox.is_closed()
+    }
+
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
         self.inbox.signal(Waker::noop(), signal, true)
     }

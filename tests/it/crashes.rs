@@ -1,7 +1,7 @@
 //! Section 9.5 of the specification. If a process fails and nothing receives its exit, the failure is reported once. By
 //! default, the report is printed on stderr. An observer receives the start and the exit of every process.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 
 use futures::FutureExt;
 use procession::observe::*;
@@ -277,6 +277,59 @@ fn each_unobserved_failure_on_worker_threads_is_reported_once() {
         told.dedup();
         assert_eq!(told.len() as u64, host.counters().unobserved);
         assert!(expected.iter().all(|pid| told.contains(pid)));
+    });
+}
+
+/// 9.5a: a process has returned, and drops its state. During this drop, the only linked process fails. The exit of the
+/// first process is already decided, so the first process does not receive the failure. The failure is reported.
+#[test]
+fn a_failure_is_reported_if_the_only_linked_process_has_returned_before() {
+    /// Tells the test that the drop of the state has begun, and then waits for the test.
+    struct BlockingDrop(mpsc::Sender<()>, mpsc::Receiver<()>);
+
+    impl Drop for BlockingDrop {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+            self.1.recv().unwrap();
+        }
+    }
+
+    struct Holder(#[expect(dead_code, reason = "the field is only dropped")] BlockingDrop);
+
+    impl Process for Holder {
+        type Message = ();
+        type Output = ();
+        fn step(&mut self, events: Events<'_, ()>, _: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+            Ok(if events.count() == 0 { Next::Wait } else { Next::Done(()) })
+        }
+    }
+
+    within(60, || {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let reports = Arc::clone(&told);
+        let builder = Runtime::builder().workers(2).long_step_threshold(std::time::Duration::MAX);
+        let rt = builder.on_crash(move |report| reports.lock().unwrap().push(report.pid)).build().unwrap();
+        let ((begun, has_begun), (release, is_released)) = (mpsc::channel(), mpsc::channel());
+        let holder = rt.spawn_process(Holder(BlockingDrop(begun, is_released)));
+        let pid = holder.pid();
+        let failing = rt.spawn(async move |mut ctx: Context<()>| -> Result<(), Exit> {
+            ctx.link(pid)?;
+            ctx.receive().await?;
+            Err(Exit::failed("no luck"))
+        });
+        futures::executor::block_on(failing.started()).unwrap();
+        holder.send(()).unwrap();
+        has_begun.recv().unwrap();
+        let (failing_pid, address) = (failing.pid(), failing.address());
+        drop(failing);
+        address.send(()).unwrap();
+        // One worker is blocked. The other worker first runs the failing process, and then this process.
+        futures::executor::block_on(rt.spawn(async |_: Context| {})).unwrap();
+        release.send(()).unwrap();
+        futures::executor::block_on(holder).unwrap();
+        let host = rt.host().clone();
+        drop(rt);
+        assert_eq!((told.lock().unwrap().as_slice(), host.counters().unobserved), (&[failing_pid][..], 1));
     });
 }
 

@@ -250,6 +250,44 @@ fn a_second_link_and_a_link_to_oneself_have_no_effect() {
     assert!(matches!(rt.block_on(trapping), Err(Exit::Failed(_))));
 }
 
+/// Observer that links its mailboxes to each process that exits. The observer is called before the links of the process
+/// receive the exit.
+#[derive(Default)]
+struct LinksAgain {
+    mailboxes: Mutex<Vec<Mailbox<()>>>,
+    linked: Mutex<Vec<Result<(), NoProcess>>>,
+}
+
+impl Observer for LinksAgain {
+    fn ended(&self, pid: Pid, _: Option<&str>, _: &'static str, _: &Exit) {
+        let again = self.mailboxes.lock().unwrap().iter().map(|mailbox| mailbox.link(pid)).collect::<Vec<_>>();
+        self.linked.lock().unwrap().extend(again);
+    }
+}
+
+/// 6.3a: one of two linked processes exits, and the other process links again before the link delivers the exit. The
+/// second link has no effect, and the exit arrives once.
+#[test]
+fn a_second_link_during_the_exit_has_no_effect() {
+    let observer = Arc::new(LinksAgain::default());
+    let rt = Runtime::builder().workers(0).observer(Arc::clone(&observer)).build().unwrap();
+    let (trapping, other) = (rt.mailbox::<()>().1, rt.mailbox::<()>().1);
+    trapping.trap_exit(true);
+    let process = spawn(&rt);
+    let pid = process.pid();
+    for mailbox in [&trapping, &other] {
+        mailbox.link(pid).unwrap();
+    }
+    observer.mailboxes.lock().unwrap().extend([trapping, other]);
+    process.send(Do::End).unwrap();
+    rt.block_on(process).unwrap();
+    assert_eq!(*observer.linked.lock().unwrap(), [Ok(()), Ok(())]);
+    let [mut trapping, mut other] = std::mem::take(&mut *observer.mailboxes.lock().unwrap()).try_into().unwrap();
+    let exit = trapping.event().now_or_never();
+    assert!(matches!(exit, Some(Event::Exit { from, exit: Exit::Normal }) if from == pid), "{exit:?}");
+    assert!(trapping.event().now_or_never().is_none() && other.event().now_or_never().is_none());
+}
+
 /// 6.3a: after an unlink has returned, the removed link delivers no exit. If an exit arrived before the unlink, the
 /// process can still read this exit.
 #[test]

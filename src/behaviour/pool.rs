@@ -59,8 +59,9 @@ const EXITS_AT_ONCE: usize = 256;
 ///   the pool does not try again, and fails.
 /// - If the pool wants to [grow](Self::max_size) and the new member is refused, the pool keeps its size.
 ///
-/// If a pool is cancelled, the pool cancels its members with the same reason and the same deadline. The pool exits when
-/// all members have exited. The unread messages become [dead letters](Host::dead_letters). If a pool is killed, its
+/// If a pool is cancelled, the pool cancels its members with the same reason and the same deadline. A shutdown, and the
+/// cancel token and the deadline that the members inherit, cancel only the pool directly. The pool exits when all
+/// members have exited. The unread messages become [dead letters](Host::dead_letters). If a pool is killed, its
 /// members are also killed.
 ///
 /// ```
@@ -267,7 +268,10 @@ where
     }
 
     fn add(&mut self, place: usize) -> Result<(), Exit> {
-        let handle = self.me.process().mailbox_capacity(MailboxCapacity::Reject(self.room)).spawn(self.body.clone())?;
+        // A shutdown, the token and the deadline of the pool cancel only the pool, and the pool cancels its members. If
+        // a member were cancelled before the pool, the pool would replace this member.
+        let process = self.me.process().supervised().mailbox_capacity(MailboxCapacity::Reject(self.room));
+        let handle = process.spawn(self.body.clone())?;
         let member = handle.address();
         member.control().inbox.leave_to(self.members.clone());
         self.members.set(place, member.control().clone());
@@ -285,6 +289,11 @@ where
         // After the exit of the member, the pool may have removed this position, and may have added the position again
         // for another member.
         if !self.members.list().get(place).is_some_and(|there| there.is_same(&former)) {
+            return Ok(());
+        }
+        // A process that the member has spawned may be cancelled before the pool, and may have ended the member. The pool
+        // is cancelled next.
+        if self.me.control().head.shares_cancellation(&exit) {
             return Ok(());
         }
         if !self.intensity.allows(self.me.now()) {

@@ -200,13 +200,6 @@ impl<T, Fut> Run<T, Fut> {
         }
     }
 
-    /// Returns whether the inherited deadline has passed or the inherited cancel token was cancelled. The process and
-    /// the children of the scope have the same deadline and the same token.
-    fn is_at_end(&self) -> bool {
-        let inherited = &self.shared.inherited;
-        inherited.is_at_end(self.shared.host.now())
-    }
-
     /// Moves the children that were spawned since the last call into the set of children for which the scope waits.
     /// Returns the number of new children.
     fn adopt(self: Pin<&mut Self>) -> usize {
@@ -259,9 +252,10 @@ impl<T: Send + 'static, Fut: Future<Output: ProcessOutput<Output = T>>> Future f
                 && let Poll::Ready(Some(exit)) = self.as_mut().project().children.poll_next_unpin(cx)
             {
                 left -= 1;
-                // If a child was cancelled together with the process, the child has not failed. An inherited deadline
-                // or cancel token may cancel the child before the process.
-                let expected = matches!(exit, Exit::Cancelled(_)) && (self.cancelled.is_none() || self.is_at_end());
+                // If a child was cancelled together with the process, the child has not failed. An inherited deadline,
+                // an inherited cancel token or a shutdown may cancel the child before the process.
+                let is_expected = || self.cancelled.is_none() || self.own.head().shares_cancellation(&exit);
+                let expected = matches!(exit.unlinked(), Exit::Cancelled(_)) && is_expected();
                 if !exit.is_normal() && !expected {
                     self.as_mut().fail(exit);
                 }

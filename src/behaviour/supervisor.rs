@@ -69,10 +69,12 @@ const NEWS_AT_ONCE: usize = 256;
 /// - After a shutdown of the runtime, no start can succeed. Therefore the supervisor does not try again, and exits.
 ///
 /// If a supervisor is cancelled, the supervisor stops its children with the same reason, and exits with this reason. A
-/// shutdown of the runtime first cancels the supervisors, from the top of the tree, and then cancels the processes
-/// without a supervisor. If a linked process exits abnormally, the supervisor also stops its children and exits. If a
-/// supervisor is killed, its children are also killed, but the supervisor cannot wait for the exits of its children.
-/// The parent supervisor then waits for these exits.
+/// token or a deadline of the supervisor may cancel a process that a child has spawned, before the supervisor is
+/// cancelled. If the child then exits with [`Exit::Cancelled`], the supervisor does not restart the child. A shutdown
+/// of the runtime first cancels the supervisors, from the top of the tree, and then cancels the processes without a
+/// supervisor. If a linked process exits abnormally, the supervisor also stops its children and exits. If a supervisor
+/// is killed, its children are also killed, but the supervisor cannot wait for the exits of its children. The parent
+/// supervisor then waits for these exits.
 ///
 /// ```
 /// use procession::{Context, Exit, Name, Reply, Runtime, Supervisor};
@@ -420,8 +422,13 @@ impl Supervisor {
     /// start of this child counts as refused.
     fn instance_has_exited(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, exit: Exit) {
         let is_supervisor = self.children.get(&id).is_some_and(|kept| kept.child.spec.is_supervisor);
-        let was_refused = is_supervisor && matches!(exit.error(), Some(SupervisorError::StartFailed { .. }));
-        self.has_ended(me, id, if was_refused { Over::Refused } else { Over::Ended }, exit);
+        let over = match () {
+            () if is_supervisor && matches!(exit.error(), Some(SupervisorError::StartFailed { .. })) => Over::Refused,
+            // A process that the child has spawned may be cancelled before the supervisor, and may have ended the child.
+            () if me.control().head.shares_cancellation(&exit) => Over::Cancelled,
+            () => Over::Ended,
+        };
+        self.has_ended(me, id, over, exit);
     }
 
     fn has_ended(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, over: Over, exit: Exit) {

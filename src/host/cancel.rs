@@ -15,8 +15,9 @@ use std::time::Duration;
 use futures::future::FusedFuture;
 use pin_project_lite::pin_project;
 
+use crate::host::Phase;
 use crate::host::cancel::tree::{Cause, Node, Subject};
-use crate::host::control::{AnyControl, Listening, poll_news};
+use crate::host::control::{AnyControl, Head, Listening, poll_news};
 use crate::platform::sync::Arc;
 use crate::process::exit::{Exit, Reason};
 use crate::process::state::Ref;
@@ -32,8 +33,9 @@ use crate::process::state::Ref;
 /// but its parent is not cancelled. The processes of child tokens are notified before the processes of the parent
 /// token. Within one token, the cancellation notifies the processes in reverse order of their spawns. Therefore a child
 /// process is notified before its parent process. The children of a [`Supervisor`](crate::Supervisor) are notified only
-/// by their supervisor, in the supervisor's own order. A cancellation does not wait for exits. To terminate processes
-/// in order, use supervisors or [`SelfHandle::scope`](crate::SelfHandle::scope).
+/// by their supervisor, in the supervisor's own order. The members of a [`Pool`](crate::Pool) are notified only by their
+/// pool. A cancellation does not wait for exits. To terminate processes in order, use supervisors or
+/// [`SelfHandle::scope`](crate::SelfHandle::scope).
 ///
 /// A token can be cancelled only once, and then stays cancelled. If a process is spawned with a cancelled token, the
 /// process is cancelled before its first step. If all handles of a token are dropped, the token is not cancelled. The
@@ -72,6 +74,17 @@ impl Subject for dyn AnyControl {
         if !head.has_ended() {
             head.host().cancel_by(this, reason.clone(), head.host().now() + *grace);
         }
+    }
+}
+
+impl Head {
+    /// Returns whether another process exited because of a cancellation that also cancels this process. `exit` is the
+    /// exit of the other process. A token, a deadline and a shutdown notify the processes one after another. Therefore
+    /// the other process may exit before this process is notified.
+    pub(crate) fn shares_cancellation(&self, exit: &Exit) -> bool {
+        let Exit::Cancelled(reason) = exit.unlinked() else { return false };
+        let host = self.host();
+        self.inherited().is_at_end(host.now()) || (*reason == Reason::SHUTDOWN && host.phase() != Phase::Open)
     }
 }
 

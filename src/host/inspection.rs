@@ -244,7 +244,8 @@ impl Snapshot {
         let info = row(head, type_name, state, figures, names.first().cloned());
         let (inherited, meter) = (head.inherited(), head.meter());
         let details = ProcessDetails {
-            // A supervisor spawns its children itself. Therefore the parent of a supervised process is its supervisor.
+            // A supervisor spawns its children itself, and a pool spawns its members itself. Therefore the parent of a
+            // supervised process is its supervisor or its pool.
             supervisor: info.parent.filter(|_| head.has(flag::SUPERVISED)),
             names,
             groups,

@@ -144,7 +144,7 @@ impl fmt::Display for ProcessInfo {
 pub struct ProcessDetails {
     /// Row of the process.
     pub info: ProcessInfo,
-    /// Supervisor of the process. `None` if the process has no supervisor.
+    /// Supervisor of the process, or the pool of which the process is a member. `None` if the process has neither.
     pub supervisor: Option<Pid>,
     /// Names of the process. The name that was registered first comes first.
     pub names: Vec<Cow<'static, str>>,

@@ -111,6 +111,14 @@ impl Exit {
         chain(self.source()?).find_map(|e| e.downcast_ref())
     }
 
+    /// Returns the exit of the `origin` for a `Linked` exit, and this exit for every other exit.
+    pub(crate) fn unlinked(&self) -> &Self {
+        match self {
+            Self::Linked { reason, .. } => reason,
+            exit => exit,
+        }
+    }
+
     /// Returns whether the process failed. A cancellation and a kill are not failures, because they happen on request.
     /// If a linked process was cancelled or killed, the resulting exit is not a failure either. OTP also reports no
     /// crash for the exits `shutdown` and `killed`.

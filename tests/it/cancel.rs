@@ -15,6 +15,7 @@ use procession::{
     Supervisor, check, future::Cancelled,
 };
 
+use crate::lives::settle;
 use crate::time::timed;
 use crate::{everywhere, shut_down, two, within};
 
@@ -593,6 +594,43 @@ fn a_supervisor_under_a_token_stops_its_children_in_order() {
     }
     everywhere(|host| ends_in_order(host, false));
     check(0..10, |host| ends_in_order(host, true));
+}
+
+/// A token cancels the helper of a child before the supervisor of this child, and the helper ends the child. The
+/// supervisor does not restart the child, because its parent supervisor will stop the supervisor later.
+#[test]
+fn a_child_that_exits_because_of_the_token_of_its_supervisor_is_not_restarted() {
+    const BELOW: Name<procession::supervisor::SupervisorMessage> = Name::new("cancel: below a slow stop");
+    let rt = lone();
+    let (token, starts) = (CancelToken::new(), Arc::new(AtomicUsize::new(0)));
+    let (release, is_released) = futures::channel::oneshot::channel::<()>();
+    let started = Arc::clone(&starts);
+    let below = Child::process(BELOW, move || {
+        let started = Arc::clone(&started);
+        Supervisor::one_for_one().add(Child::unnamed(move |ctx: Context<()>| {
+            started.fetch_add(1, SeqCst);
+            async move { ctx.spawn(idle).await }
+        }))
+    });
+    let is_released = Mutex::new(Some(is_released));
+    let slow = Child::unnamed(move |mut ctx: Context<()>| {
+        let is_released = is_released.lock().unwrap().take();
+        async move {
+            let exit = ctx.receive().await;
+            is_released.expect("it starts once").await.unwrap();
+            exit
+        }
+    });
+    let tree = Supervisor::one_for_one().add(below).add(slow);
+    let tree = rt.process().cancel_token(&token).spawn_process(tree).unwrap();
+    rt.block_on(tree.started()).unwrap();
+    token.cancel("over", LONG);
+    // The parent supervisor waits for the slow child, and has not stopped the other supervisor yet.
+    settle(&rt);
+    assert!(rt.whereis(BELOW).is_some());
+    release.send(()).unwrap();
+    assert!(is_cancelled(&rt.block_on(tree).unwrap_err(), "over"));
+    assert_eq!(starts.load(SeqCst), 1);
 }
 
 /// 6.4c: a child of a supervisor may have its own token. If the token is cancelled, the child exits and the supervisor

@@ -6,7 +6,7 @@ use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
-use std::task::Poll;
+use std::task::{Poll, Wake};
 use std::thread;
 use std::time::Duration;
 
@@ -32,6 +32,18 @@ pub(crate) fn lone() -> Runtime {
 pub(crate) fn settle(rt: &Runtime) {
     for _ in 0..50 {
         rt.block_on(step_aside());
+    }
+}
+
+/// Waker that runs all tasks that can run, in a runtime without workers. The tasks run on the thread that calls the
+/// waker. The waker does nothing until a test sets its flag.
+pub(crate) struct SettlingWaker(pub(crate) Arc<Runtime>, pub(crate) AtomicBool);
+
+impl Wake for SettlingWaker {
+    fn wake(self: Arc<Self>) {
+        if self.1.load(SeqCst) {
+            settle(&self.0);
+        }
     }
 }
 

@@ -2,14 +2,17 @@
 //! processes with the same code. Section 11 defines which messages a pool refuses.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::task::{Context as Cx, Waker};
 use std::time::Duration;
 
 use procession::future::*;
 use procession::*;
 
-use crate::{on_workers, step_aside, two, within};
+use crate::lives::SettlingWaker;
+use crate::{lives, on_workers, step_aside, two, within};
 
 const LONG: Duration = Duration::from_secs(3600);
 const TICK: Duration = Duration::from_millis(1);
@@ -515,6 +518,67 @@ fn a_cancelled_pool_lets_its_members_finish() {
         assert_eq!(pool.await.unwrap_err().to_string(), Exit::Cancelled("closing time".into()).to_string());
     });
     assert_eq!((done.load(SeqCst), rt.processes_alive()), (2, 0));
+}
+
+/// A token or a shutdown would cancel the members of a pool before the pool. Instead, the pool cancels its members, and
+/// replaces none of them. The members exit normally after their cancellation.
+#[test]
+fn a_token_or_a_shutdown_cancels_the_pool_and_not_its_members() {
+    for by_token in [true, false] {
+        let (rt, token) = (Arc::new(lone()), CancelToken::new());
+        // A shutdown cancels the processes in the order of their slots. The members use the slots of these processes.
+        (0..3).for_each(|_| rt.spawn(async |mut ctx: Context| ctx.receive().await).abort());
+        let waits = Arc::new(Mutex::new(Vec::new()));
+        let given = Arc::clone(&waits);
+        let pool = Pool::new(3, async move |mut ctx: Context<()>| {
+            given.lock().unwrap().push(ctx.cancelled());
+            let _ = ctx.receive().await;
+        });
+        let pool = rt.process().cancel_token(&token).spawn_pool(pool).unwrap();
+        lives::settle(&rt);
+        let settling = Arc::new(SettlingWaker(Arc::clone(&rt), AtomicBool::new(true)));
+        let waker = Waker::from(Arc::clone(&settling));
+        let mut first = std::mem::take(&mut *waits.lock().unwrap());
+        assert_eq!(first.len(), 3);
+        assert!(first.iter_mut().all(|wait| Pin::new(wait).poll(&mut Cx::from_waker(&waker)).is_pending()));
+        if by_token {
+            token.cancel("over", LONG);
+        } else {
+            drop(rt.shutdown(LONG));
+        }
+        settling.1.store(false, SeqCst);
+        let exit = rt.block_on(pool).unwrap_err();
+        assert_eq!(exit.to_string(), if by_token { "cancelled: over" } else { "cancelled: shutdown" });
+        assert_eq!((waits.lock().unwrap().len(), rt.processes_alive()), (0, 0), "no member was replaced");
+    }
+}
+
+/// A member of a pool waits for a helper. A token cancels the helper before the pool, and the helper ends the member.
+/// The pool does not replace this member.
+#[test]
+fn a_member_that_exits_because_of_the_token_of_its_pool_is_not_replaced() {
+    let (rt, token, starts) = (Arc::new(lone()), CancelToken::new(), Arc::new(AtomicUsize::new(0)));
+    let waits = Arc::new(Mutex::new(Vec::new()));
+    let (given, started) = (Arc::clone(&waits), Arc::clone(&starts));
+    let pool = Pool::new(3, async move |ctx: Context<()>| {
+        started.fetch_add(1, SeqCst);
+        let given = Arc::clone(&given);
+        let helper = ctx.spawn(async move |mut ctx: Context| {
+            given.lock().unwrap().push(ctx.cancelled());
+            ctx.receive().await
+        });
+        helper.await
+    });
+    let pool = rt.process().cancel_token(&token).spawn_pool(pool.restarts(0, LONG)).unwrap();
+    lives::settle(&rt);
+    let settling = Arc::new(SettlingWaker(Arc::clone(&rt), AtomicBool::new(true)));
+    let waker = Waker::from(Arc::clone(&settling));
+    let mut waits = std::mem::take(&mut *waits.lock().unwrap());
+    assert!(waits.iter_mut().all(|wait| Pin::new(wait).poll(&mut Cx::from_waker(&waker)).is_pending()));
+    token.cancel("over", LONG);
+    settling.1.store(false, SeqCst);
+    assert_eq!(rt.block_on(pool).unwrap_err().to_string(), "cancelled: over");
+    assert_eq!(starts.load(SeqCst), 3);
 }
 
 /// A pool may have a name, and its members may inherit values. If the spawn of a pool is refused, the error returns the

@@ -1,11 +1,14 @@
 //! Section 6 of the specification, structured concurrency: the children of a scope can't outlive the scope.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context as Cx, Waker};
 use std::time::Duration;
 
+use futures::FutureExt;
 use procession::*;
 
+use crate::lives::{SettlingWaker, settle};
 use crate::{everywhere, step_aside, within};
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -116,6 +119,42 @@ fn a_child_that_ignores_cancellation_is_killed() {
         assert!(outcome.await.unwrap());
         assert_eq!((host.now() - begun, host.processes_alive()), (LONG, 0));
     });
+}
+
+/// 6.5b: a shutdown cancels the children of a scope before the process that runs the scope. The children exit before
+/// this process is cancelled. The body of the scope continues, and receives the cancellation.
+#[test]
+fn a_scope_body_receives_the_cancellation_of_a_shutdown() {
+    let rt = Arc::new(lone());
+    // A shutdown cancels the processes in the order of their slots. The children use the slots of these processes.
+    (0..3).for_each(|_| rt.spawn(async |mut ctx: Context| ctx.receive().await).abort());
+    let waits = Arc::new(Mutex::new(Vec::new()));
+    let given = Arc::clone(&waits);
+    let process = rt.spawn(async move |ctx: Context| {
+        let (me, given) = (&*ctx, &given);
+        me.scope(async move |scope| {
+            for _ in 0..3 {
+                let given = Arc::clone(given);
+                drop(scope.spawn(async move |mut ctx: Context| {
+                    given.lock().unwrap().push(ctx.cancelled());
+                    ctx.receive().await
+                }));
+            }
+            let reason = me.cancelled().await;
+            me.yield_now().await;
+            Ok::<_, Exit>(reason)
+        })
+        .await
+    });
+    settle(&rt);
+    let settling = Arc::new(SettlingWaker(Arc::clone(&rt), AtomicBool::new(true)));
+    let waker = Waker::from(Arc::clone(&settling));
+    let mut waits = std::mem::take(&mut *waits.lock().unwrap());
+    assert_eq!(waits.len(), 3);
+    assert!(waits.iter_mut().all(|wait| wait.poll_unpin(&mut Cx::from_waker(&waker)).is_pending()));
+    drop(rt.shutdown(LONG));
+    settling.1.store(false, SeqCst);
+    assert_eq!(rt.block_on(process).unwrap(), Reason::SHUTDOWN, "the body has cleaned up");
 }
 
 /// If the process that runs a scope is cancelled, the scope cancels its children with the same reason. The body of the

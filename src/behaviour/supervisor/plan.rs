@@ -121,6 +121,8 @@ enum Cause {
 pub(crate) enum Over {
     /// The instance exited.
     Ended,
+    /// The instance exited because of a cancellation that also cancels the supervisor soon.
+    Cancelled,
     /// The function that makes the child failed, so no instance was created.
     Unmade,
     /// The runtime refused the start, so no instance was created. `Refused` also means that the child is a supervisor
@@ -359,6 +361,10 @@ impl Plan {
             let is_temporary = child.policy.restart == RestartPolicy::Temporary;
             self.turns.remove(&id);
             return if is_temporary { self.forget(id) } else { ExitAction::Finished };
+        }
+        if over == Over::Cancelled {
+            self.turns.remove(&id);
+            return ExitAction::Down;
         }
         if !self.intensity.allows(now) {
             self.give_up(End::GaveUp(id, exit.clone()));

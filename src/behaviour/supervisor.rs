@@ -169,8 +169,9 @@ struct Ending {
 #[non_exhaustive]
 pub enum SupervisorMessage {
     /// Adds a child after the last child. The answer is sent when the child has started. If the child exits before it
-    /// has started, the answer is the exit of the child, and the child is removed. If another child has the same name,
-    /// the answer is [`Exit::Refused`].
+    /// has started, the answer is the exit of the child, and the child is removed. But if
+    /// [`TerminateChild`](Self::TerminateChild) stops the child before it has started, the rules of `TerminateChild`
+    /// determine whether the child is removed. If another child has the same name, the answer is [`Exit::Refused`].
     StartChild(Child, Reply<Result<Pid, Exit>>),
     /// Stops a child. The supervisor keeps the specification of the child, but does not restart the child. A
     /// [temporary](RestartPolicy::Temporary) child is removed. A child without a name that was added by

@@ -39,7 +39,8 @@ pub enum RestartPolicy {
     /// The child is restarted after every exit.
     #[default]
     Permanent,
-    /// The child is restarted after each exit that is neither normal nor a cancellation.
+    /// The child is restarted after each exit that is neither normal nor a cancellation. The cancellation of a linked
+    /// process does not restart the child either.
     Transient,
     /// The child is never restarted. When the child has exited, the child is removed.
     Temporary,
@@ -49,7 +50,7 @@ impl RestartPolicy {
     fn follows(self, exit: &Exit) -> bool {
         match self {
             Self::Permanent => true,
-            Self::Transient => !matches!(exit, Exit::Normal | Exit::Cancelled(_)),
+            Self::Transient => !matches!(exit.unlinked(), Exit::Normal | Exit::Cancelled(_)),
             Self::Temporary => false,
         }
     }
@@ -478,7 +479,7 @@ impl Plan {
         let child = self.child(id);
         child.attempt = 0;
         child.keeps_turn &= is_in_order;
-        if child.phase == ChildPhase::Down && child.cause != Cause::Added {
+        if child.phase == ChildPhase::Down {
             child.cause = Cause::Requested;
         }
         if child.phase.lives() {

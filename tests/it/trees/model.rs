@@ -350,7 +350,7 @@ impl Model {
         let policy = self.nodes[child].policy;
         let follows = match policy {
             Policy::Permanent => true,
-            Policy::Transient => end != End::Normal,
+            Policy::Transient => !matches!(end, End::Normal | End::Stopped),
             Policy::Temporary => false,
         };
         self.nodes[child].life = Life::Down;

@@ -3,6 +3,8 @@
 
 use crate::behaviour::supervisor::plan::*;
 use crate::platform::random::Rng;
+use crate::platform::sync::Arc;
+use crate::process::pid::Pid;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -131,6 +133,19 @@ fn transient_children_restart_only_after_failures_and_temporary_children_never_r
     assert_eq!(next(&mut plan, at(1)), [Start(0)]);
     plan.started(0, at(1));
     assert_eq!(plan.exited(0, Over::Ended, &Exit::Normal, at(2), || 0), ExitAction::Finished);
+    // The cancellation of a linked process is no failure either.
+    let linked = |reason| Exit::Linked { origin: Pid::new(0, 0, 7, 1), reason: Arc::new(reason) };
+    for (exit, action) in [
+        (Exit::Cancelled("bye".into()), ExitAction::Finished),
+        (linked(Exit::Cancelled("bye".into())), ExitAction::Finished),
+        (linked(Exit::Killed), ExitAction::Again),
+    ] {
+        assert!(plan.restart(0, at(2)));
+        assert_eq!(bring_up(&mut plan, at(2)), [0]);
+        assert_eq!(plan.exited(0, Over::Ended, &exit, at(2), || 0), action, "{exit}");
+    }
+    assert_eq!(bring_up(&mut plan, at(2)), [0]);
+    assert_eq!(plan.exited(0, Over::Ended, &Exit::Normal, at(2), || 0), ExitAction::Finished);
     assert_eq!(plan.exited(1, Over::Ended, &boom(), at(2), || 0), ExitAction::Forgotten);
     assert_eq!(next(&mut plan, at(2)), []);
     plan.exited(2, Over::Ended, &Exit::Normal, at(3), || 0);
@@ -146,6 +161,39 @@ fn transient_children_restart_only_after_failures_and_temporary_children_never_r
     assert_eq!(plan.stop(last), None);
     assert_eq!(next(&mut plan, at(5)), [Stop(last)]);
     assert_eq!(plan.exited(last, Over::Ended, &Exit::Killed, at(5), || 0), ExitAction::Forgotten);
+}
+
+#[test]
+fn an_added_child_that_was_stopped_before_its_start_stays_after_a_refused_start() {
+    for was_starting in [true, false] {
+        let mut plan = plan(Strategy::OneForOne, &[]);
+        let id = plan.add(Policy { restart: Permanent, backoff: None }, true, at(0));
+        if was_starting {
+            assert_eq!(next(&mut plan, at(0)), [Start(id)]);
+            assert_eq!(plan.stop(id), None);
+            assert_eq!(next(&mut plan, at(0)), [Stop(id)]);
+            assert_eq!(plan.exited(id, Over::Ended, &boom(), at(0), || 0), ExitAction::Down);
+        } else {
+            assert_eq!(plan.stop(id), Some(ExitAction::Down));
+        }
+        assert!(plan.restart(id, at(1)));
+        assert_eq!(next(&mut plan, at(1)), [Start(id)]);
+        assert_eq!(plan.exited(id, Over::Refused, &boom(), at(1), || 0), ExitAction::Down);
+        assert_eq!(plan.phase(id), Some(ChildPhase::Down));
+    }
+}
+
+#[test]
+fn an_exit_because_of_a_cancellation_that_reaches_the_supervisor_later_causes_no_restart() {
+    let mut plan = plan(Strategy::OneForAll, &[Permanent, Temporary, Permanent]);
+    bring_up(&mut plan, at(0));
+    let exit = Exit::Cancelled("over".into());
+    for (id, action) in [(0, ExitAction::Down), (1, ExitAction::Forgotten)] {
+        assert_eq!(plan.exited(id, Over::Cancelled, &exit, at(0), || 0), action);
+    }
+    assert_eq!(next(&mut plan, at(0)), []);
+    plan.shut_down();
+    assert_eq!(next(&mut plan, at(0)), [Stop(2)]);
 }
 
 #[test]

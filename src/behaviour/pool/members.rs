@@ -307,6 +307,20 @@ fn jump(mut key: u64, buckets: usize) -> usize {
 mod tests {
     use super::*;
 
+    /// A member may exit before its pool sets the router of the member's mailbox. The closed mailbox must not keep the
+    /// router, because the router refers to the members.
+    #[cfg(not(any(procession_loom, procession_shuttle)))]
+    #[test]
+    fn a_closed_mailbox_keeps_no_router() {
+        let rt = crate::Runtime::builder().workers(0).build().unwrap();
+        let (address, mailbox) = rt.mailbox::<u8>();
+        let control = address.control();
+        let members = Arc::new(Members::new(Routing::RoundRobin, 1, Ref::downgrade(control)));
+        drop(mailbox);
+        control.inbox.leave_to(members.clone());
+        assert_eq!(Arc::strong_count(&members), 1);
+    }
+
     #[test]
     fn keys_are_spread_evenly_and_move_only_to_the_new_bucket() {
         const KEYS: u64 = 10_000;

@@ -333,9 +333,14 @@ impl<M> Inbox<M> {
         matches!(way, Some(Forwarding::Routed { some_wait: false, .. })).then(f)
     }
 
-    /// Sets the router that receives the unread messages when the inbox is closed.
+    /// Sets the router that receives the unread messages when the inbox is closed. Does nothing if the inbox is already
+    /// closed. A closed inbox would keep the router forever, and the router may refer to the process of the inbox.
     pub(crate) fn leave_to(&self, router: Arc<dyn Router<M>>) {
-        self.state.lock().aside.get_or_insert_default().way = Forwarding::Left(router);
+        // `router` is a parameter, so it is dropped after `state`. Its destructor runs user code.
+        let mut state = self.state.lock();
+        if !state.closed {
+            state.aside.get_or_insert_default().way = Forwarding::Left(router);
+        }
     }
 
     /// Inserts messages before all queued messages, even if the mailbox then exceeds its capacity.

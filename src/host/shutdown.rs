@@ -114,7 +114,7 @@ impl Host {
 
     /// Returns the processes that have not exited, with the state of each process.
     pub(crate) fn left(&self) -> Vec<UnfinishedProcess> {
-        self.shared().left()
+        unfinished(&self.shared().pid_table.all())
     }
 
     /// Begins a shutdown: refuses work from outside, and cancels the top-level supervisors. Each supervisor terminates
@@ -207,17 +207,8 @@ impl Shared {
 
     fn alive(&self) -> Vec<Ref<dyn AnyControl>> {
         let mut all = self.pid_table.all();
-        all.retain(|control| !control.head().is_outside() && !control.head().has_ended());
+        all.retain(is_alive);
         all
-    }
-
-    fn left(&self) -> Vec<UnfinishedProcess> {
-        let alive = self.alive();
-        let left = alive.iter().map(|control| {
-            let head = control.head();
-            UnfinishedProcess { pid: head.pid(), state: head.state(), outstanding: head.outstanding() }
-        });
-        left.collect()
     }
 
     fn close_and_kill(&self) {
@@ -238,13 +229,17 @@ impl Shared {
     /// first call creates the report. A later call would not find the killed processes, because the killed processes
     /// exit soon after the first call.
     fn end_shutdown(&self, all_ended: bool) -> ShutdownReport {
+        // The drop of the last reference to a process runs destructors of the user. Therefore these references are
+        // dropped after the unlock.
+        let all;
         let mut report = self.report.lock();
         if let Some(report) = &*report {
             return report.clone();
         }
         // Another thread may have begun a spawn before the shutdown, and may finish this spawn later. The report does
         // not list the spawned process, because the spawned process never ran.
-        let left = if all_ended { Vec::new() } else { self.left() };
+        all = if all_ended { Vec::new() } else { self.pid_table.all() };
+        let left = unfinished(&all);
         let made = report.insert(ShutdownReport { left }).clone();
         drop(report);
         // The lock of the report is released before the kill, because a kill runs user code such as wakers.
@@ -252,6 +247,21 @@ impl Shared {
         notify(&self.emptied);
         made
     }
+}
+
+/// Returns whether an entry of the pid table is a process that has not exited.
+fn is_alive(control: &Ref<dyn AnyControl>) -> bool {
+    let head = control.head();
+    !head.is_outside() && !head.has_ended()
+}
+
+/// Returns the processes that have not exited, with the state of each process.
+fn unfinished(all: &[Ref<dyn AnyControl>]) -> Vec<UnfinishedProcess> {
+    let row = |control: &Ref<dyn AnyControl>| {
+        let head = control.head();
+        UnfinishedProcess { pid: head.pid(), state: head.state(), outstanding: head.outstanding() }
+    };
+    all.iter().filter(|control| is_alive(control)).map(row).collect()
 }
 
 /// Function that sets an alarm. The alarm calls the waker after this time.

@@ -207,7 +207,7 @@ impl Runtime {
     /// to a call that waits for a process, no thread is left to run these processes. Therefore, in an async body, use
     /// `await` and not this method.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        // The call may be inside a simulation. The tasks that the call runs do not belong to the simulation.
+        // The call may be inside a simulation. The future and the tasks that the call runs belong to this runtime.
         let _pids = Simulated::enter(0);
         if let Some(step) = StepGuard::new(&self.host) {
             return self.block_on_in_step(&step, future);

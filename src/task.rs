@@ -521,9 +521,10 @@ pub(crate) fn turn<X: Machine>(
         let fresh = this.machine.is_fresh();
         let guard = current.enter(me.control().address(), this.head().pid(), X::name, cx.waker());
         let polled = this.run(fresh, cx, end);
-        if current.upgrade.is_pending() {
+        while current.upgrade.is_pending() {
             // A destructor, or a step that has failed, has requested an upgrade. The request must not stay on the
-            // thread, because the task of the next body on this thread would grant the request.
+            // thread, because the task of the next body on this thread would grant the request. The destructor of the
+            // dropped request may make another request.
             current.upgrade.forget();
         }
         match polled {
@@ -583,6 +584,8 @@ impl<X: Machine> Turn<'_, X> {
     /// Ends the turn of a suspended process.
     #[cold]
     fn end_suspended_turn(&self) -> Poll<()> {
+        // An observer may have yielded a command for the process.
+        self.around.dispatch();
         self.around.leave();
         self.around.notify_callers(None);
         Poll::Pending
@@ -648,6 +651,10 @@ impl<X: Machine> Turn<'_, X> {
                         let head = this.head();
                         let state = if head.is_waiting() { ProcessState::Blocked } else { ProcessState::Idle };
                         head.enter_wait(flags, state);
+                        if flags & flag::OBSERVED != 0 {
+                            // An observer may have yielded a command for the process.
+                            this.around.dispatch();
+                        }
                     }
                     return Poll::Pending;
                 }

@@ -132,7 +132,9 @@ fn explore(name: &str, large: bool, least: usize, model: fn()) {
     // The test writes this line directly to stderr, because the test harness captures the output of `eprintln!` in
     // tests that pass.
     let _ = writeln!(std::io::stderr(), "{name}: {executions} executions");
-    assert!(executions >= least, "{name} has shrunk: {executions} executions, where there were {least}");
+    // A planted bug may shrink the model, but only a failure of the model itself finds the bug.
+    let has_bug = std::env::var_os("PROCESSION_BUG").is_some();
+    assert!(has_bug || executions >= least, "{name} has shrunk: {executions} executions, where there were {least}");
 }
 
 macro_rules! models {

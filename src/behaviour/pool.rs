@@ -291,8 +291,8 @@ where
         if !self.members.list().get(place).is_some_and(|there| there.is_same(&former)) {
             return Ok(());
         }
-        // A process that the member has spawned may be cancelled before the pool, and may have ended the member. The pool
-        // is cancelled next.
+        // A process that the member has spawned may be cancelled before the pool, and may have ended the member. The
+        // pool is cancelled next.
         if self.me.control().head.shares_cancellation(&exit) {
             return Ok(());
         }

@@ -274,7 +274,7 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
     ///
     /// # Errors
     /// The future fails with [`CallError::NoQuorum`] as soon as all called processes have failed. If there is no
-    /// process to call, the first poll fails.
+    /// process to call, the future fails without waiting.
     pub fn first(self) -> MultiCall<N, T, Result<(Pid, T), CallError>> {
         self.ending(1, first_reply)
     }
@@ -285,8 +285,8 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
     ///
     /// # Errors
     /// The future fails with [`CallError::NoQuorum`] as soon as `needed` replies are no longer possible. The error
-    /// contains the answers that have arrived. If fewer than `needed` processes are called, the first poll fails and
-    /// sends no request.
+    /// contains the answers that have arrived. If fewer than `needed` processes are called, the future fails without
+    /// waiting and sends no request.
     pub fn quorum(self, needed: usize) -> MultiCall<N, T, Result<Vec<(Pid, T)>, CallError>> {
         self.ending(needed, quorum_of)
     }

@@ -33,8 +33,8 @@ use crate::process::state::Ref;
 /// but its parent is not cancelled. The processes of child tokens are notified before the processes of the parent
 /// token. Within one token, the cancellation notifies the processes in reverse order of their spawns. Therefore a child
 /// process is notified before its parent process. The children of a [`Supervisor`](crate::Supervisor) are notified only
-/// by their supervisor, in the supervisor's own order. The members of a [`Pool`](crate::Pool) are notified only by their
-/// pool. A cancellation does not wait for exits. To terminate processes in order, use supervisors or
+/// by their supervisor, in the supervisor's own order. The members of a [`Pool`](crate::Pool) are notified only by
+/// their pool. A cancellation does not wait for exits. To terminate processes in order, use supervisors or
 /// [`SelfHandle::scope`](crate::SelfHandle::scope).
 ///
 /// A token can be cancelled only once, and then stays cancelled. If a process is spawned with a cancelled token, the

@@ -254,6 +254,16 @@ impl Sampling {
     pub(crate) const FIRST: Self =
         Self { ticks: 1, messages_left: 128, distances: 0, sampled_turns: 0, sampled: [None; MAX_SAMPLED] };
 
+    /// Prepares the calling thread for a new simulation: before the first run, the thread measures the same messages
+    /// for each simulation. A turn that this thread runs now stays sampled.
+    pub(crate) fn begin_simulation() {
+        let Self { sampled_turns, sampled, .. } = Self::FIRST.replace();
+        let _ = HERE.try_with(|here| {
+            here.sampled_turns.set(sampled_turns);
+            here.sampled.set(sampled);
+        });
+    }
+
     /// Stores this state as the state of the calling thread. Returns the former state of the thread.
     pub(crate) fn replace(self) -> Self {
         // The first counter of a thread changes `ticks`. Therefore the thread chooses its block before the replacement.

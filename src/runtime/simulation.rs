@@ -216,7 +216,7 @@ impl Simulation {
         let namespace = host.build()?;
         // Resets the sampling state of this thread. Otherwise, earlier code on this thread would influence which
         // messages are measured before the first run.
-        let _ = Sampling::FIRST.replace();
+        Sampling::begin_simulation();
         let mut rng = Rng::seeded(seed);
         let chance = Rng::seeded(rng.next());
         let queue = Arc::new(ReadyQueue::new(rng));

@@ -373,7 +373,8 @@ impl<T: Task> Scheduler<T> {
             }
             return false;
         }
-        if polls.is_none() {
+        // A step that was handed over before has blocked since that time.
+        if polls.is_none() && !post.is_taken() {
             post.set_blocked_since(self.driver.now());
         }
         if !post.take() {

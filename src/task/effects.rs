@@ -195,13 +195,9 @@ impl<'a> Around<'a> {
         SleeperRef::drop_kept(self.current, self.own.identity());
     }
 
-    /// Moves the inline answer to the table of yields, because no future has read this answer in the turn. If an
-    /// observer has yielded an inline command for the process after the last dispatch, first dispatches this command.
+    /// Moves the inline answer to the table of yields, because no future has read this answer in the turn.
     #[cold]
     pub(super) fn keep_answer(&self) {
-        if self.current.inline.offered().is_some() {
-            self.dispatch();
-        }
         if let Some(Inlined::Answer(number, answer)) = self.current.inline.take() {
             let _ = self.head.yields().admit_answer(Tag::inline(number), answer).map_err(drop_caught);
         }

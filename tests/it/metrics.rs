@@ -346,11 +346,12 @@ fn the_times_of_messages_in_mailboxes_are_measured() {
 /// With `sample_every_step`, each message to an empty mailbox is measured.
 #[test]
 fn the_messages_of_a_thread_are_measured() {
+    const MESSAGES: u64 = 6_400;
     let measured = |every: bool| {
         let rt = Runtime::builder().workers(0).sample_every_step(every).build().unwrap();
         let receiver = rt.spawn(async |mut ctx: Context<u64>| while ctx.receive().await.is_ok() {});
         settle(&rt);
-        for message in 0..12_800 {
+        for message in 0..MESSAGES {
             receiver.send(message).unwrap();
             settle(&rt);
         }
@@ -358,8 +359,9 @@ fn the_messages_of_a_thread_are_measured() {
     };
     // Each thread counts its own messages, so each of the two runtimes gets its messages from a new thread.
     let [some, all] = [false, true].map(|every| thread::scope(|scope| scope.spawn(|| measured(every)).join().unwrap()));
-    assert!((30..=70).contains(&some), "{some}");
-    assert_eq!(all, 12_800);
+    // One message in 256 is measured on average.
+    assert!((10..=40).contains(&some), "{some}");
+    assert_eq!(all, MESSAGES);
 }
 
 /// 9.1d: the time of a call is measured if an async body makes the call in a measured turn and takes the reply.

@@ -94,10 +94,10 @@ fn the_addresses_of_equal_simulations_have_equal_hashes() {
     let mut simulations = [Simulation::new(1), Simulation::new(1)];
     let hashes = simulations.each_mut().map(|simulation| {
         let handle = simulation.spawn(async |mut ctx: Context<u8>| ctx.receive().await);
-        (hasher.hash_one(handle.address()), hasher.hash_one(handle.pid()), handle)
+        (hasher.hash_one(handle.address()), handle)
     });
     assert_eq!(hashes[0].0, hashes[1].0);
-    assert_ne!(hashes[0].2.address(), hashes[1].2.address());
+    assert_ne!(hashes[0].1.address(), hashes[1].1.address());
 }
 
 /// 1.3e, 8.1a: while a step blocks in `block_on`, its thread runs a future of `spawn_future`. The future belongs to no
@@ -121,8 +121,8 @@ fn a_future_that_runs_inside_a_blocked_step_belongs_to_no_process() {
     });
 }
 
-/// 2.6c: a future of `spawn_future` panics while it holds a reply, and runs inside a step that waits for this reply. The
-/// call fails, and the step does not wait for ever.
+/// 2.6c: a future of `spawn_future` panics while it holds a reply, and runs inside a step that waits for this reply.
+/// The call fails, and the step does not wait for ever.
 #[test]
 fn a_reply_that_a_future_drops_inside_the_waiting_step_ends_the_call() {
     within(60, || {
@@ -153,9 +153,29 @@ struct Drives;
 impl Command for Drives {
     type Reply = bool;
 }
+impl StreamCommand for Drives {
+    type Item = bool;
+}
 
-/// 3.3c: a handler drives the runtime. A process that runs meanwhile on the same thread panics, and drops the completion
-/// of another command. This command fails at once.
+/// Runs a process that waits for the command `Shelved`, and a process that panics while it owns the completion of this
+/// command. Returns whether the command was abandoned.
+fn abandons(rt: &Runtime, shelf: &Arc<Mutex<Option<Completion<()>>>>) -> bool {
+    let asks =
+        rt.spawn(async |ctx: Context| Ok::<_, Exit>(matches!(ctx.perform(Shelved).await, Err(Failure::Abandoned))));
+    rt.block_on(step_aside());
+    let takes = Arc::clone(shelf);
+    let owner = rt.spawn(async move |_: Context| -> Result<(), Exit> {
+        let _completion = takes.lock().unwrap().take().expect("it is on the shelf");
+        panic!("the owner panics");
+    });
+    let abandoned = rt.block_on(asks).unwrap();
+    assert!(rt.block_on(owner).is_err());
+    abandoned
+}
+
+/// 3.3c: a handler drives the runtime. A process that runs meanwhile on the same thread panics, and drops the
+/// completion of another command. This command fails at once. The handler is a function, or a future that runs outside
+/// any turn.
 #[test]
 fn a_completion_that_a_process_drops_inside_a_handler_is_abandoned_at_once() {
     within(60, || {
@@ -168,24 +188,42 @@ fn a_completion_that_a_process_drops_inside_a_handler_is_abandoned_at_once() {
             .handler(move |_: Shelved, completion| *puts.lock().unwrap() = Some(completion))
             .handler(move |_: Drives, completion: Completion<bool>| {
                 let rt = known.get().and_then(Weak::upgrade).expect("it lives");
-                let asks = rt.spawn(async |ctx: Context| {
-                    Ok::<_, Exit>(matches!(ctx.perform(Shelved).await, Err(Failure::Abandoned)))
-                });
-                rt.block_on(step_aside());
-                let takes = Arc::clone(&takes);
-                let owner = rt.spawn(async move |_: Context| -> Result<(), Exit> {
-                    let _completion = takes.lock().unwrap().take().expect("it is on the shelf");
-                    panic!("the owner panics");
-                });
-                let abandoned = rt.block_on(asks).unwrap();
-                assert!(rt.block_on(owner).is_err());
-                completion.complete(abandoned);
+                completion.complete(abandons(&rt, &takes));
             })
             .build()
             .unwrap();
         let rt = Arc::new(rt);
         cell.set(Arc::downgrade(&rt)).expect("once");
         assert!(rt.block_on(rt.spawn(async |ctx: Context| ctx.perform(Drives).await)).unwrap());
+    });
+}
+
+/// 3.3c: the same for a handler that is a future. A later poll of this future runs outside any turn.
+#[test]
+fn a_completion_that_a_process_drops_inside_the_future_of_a_handler_is_abandoned_at_once() {
+    within(60, || {
+        let shelf = Arc::new(Mutex::new(None::<Completion<()>>));
+        let (puts, takes) = (Arc::clone(&shelf), shelf);
+        let cell = Arc::<std::sync::OnceLock<Weak<Runtime>>>::default();
+        let known = Arc::clone(&cell);
+        let rt = Runtime::builder()
+            .workers(0)
+            .handler(move |_: Shelved, completion| *puts.lock().unwrap() = Some(completion))
+            .handle_stream(move |_: Drives, replies: StreamCompletion<Drives>| {
+                let (known, takes) = (Arc::clone(&known), Arc::clone(&takes));
+                async move {
+                    step_aside().await;
+                    let rt = known.get().and_then(Weak::upgrade).expect("it lives");
+                    replies.complete(abandons(&rt, &takes));
+                    Ok::<_, Failure>(())
+                }
+            })
+            .build()
+            .unwrap();
+        let rt = Arc::new(rt);
+        cell.set(Arc::downgrade(&rt)).expect("once");
+        let body = rt.spawn(async |ctx: Context| ctx.stream(Drives).last().await);
+        assert!(rt.block_on(body).unwrap());
     });
 }
 

@@ -617,7 +617,7 @@ fn a_process_that_must_exit_also_receives_a_second_failure() {
 #[test]
 fn a_cancelled_time_limit_does_not_hide_a_deadlock() {
     let text = within(60, || {
-        verdict!(async |host: Host| {
+        let scenario = async |host: Host| {
             let server = host.spawn(async |mut ctx: Context<u8>| -> Result<(), Exit> {
                 loop {
                     let limit = ctx.sleep(24 * HOUR);
@@ -635,7 +635,8 @@ fn a_cancelled_time_limit_does_not_hide_a_deadlock() {
             });
             ticker.started().await?;
             deadlock(&host).await
-        })
+        };
+        panic_of(|| Check::new(0..1).deadlock_after(5_000).run(scenario))
     });
     let text = text.expect("a deadlock");
     assert!(text.contains("deadlock beside timers"), "{text}");

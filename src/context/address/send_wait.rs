@@ -84,7 +84,7 @@ enum State<M: Send + 'static> {
 /// of waiting senders. A sent message takes one unit from the [budget](crate::should_yield) of the turn. If the budget
 /// is spent, the first poll lets other processes run, and the second poll sends the message. When the mailbox has free
 /// space again, the first message of this queue enters the mailbox. Thus, waiting messages enter the mailbox in the
-/// order in which their futures were first polled. The future also waits for free space if the
+/// order in which they were added to this queue. The future also waits for free space if the
 /// [`MailboxCapacity`](crate::MailboxCapacity) of the mailbox drops messages.
 ///
 /// The receiver can also be a process of another node, or an attached [`Deliver`](crate::Deliver). Such a receiver
@@ -271,8 +271,9 @@ impl<M: Send + 'static> Address<M> {
 /// If the mailbox has free space, `start_send` immediately sends the message. If the mailbox is full, `start_send`
 /// stores the message in the sink. The next call of `poll_ready`, `poll_flush` or `poll_close` adds the stored message
 /// to the queue of waiting senders. The sink is not ready until the stored message is in the mailbox. If the sink is
-/// dropped before that time, the stored message is discarded. Each call of `poll_ready` takes one unit from the
-/// [budget](crate::should_yield) of the turn. If the budget is spent, `poll_ready` lets other processes run.
+/// dropped before that time, the stored message is discarded. If no message is stored, a call of `poll_ready` takes one
+/// unit from the [budget](crate::should_yield) of the turn. If the budget is spent, `poll_ready` lets other processes
+/// run.
 ///
 /// ```
 /// use futures::{StreamExt, stream};

@@ -255,9 +255,9 @@ impl Current {
     #[inline]
     pub(crate) fn enter(&self, process: usize, pid: Pid, code: fn() -> &'static str, waker: &Waker) -> Guard<'_> {
         // The check reads `turn`, and not `process`. While an outer turn polls the future of a handler, its `process`
-        // is 0 and its `turn` is set. A process may also end outside any turn. Then only `ends` is set, and a
-        // destructor of this process may run other processes.
-        let nested = self.turn.get() | self.ends.get() != 0;
+        // is 0 and its `turn` is set. A process may also end outside any turn, and a destructor of this process may run
+        // other processes. In the same way, a handler that runs outside any turn may run other processes.
+        let nested = self.is_occupied();
         if nested {
             self.save();
         }
@@ -279,7 +279,13 @@ impl Current {
     /// until the step ends, because the step may wait for this reply.
     #[inline]
     pub(crate) fn without_turn<T>(&self, f: impl FnOnce() -> T) -> T {
-        if self.turn.get() | self.ends.get() == 0 { f() } else { self.interrupt_turn(f) }
+        if self.is_occupied() { self.interrupt_turn(f) } else { f() }
+    }
+
+    /// Returns whether this thread is in a turn, ends a process, or runs a handler.
+    #[inline]
+    fn is_occupied(&self) -> bool {
+        self.turn.get() | self.ends.get() != 0 || self.handler.is_running()
     }
 
     #[cold]

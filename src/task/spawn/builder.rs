@@ -176,8 +176,8 @@ impl ProcessBuilder {
     }
 
     /// Marks the process as supervised, and removes its name, because the supervisor sets the name of its child. During
-    /// a shutdown, the supervisor cancels the process, and the runtime itself does not cancel the process. A pool is the
-    /// supervisor of its members.
+    /// a shutdown, the supervisor cancels the process, and the runtime itself does not cancel the process. A pool is
+    /// the supervisor of its members.
     pub(crate) fn supervised(mut self) -> Self {
         self.options.name = None;
         self.options.supervised = true;

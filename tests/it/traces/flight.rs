@@ -304,7 +304,7 @@ fn a_flight_record_can_be_written_while_the_workers_run() {
             })
             .collect();
         let mut overwritten = 0;
-        while overwritten < 1_000_000 {
+        while overwritten < 200_000 {
             let (decoded, summary) = written(&rt);
             assert!(summary.overwritten >= overwritten);
             overwritten = summary.overwritten;

@@ -82,7 +82,8 @@ pub async fn server(ctx: Context, listener: TcpListener, config: Config) -> Resu
 
 async fn accept(ctx: &Context, listener: TcpListener, config: Config, connections: &mut JoinSet<()>) {
     loop {
-        // Without `max`, the limit 0 would make this loop endless, because `join_next` does not wait if the set is empty.
+        // Without `max`, the limit 0 would make this loop endless, because `join_next` does not wait if the set is
+        // empty.
         while connections.len() >= config.max_connections.max(1) {
             connections.join_next_with_pid().await.iter().for_each(report);
         }

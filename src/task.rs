@@ -591,6 +591,18 @@ impl<X: Machine> Turn<'_, X> {
         Poll::Pending
     }
 
+    /// Records that the process waits.
+    #[inline]
+    fn enter_wait(&self, flags: u16) {
+        let head = self.head();
+        let state = if head.is_waiting() { ProcessState::Blocked } else { ProcessState::Idle };
+        head.enter_wait(flags, state);
+        if flags & flag::OBSERVED != 0 {
+            // An observer may have yielded a command for the process.
+            self.around.dispatch();
+        }
+    }
+
     #[inline]
     fn run(&mut self, mut fresh: bool, cx: &mut Context<'_>, end: &mut End<X::Output>) -> Poll<()> {
         let this = self;
@@ -648,13 +660,7 @@ impl<X: Machine> Turn<'_, X> {
                 }
                 Stepped::Waits if !this.current.take_answered() => {
                     if !this.current.wants_again() {
-                        let head = this.head();
-                        let state = if head.is_waiting() { ProcessState::Blocked } else { ProcessState::Idle };
-                        head.enter_wait(flags, state);
-                        if flags & flag::OBSERVED != 0 {
-                            // An observer may have yielded a command for the process.
-                            this.around.dispatch();
-                        }
+                        this.enter_wait(flags);
                     }
                     return Poll::Pending;
                 }

@@ -349,7 +349,7 @@ fn the_file_contributing_names_only_existing_files_and_lists_every_check() {
     let steps: Vec<_> =
         checks.lines().filter_map(|line| line.trim_start().strip_prefix("step \"")?.split('"').next()).collect();
     assert!(steps.len() > 25, "the steps of .ci/run are not read: {steps:?}");
-    for step in steps {
+    for step in steps.iter().filter(|step| !step.starts_with("long:")) {
         if !page.contains(&format!("\n| `{step}` |")) {
             let _ = writeln!(wrong, "CONTRIBUTING.md does not list the check {step}");
         }

@@ -9,7 +9,6 @@ pub(crate) mod alarm;
 pub(crate) mod backoff;
 pub(crate) mod owned;
 pub(crate) mod pending;
-mod sparse;
 pub(crate) mod wheel;
 
 use std::task::Waker;

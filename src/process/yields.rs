@@ -306,7 +306,7 @@ impl Yields {
         count(&self.flying, 1);
         if let Some(command) = command {
             table.pending.push_back(Yield { tag: tag.erase(), command });
-            count(&self.pending, 1);
+            self.note_pending(tag.erase());
         }
         Ok(tag)
     }
@@ -327,7 +327,7 @@ impl Yields {
         match command {
             Some(command) => {
                 table.pending.push_front(Yield { tag: tag.erase(), command });
-                count(&self.pending, 1);
+                self.note_pending(tag.erase());
             }
             None => self.dispatched.store(tag.number as u32, Ordering::Relaxed),
         }
@@ -418,16 +418,31 @@ impl Yields {
         }
     }
 
+    /// Counts a command that will be dispatched at the end of the step. The caller holds the lock.
+    fn note_pending(&self, tag: Tag) {
+        count(&self.pending, 1);
+        // Calls, sleeps and inline commands also have numbers, and most of them do not change `dispatched`. Therefore,
+        // the 32-bit difference between the number of a new command and `dispatched` may wrap. In this case, each
+        // pending command is looked up before its dispatch.
+        if !tag.is_chosen() && !self.is_undispatched(tag) {
+            self.overtaken.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Counts a command that has ended. The caller holds the lock.
     fn ended(&self, tag: Tag) {
         count(&self.flying, -1);
         // Relaxed is sufficient. The process can read an old value of the flag only if the command ends concurrently
-        // with its dispatch. In this case, the effect is the same as if the command had ended after its dispatch. The
-        // numbers of pending commands are so close together that their 32-bit difference does not wrap.
-        let ahead = (tag.number as u32).wrapping_sub(self.dispatched.load(Ordering::Relaxed)) as i32;
-        if tag.is_chosen() || ahead > 0 {
+        // with its dispatch. In this case, the effect is the same as if the command had ended after its dispatch.
+        if tag.is_chosen() || self.is_undispatched(tag) {
             self.overtaken.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Returns whether a command was yielded after the last dispatched command. The process has not chosen the tag of
+    /// the command. The result is wrong if the two numbers differ by 2³¹ or more.
+    fn is_undispatched(&self, tag: Tag) -> bool {
+        (tag.number as u32).wrapping_sub(self.dispatched.load(Ordering::Relaxed)) as i32 > 0
     }
 
     /// Returns whether at least one command waits for an answer.
@@ -620,16 +635,10 @@ impl Yields {
         };
         let slot = table.remove(key);
         // A command that was not dispatched yet will not be dispatched, because its tag is no longer in the table. A
-        // command with a chosen tag is also removed from the pending commands, because a process may cancel very many
-        // commands with the same tag before their dispatch.
-        let position = match tag.is_chosen() {
-            true => table.pending.iter().position(|pending| pending.tag == tag),
-            false => None,
-        };
-        let undispatched = position.and_then(|at| table.pending.remove(at));
-        if undispatched.is_some() {
-            count(&self.pending, -1);
-        }
+        // process may cancel very many commands with the same chosen tag before their dispatch. Therefore, the pending
+        // commands with chosen tags are removed, and their number stays small.
+        let undispatched = if tag.is_chosen() { table.remove_cancelled() } else { VecDeque::new() };
+        count(&self.pending, -(undispatched.len() as i32));
         let flying = slot.is_in_flight();
         if flying {
             self.ended(tag);
@@ -638,7 +647,7 @@ impl Yields {
             self.recall(table, Tag::of_slot(slot.number, key));
         }
         drop(guard);
-        let _ = panic::drop_caught(undispatched);
+        undispatched.into_iter().for_each(|yielded| drop(panic::drop_caught(yielded)));
         slot.release();
         flying || planted!("yields_cancel_always_wins")
     }
@@ -727,5 +736,45 @@ impl Yields {
         drop(guard);
         pending.into_iter().for_each(|pending| drop(panic::drop_caught(pending)));
         slots.into_all().for_each(Slot::release);
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+
+    fn start(yields: &Yields) -> Tag {
+        yields.start::<NamedCommand>(AnswerTarget::Event, None, Some(Payload::new(())), None).expect("no tag").erase()
+    }
+
+    /// 3.3a: a process has yielded a command, and then has made 2³¹ calls. The next command is cancelled before its
+    /// dispatch, and does not reach its handler.
+    #[test]
+    fn a_cancelled_command_is_not_dispatched_after_very_many_calls() {
+        let yields = Yields::new();
+        for calls in [0, 1 << 31, 1 << 31, (1 << 31) - 1, 1 << 32, 5] {
+            yields.issued.fetch_add(calls, Ordering::Relaxed);
+            let (kept, cancelled) = (start(&yields), start(&yields));
+            assert!(yields.cancel(cancelled));
+            let mut batch = Batch::default();
+            assert_eq!(yields.take_pending(&mut batch), 2);
+            let overtaken: Vec<_> = batch.iter().flatten().map(|yielded| yields.is_overtaken(yielded.tag)).collect();
+            assert_eq!(overtaken, [false, true], "after {calls} calls");
+            yields.forget_overtaken();
+            assert!(!yields.overtaken.load(Ordering::Relaxed) && yields.is_wanted(kept));
+        }
+    }
+
+    /// 4.7j: after a burst of commands, the table frees its memory although some older commands are outstanding.
+    #[test]
+    fn the_memory_of_a_burst_is_freed_although_older_commands_are_outstanding() {
+        let yields = Yields::new();
+        let older = [start(&yields), start(&yields)];
+        let burst: Vec<_> = (0..20_000).map(|_| start(&yields)).collect();
+        let bytes = || yields.table().expect("a command was yielded").slots.bytes();
+        let full = bytes();
+        assert!(burst.into_iter().all(|tag| yields.cancel(tag)));
+        assert!(bytes() < full / 10, "{} of {full} bytes", bytes());
+        assert!(older.into_iter().all(|tag| yields.cancel(tag)));
     }
 }

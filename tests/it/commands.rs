@@ -451,6 +451,44 @@ fn cancelling_very_many_answered_commands_takes_linear_time() {
     });
 }
 
+/// 1.3d, 3.3a: a step cancels very many commands whose tags the process has chosen, the newest command first. Another
+/// step cancels commands that were dispatched before, while very many other commands wait for their dispatch. Both steps
+/// take linear time. Only the commands that are not cancelled reach the handler, in their order.
+#[test]
+fn cancelling_very_many_commands_with_chosen_tags_takes_linear_time() {
+    const MANY: u32 = 300_000;
+    within(60, || {
+        let shelf = Shelf::default();
+        let rt = shelf.runtime(0);
+        let tags = || (0..MANY).map(Tag::<Ask>::chosen);
+        let noted = Noted::spawn(&rt, move |out| {
+            tags().for_each(|tag| out.perform_as(tag, Ask(0)).unwrap());
+            tags().rev().filter(|tag| *tag != Tag::<Ask>::chosen(5)).for_each(|tag| assert!(out.cancel_yield(tag)));
+            out.perform_as(Tag::chosen(4), Ask(0)).unwrap();
+            assert!(out.cancel_yield(Tag::<Ask>::chosen(4)));
+            out.perform_as(Tag::chosen(4), Ask(0)).unwrap();
+        });
+        settle(&rt);
+        let reached = || std::mem::take(&mut *shelf.0.lock().unwrap());
+        let first = reached();
+        let tags_of_first: Vec<_> = first.iter().map(Completion::tag).collect();
+        assert_eq!(tags_of_first, [5, 4].map(|number| Tag::<Ask>::chosen(number).erase()));
+        noted.tell(&rt, move |out| {
+            tags().skip(6).for_each(|tag| out.perform_as(tag, Ask(0)).unwrap());
+            String::new()
+        });
+        let second = reached();
+        assert_eq!(second.len(), MANY as usize - 6);
+        noted.tell(&rt, move |out| {
+            let waiting: Vec<_> = (0..MANY).map(|_| out.perform(Ask(0))).collect();
+            tags().skip(6).for_each(|tag| assert!(out.cancel_yield(tag)));
+            out.cancel_yield(waiting[0]).to_string()
+        });
+        assert_eq!((reached().len(), noted.log()), (MANY as usize - 1, ", true".into()));
+        assert!(second.iter().all(Completion::is_cancelled) && !first.iter().any(Completion::is_cancelled));
+    });
+}
+
 /// 1.2b, 3.3a: a command may be answered before its dispatch, while the handler of an earlier command runs. The
 /// answered command then does not reach its own handler, no matter whether the process or the runtime has chosen its
 /// tag. The other commands of the step reach their handlers.

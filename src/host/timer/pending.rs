@@ -4,9 +4,9 @@
 use slab::Slab;
 
 use crate::host::registry::Busy;
-use crate::host::timer::sparse::SparseSlab;
 use crate::host::timer::{Key, Timers};
 use crate::platform::clock::Instant;
+use crate::platform::sparse_slab::SparseSlab;
 use crate::platform::sync::Mutex;
 use crate::process::catch::drop_caught;
 

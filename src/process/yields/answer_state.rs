@@ -24,6 +24,9 @@
 //! created after the dispatch of the command. Therefore, an answer without the lock cannot end a command before its
 //! dispatch.
 //!
+//! The words are freed when the process ends, because a completion may read a word at any time. Therefore, a burst of
+//! commands may leave up to 4 MiB of words in the memory of its process.
+//!
 //! All accesses to a state are relaxed. A state protects no other memory, because the answer moves through the mailbox,
 //! and the mailbox has its own lock. The state contains the number of its command, and a number is issued only once.
 //! Therefore a late answer does not change the state of a newer command with the same key.

@@ -7,10 +7,12 @@
 use std::any::{TypeId, type_name};
 use std::collections::btree_map::Entry::Occupied;
 use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::task::Waker;
 
 use slab::Slab;
 
+use crate::platform::sparse_slab::SparseSlab;
 use crate::platform::sync::planted;
 use crate::process::catch as panic;
 use crate::process::command::Command;
@@ -139,7 +141,7 @@ impl Slot {
     }
 }
 
-/// Largest capacity that the table keeps allocated after its last command has ended.
+/// Capacity up to which the table frees no memory.
 pub(super) const KEEP: usize = 4096;
 
 /// The slots of all commands, by key. The first slot is stored inline. Most processes have only one command in flight
@@ -149,6 +151,8 @@ pub(super) const KEEP: usize = 4096;
 pub(super) struct Slots {
     first: Option<Slot>,
     others: Slab<Slot>,
+    /// Frees the memory of `others` after a burst.
+    sparse: SparseSlab,
 }
 
 impl Slots {
@@ -188,10 +192,7 @@ impl Slots {
             return self.first.take().expect("it is there");
         }
         let slot = self.others.remove(key as usize - 1);
-        if self.others.is_empty() && self.others.capacity() > KEEP {
-            // Frees the memory of a burst.
-            self.others = Slab::new();
-        }
+        self.sparse.freed(&mut self.others, 1, KEEP);
         slot
     }
 
@@ -211,6 +212,10 @@ pub(super) struct Table {
     pub(super) slots: Slots,
     /// Commands that were yielded in this step, in order. These commands are dispatched at the end of the step.
     pub(super) pending: VecDeque<Yield>,
+    /// Number of commands with chosen tags that were cancelled since the last call of
+    /// [`remove_cancelled`](Self::remove_cancelled) that removed commands. Some of these commands may have been
+    /// dispatched before.
+    cancelled: usize,
     /// The measured commands. Each entry contains the number of a tag, and the time in ns at which the command was
     /// yielded. Only one command in 64 is measured. While no command is measured, this field is `None`.
     #[expect(clippy::box_collection, reason = "rarely there: a word for each table, not three")]
@@ -249,6 +254,29 @@ impl Table {
     pub(super) fn find(&mut self, tag: Tag) -> Option<(u32, &mut Slot)> {
         let key = if tag.is_looked_up() { self.key_of(tag.number)? } else { tag.key };
         self.slots.get_mut(key).filter(|slot| tag.refers_to(slot.number)).map(|slot| (key, slot))
+    }
+
+    /// Removes cancelled commands with chosen tags from the pending commands, if more than half of the pending commands
+    /// may be cancelled. The caller has cancelled a command with a chosen tag. The caller drops the returned commands
+    /// after it has released the lock, because the drop runs user code.
+    ///
+    /// A search for each cancelled command would take quadratic time. This function takes constant time on average.
+    pub(super) fn remove_cancelled(&mut self) -> VecDeque<Yield> {
+        self.cancelled += 1;
+        if self.cancelled <= self.pending.len() / 2 {
+            return VecDeque::new();
+        }
+        self.cancelled = 0;
+        let pending = mem::take(&mut self.pending);
+        let (left, removed) = pending.into_iter().partition(|yielded| !self.is_cancelled(yielded.tag));
+        self.pending = left;
+        removed
+    }
+
+    /// Returns whether a pending command has a chosen tag and was cancelled.
+    fn is_cancelled(&self, tag: Tag) -> bool {
+        let slot = || self.slots.get(self.key_of(tag.number)? as usize);
+        tag.is_chosen() && !slot().is_some_and(|slot| tag.refers_to(slot.number))
     }
 
     /// Removes one record of an unwanted answer with this tag. Returns whether there was a record.

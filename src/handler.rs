@@ -28,7 +28,7 @@ pub use crate::handler::layer::Retry;
 #[doc(no_inline)]
 pub use crate::handler::layer::Timeout;
 use crate::handler::stream::{StreamCompletion, StreamHandler};
-use crate::host::dispatch::completion::{Completion, ReturnRoute, UntypedCompletion};
+use crate::host::dispatch::completion::{Completion, ReturnRoute, UntypedCompletion, guarded};
 use crate::host::dispatch::inline::{FutureAnswer, InlineCall};
 use crate::host::dispatch::{AnyInline, Handler, InlineHandler};
 use crate::host::job::blocking_pool::Job;
@@ -74,7 +74,7 @@ struct Inline<F>(F);
 
 impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> Handler<C> for Inline<F> {
     fn handle(&self, command: C, completion: Completion<C::Reply>) {
-        match catch(|| (self.0)(command).into_answer()) {
+        match guarded(|| (self.0)(command).into_answer()) {
             Ok(answer) => completion.finish(answer),
             Err(text) => completion.fail(Failure::Panicked(text)),
         }
@@ -119,7 +119,7 @@ where
     F: Fn(C) -> Fut + Send + Sync + 'static,
 {
     fn handle(&self, command: C, completion: Completion<C::Reply>) {
-        match catch(|| (self.0)(command)) {
+        match guarded(|| (self.0)(command)) {
             Ok(future) => {
                 let host = completion.host().clone();
                 host.start(HandlerTask::new(FutureAnswer::<C>::Later(completion), future));
@@ -167,7 +167,7 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync> Job for Bl
         if completion.is_cancelled() {
             return;
         }
-        match catch(|| f(command).into_answer()) {
+        match guarded(|| f(command).into_answer()) {
             Ok(answer) => completion.finish(answer),
             Err(text) => completion.fail(Failure::Panicked(text)),
         }
@@ -267,7 +267,7 @@ impl<C: Command> Work for FutureAnswer<C> {
     }
 
     fn keeping<R>(&self, f: impl FnOnce() -> R) -> (Result<R, Reason>, Option<UntypedCompletion>) {
-        (catch(f), None)
+        (guarded(f), None)
     }
 
     fn finish(self, result: Result<C::Reply, Failure>, _: Option<UntypedCompletion>) {

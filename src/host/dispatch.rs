@@ -15,7 +15,7 @@ use crate::host::control::AnyControl;
 use crate::host::dispatch::completion::{Completion, UntypedCompletion};
 use crate::host::dispatch::inline::{InlineCall, defer};
 use crate::host::dispatch::table::{AnyHandler, ByName, Dispatcher, NamedHandler};
-use crate::process::catch::{catch, drop_caught};
+use crate::process::catch::drop_caught;
 use crate::process::command::{Command, NamedCommand, Streamed, name_of};
 use crate::process::error::BuildError;
 use crate::process::event::Tag;
@@ -130,7 +130,7 @@ impl<C: Command, H: Handler<C>> AnyHandler<dyn AnyControl> for Typed<C, H> {
         // The answer may arrive after the turn. Therefore the command moves to the table of yields before the handler
         // runs.
         if let Some(completion) = defer::<C>(number, home()) {
-            completion::guarded(|| self.0.handle(command, completion));
+            let _ = completion::guarded(|| self.0.handle(command, completion));
         }
     }
 }
@@ -228,7 +228,7 @@ impl Dispatcher<dyn AnyControl> {
         home: &dyn Fn() -> Ref<dyn AnyControl>,
     ) -> bool {
         let Some(handler) = self.at(handler) else { unreachable!("`inline` returned this index") };
-        if let Err(text) = catch(|| handler.handle_inline(current, number, home)) {
+        if let Err(text) = completion::guarded_on(current, || handler.handle_inline(current, number, home)) {
             current.inline.answer(number, Err(Failure::Panicked(text)));
         }
         current.inline.is_answered()
@@ -241,7 +241,8 @@ impl Dispatcher<dyn AnyControl> {
         if let Some(type_id) = command.as_ref().map(Payload::type_id)
             && let Some(handler) = self.of_type(type_id)
         {
-            return completion::guarded(|| handler.handle(command, to, tag));
+            let _ = completion::guarded(|| handler.handle(command, to, tag));
+            return;
         }
         self.dispatch_by_name(command, to, tag);
     }
@@ -268,7 +269,7 @@ impl Dispatcher<dyn AnyControl> {
         tag: Tag,
     ) {
         match handlers.get(name(&command)) {
-            Some(handler) => completion::guarded(|| handler.handle(command, to, tag)),
+            Some(handler) => drop(completion::guarded(|| handler.handle(command, to, tag))),
             None => {
                 let name = match TypeId::of::<C>() == TypeId::of::<NamedCommand>() {
                     true => name(&command).clone(),

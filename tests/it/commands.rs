@@ -1058,6 +1058,115 @@ fn the_future_of_a_handler_may_drive_the_runtime() {
     });
 }
 
+/// 3.2c: a handler panics while it holds the completion of another command. Both commands fail with the text of the
+/// panic, for each kind of handler, and for commands with and without a time limit.
+#[test]
+fn each_command_of_a_panicking_handler_fails_with_the_text_of_the_panic() {
+    struct Boom;
+    impl Command for Boom {
+        type Reply = u64;
+    }
+    within(20, || {
+        let kinds =
+            ["handler", "handle", "handle_async", "handle_async, first poll", "handle_async, later", "blocking"];
+        for (kind, is_limited) in kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+            let shelf = Shelf::default();
+            let builder = Runtime::builder().workers(0).handler(shelf.clone());
+            let held = shelf.clone();
+            let boom = move || -> u64 {
+                let _held = held.take();
+                panic!("boom")
+            };
+            let builder = match kind {
+                "handler" => builder.handler(move |_: Boom, _completion: Completion<u64>| {
+                    boom();
+                }),
+                "handle" => builder.handle(move |_: Boom| boom()),
+                "handle_async" => builder.handle_async(move |_: Boom| std::future::ready(boom())),
+                "blocking" => builder.handle_blocking(move |_: Boom| boom()),
+                _ => builder.handle_async(move |_: Boom| {
+                    let (boom, waits) = (boom.clone(), kind.ends_with("later"));
+                    async move {
+                        if waits {
+                            step_aside().await;
+                        }
+                        boom()
+                    }
+                }),
+            };
+            let rt = builder.build().unwrap();
+            let keeps = rt.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.perform(Ask(1)).await));
+            settle(&rt);
+            let bursts = rt.spawn(async move |ctx: Context| {
+                let perform = ctx.perform(Boom);
+                Ok::<_, Exit>(if is_limited { perform.timeout(LONG).await } else { perform.await })
+            });
+            for answer in [rt.block_on(bursts).unwrap(), rt.block_on(keeps).unwrap()] {
+                let is_text = |text: &Reason| text.as_str() == "boom";
+                assert!(matches!(&answer, Err(Failure::Panicked(text)) if is_text(text)), "{kind}: {answer:?}");
+            }
+        }
+    });
+}
+
+/// 3.2e: the future of a handler drives the runtime after its first wait. A process that runs during this poll owns the
+/// completion of a command and panics. The command is abandoned immediately, because no handler has panicked.
+#[test]
+fn a_process_that_panics_in_a_runtime_driven_by_a_handler_abandons_its_commands() {
+    struct Drive;
+    impl Command for Drive {
+        type Reply = String;
+    }
+    impl StreamCommand for Drive {
+        type Item = ();
+    }
+    fn abandons(rt: &Runtime, shelf: &Shelf) -> String {
+        let asks = rt.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.perform(Ask(1)).await));
+        settle(rt);
+        let completion = shelf.take();
+        let owner = rt.spawn(async move |_: Context| -> Result<(), Exit> {
+            let _completion = completion;
+            panic!("in the process")
+        });
+        assert!(matches!(rt.block_on(owner), Err(Exit::Panicked(_))));
+        format!("{:?}", rt.block_on(asks).unwrap())
+    }
+    within(20, || {
+        let (shelf, cell) = (Shelf::default(), Arc::<OnceLock<Weak<Runtime>>>::default());
+        let parts = || {
+            let (shelf, known) = (shelf.clone(), cell.clone());
+            move || (shelf.clone(), known.get().and_then(Weak::upgrade).expect("it lives"))
+        };
+        let (of_future, of_stream) = (parts(), parts());
+        let rt = Runtime::builder()
+            .workers(0)
+            .on_crash(|_| ())
+            .handler(shelf.clone())
+            .handle_async(move |_: Drive| {
+                let (shelf, rt) = of_future();
+                async move {
+                    step_aside().await;
+                    abandons(&rt, &shelf)
+                }
+            })
+            .handle_stream(move |_: Drive, replies: StreamCompletion<Drive>| {
+                let (shelf, rt) = of_stream();
+                async move {
+                    step_aside().await;
+                    replies.complete(abandons(&rt, &shelf));
+                    Ok::<_, Failure>(())
+                }
+            })
+            .build()
+            .unwrap();
+        let rt = Arc::new(rt);
+        cell.set(Arc::downgrade(&rt)).expect("once");
+        let body = rt
+            .spawn(async |ctx: Context| Ok::<_, Failure>([ctx.perform(Drive).await?, ctx.stream(Drive).last().await?]));
+        assert_eq!(rt.block_on(body).unwrap(), ["Err(Abandoned)", "Err(Abandoned)"]);
+    });
+}
+
 /// 3.3a, 3.3c: the `cancelled` future of a completion also resolves if another thread has answered the command through
 /// its tag.
 #[test]

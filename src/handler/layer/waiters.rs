@@ -74,7 +74,7 @@ impl<C: Command, H: Handler<C>> WaitingCommand for Turn<H, C> {
 
     fn go(self: Box<Self>, place: Box<dyn Send>) {
         if !self.completion.is_cancelled() {
-            guarded(|| self.run_immediately(place));
+            let _ = guarded(|| self.run_immediately(place));
         }
     }
 

@@ -138,7 +138,7 @@ impl<T: Send + 'static> Completion<T> {
         let asked = Asked { gate: cell.clone(), cell: Arc::clone(&cell) };
         let inner = self.inner(Box::new(asked));
         let attempt = HandlerCall { cell: Some(cell), unwanted: self.cancelled() };
-        completion::guarded(|| handler.handle(command, inner));
+        let _ = completion::guarded(|| handler.handle(command, inner));
         attempt
     }
 }

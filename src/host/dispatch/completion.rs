@@ -27,6 +27,7 @@ use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
+use crate::process::state::handler_call::{OuterCall, YieldId};
 use crate::process::yields::{Answerer, Sent};
 
 /// Reason in [`Failure::Panicked`] if the text of the panic is unknown.
@@ -38,6 +39,13 @@ enum Kept {
     UntypedCompletion(UntypedCompletion),
     /// A function that answers a completion with a failure. The failure passes through the layers of the completion.
     Layered(Box<dyn FnOnce(Failure)>),
+}
+
+impl Kept {
+    /// Returns whether this is the completion of the yield `own`, without layers.
+    fn answers(&self, own: YieldId) -> bool {
+        matches!(self, Self::UntypedCompletion(untyped) if untyped.identity() == own)
+    }
 }
 
 /// Untyped part of a completion. It contains the process and the tag of the yield. If this value is dropped without an
@@ -100,7 +108,7 @@ impl UntypedCompletion {
     }
 
     /// Returns a value that identifies the yield. The value is unique as long as the process exists.
-    fn identity(&self) -> (usize, u64) {
+    fn identity(&self) -> YieldId {
         let (to, tag) = self.parts();
         (to.identity(), tag.number)
     }
@@ -146,19 +154,11 @@ impl Drop for UntypedCompletion {
     }
 }
 
-/// Runs a handler. Returns the result of the handler, and some of the completions that the handler has dropped. The
-/// caller must answer these completions.
-///
-/// If the handler panics, the function returns the completions that the handler drops during the unwinding. If `own` is
-/// set, it identifies a yield. If the handler drops the completion of this yield, the function always returns this
-/// completion, even if the handler does not panic.
-#[inline]
-fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Vec<Kept>>) {
-    let outer = Current::with(|current| current.handler.begin(own));
-    let result = catch(f);
-    let kept = Current::with(|current| current.handler.end(outer));
+/// Takes the completions that a handler has dropped during its call. The caller must answer these completions.
+#[cold]
+fn take_kept(current: &Current, outer: OuterCall) -> Vec<Kept> {
     let typed = |kept: Box<dyn Any>| *kept.downcast().unwrap_or_else(|_| unreachable!("only `Kept` is kept"));
-    (result, kept.map(|kept| kept.into_iter().map(typed).collect()))
+    current.handler.take_since(outer).into_iter().map(typed).collect()
 }
 
 /// Fails the yields of completions that a handler dropped during the unwinding.
@@ -179,13 +179,36 @@ fn fail<T>(kept: Vec<Kept>, result: &Result<T, Reason>) {
     }
 }
 
-/// Runs a handler. If the handler panics while it holds completions, their yields fail with the text of the panic.
+/// Runs a handler, or a part of a handler. If `handle` panics while it holds completions, their yields fail with the
+/// text of the panic.
+///
+/// # Errors
+/// If `handle` panics, returns the text of the panic.
 #[inline]
-pub(crate) fn guarded(handle: impl FnOnce()) {
-    let (result, kept) = keeping(None, handle);
-    if let Some(kept) = kept {
-        fail(kept, &result);
+pub(crate) fn guarded<T>(handle: impl FnOnce() -> T) -> Result<T, Reason> {
+    Current::with(|current| guarded_on(current, handle))
+}
+
+/// Does the same as [`guarded`]. `current` is the state of this thread.
+#[inline]
+pub(super) fn guarded_on<T>(current: &Current, handle: impl FnOnce() -> T) -> Result<T, Reason> {
+    let outer = current.handler.begin();
+    let result = catch(handle);
+    if current.handler.end(outer) {
+        fail_kept(current, outer, &result);
     }
+    result
+}
+
+/// Fails the yields of the completions that were stored during a call. If the call did not panic, the completion that
+/// belongs to an outer call remains stored: see [`ReturnRoute::keeping`].
+#[cold]
+fn fail_kept<T>(current: &Current, outer: OuterCall, result: &Result<T, Reason>) {
+    let (own, unwinds) = (current.handler.own(), result.is_err() || thread::panicking());
+    let kept = take_kept(current, outer).into_iter();
+    let (left, failed): (Vec<_>, Vec<_>) = kept.partition(|kept| !unwinds && own.is_some_and(|own| kept.answers(own)));
+    left.into_iter().for_each(|kept| current.handler.keep(Box::new(kept)));
+    fail(failed, result);
 }
 
 /// Process and tag of a yield. A task that computes the answer to the yield holds this value instead of the completion.
@@ -209,10 +232,14 @@ impl ReturnRoute {
     /// caller must answer the yield, because only the caller knows how the task ended.
     pub(crate) fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<UntypedCompletion>) {
         let own = (self.to.identity(), self.tag.number);
-        let (result, kept) = keeping(Some(own), f);
+        let (outer, other) = Current::with(|current| (current.handler.begin(), current.handler.replace_own(Some(own))));
+        let result = catch(f);
+        let kept = Current::with(|current| {
+            current.handler.replace_own(other);
+            current.handler.end(outer).then(|| take_kept(current, outer))
+        });
         let Some(mut kept) = kept else { return (result, None) };
-        let is_mine = |kept: &Kept| matches!(kept, Kept::UntypedCompletion(untyped) if untyped.identity() == own);
-        let mine = kept.iter().position(is_mine).map(|at| kept.swap_remove(at));
+        let mine = kept.iter().position(|kept| kept.answers(own)).map(|at| kept.swap_remove(at));
         fail(kept, &result);
         match mine {
             Some(Kept::UntypedCompletion(untyped)) => (result, Some(untyped)),

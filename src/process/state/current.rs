@@ -17,7 +17,7 @@ use crate::platform::sync::{NeverDropped, thread, thread_local, with_undropped};
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 use crate::process::state::deferred::Deferred;
-use crate::process::state::handler_call::{HandlerCall, OuterCall};
+use crate::process::state::handler_call::{HandlerCall, InterruptedCall};
 use crate::process::state::inline_command::{InlineCommand, Inlined};
 use crate::process::state::kept_timer::KeptTimer;
 use crate::process::state::upgrade_request::{self, UpgradeRequest};
@@ -183,7 +183,7 @@ struct Outer {
     mailbox: MailboxNote,
     inline: Option<Inlined>,
     upgrade: Option<Box<upgrade_request::Saved>>,
-    handler: OuterCall,
+    handler: InterruptedCall,
     ends: usize,
     unread: usize,
     replies: Vec<DroppedReply>,
@@ -254,10 +254,7 @@ impl Current {
     /// `code` returns the name of the type of the process's code.
     #[inline]
     pub(crate) fn enter(&self, process: usize, pid: Pid, code: fn() -> &'static str, waker: &Waker) -> Guard<'_> {
-        // The check reads `turn`, and not `process`. While an outer turn polls the future of a handler, its `process`
-        // is 0 and its `turn` is set. A process may also end outside any turn, and a destructor of this process may run
-        // other processes. In the same way, a handler that runs outside any turn may run other processes.
-        let nested = self.is_occupied();
+        let nested = self.is_busy();
         if nested {
             self.save();
         }
@@ -279,13 +276,19 @@ impl Current {
     /// until the step ends, because the step may wait for this reply.
     #[inline]
     pub(crate) fn without_turn<T>(&self, f: impl FnOnce() -> T) -> T {
-        if self.is_occupied() { self.interrupt_turn(f) } else { f() }
+        if self.is_busy() { self.interrupt_turn(f) } else { f() }
     }
 
-    /// Returns whether this thread is in a turn, ends a process, or runs a handler.
+    /// Returns whether this thread runs code of a turn, of the end of a process, or of a handler. A turn that begins
+    /// inside this code must save and restore the state of this thread.
+    ///
+    /// The function reads `turn`, and not `process`. While a turn polls the future of a handler, its `process` is 0 and
+    /// its `turn` is set. A process may also end outside any turn. Then only `ends` is set, and a destructor of this
+    /// process may run other processes. The future of a handler may also be polled outside any turn, and may run
+    /// processes in `Runtime::block_on`.
     #[inline]
-    fn is_occupied(&self) -> bool {
-        self.turn.get() | self.ends.get() != 0 || self.handler.is_running()
+    fn is_busy(&self) -> bool {
+        self.turn.get() | self.ends.get() | usize::from(self.handler.is_running()) != 0
     }
 
     #[cold]

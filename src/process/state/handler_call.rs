@@ -9,6 +9,7 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::mem;
 
 use crate::platform::sync::{NeverDropped, thread};
 
@@ -26,16 +27,25 @@ pub(crate) struct HandlerCall {
     /// dropped in this way if the handler call drops the future of its own handler.
     own: Cell<Option<YieldId>>,
     has_kept: Cell<bool>,
-    /// Completions that were dropped during the call. Between calls, the list is empty and owns no memory.
+    /// Completions that were dropped during the call and its outer calls. Between calls, the list is empty and owns no
+    /// memory.
     kept: NeverDropped<RefCell<Vec<Kept>>>,
 }
 
-/// Saved state of an outer handler call while a nested call runs.
+/// State before a call, which is restored after the call.
 #[must_use]
+#[derive(Clone, Copy)]
 pub(crate) struct OuterCall {
     runs: bool,
+    /// Number of completions that the outer calls have stored.
+    kept: usize,
+}
+
+/// Saved state of a call while a nested turn runs.
+#[must_use]
+pub(crate) struct InterruptedCall {
+    runs: bool,
     own: Option<YieldId>,
-    kept: Option<Vec<Kept>>,
 }
 
 impl HandlerCall {
@@ -48,42 +58,50 @@ impl HandlerCall {
         }
     }
 
-    /// Begins a call. Every completion that is dropped during the unwinding of the call is stored. The completion of
-    /// the command `own` is also stored if this completion is dropped without a panic.
+    /// Begins a call. Every completion that is dropped during the unwinding of the call is stored.
     #[inline]
-    pub(crate) fn begin(&self, own: Option<YieldId>) -> OuterCall {
-        OuterCall { runs: self.runs.replace(true), own: self.own.replace(own), kept: self.take() }
+    pub(crate) fn begin(&self) -> OuterCall {
+        let kept = if self.has_kept.get() { self.kept.borrow().len() } else { 0 };
+        OuterCall { runs: self.runs.replace(true), kept }
     }
 
-    /// Ends a call. Returns the completions that were stored during the call. If no completion was stored, returns
-    /// `None`.
+    /// Ends a call. Returns whether this thread stores completions. The present call or an outer call has dropped these
+    /// completions.
     #[inline]
-    pub(crate) fn end(&self, outer: OuterCall) -> Option<Vec<Kept>> {
+    pub(crate) fn end(&self, outer: OuterCall) -> bool {
         self.runs.set(outer.runs);
-        self.own.set(outer.own);
-        let kept = self.take();
-        if let Some(kept) = outer.kept {
-            self.has_kept.set(true);
-            *self.kept.borrow_mut() = kept;
-        }
-        kept
+        self.has_kept.get()
+    }
+
+    /// Takes the completions that were stored after the beginning of a call.
+    #[cold]
+    pub(crate) fn take_since(&self, outer: OuterCall) -> Vec<Kept> {
+        self.has_kept.set(outer.kept != 0);
+        let mut kept = self.kept.borrow_mut();
+        if outer.kept == 0 { mem::take(&mut *kept) } else { kept.split_off(outer.kept) }
+    }
+
+    /// Sets the command whose completion is stored even if this completion is dropped without a panic. Returns the
+    /// former command, which the caller restores after its call.
+    pub(crate) fn replace_own(&self, own: Option<YieldId>) -> Option<YieldId> {
+        self.own.replace(own)
+    }
+
+    /// Returns the command whose completion is stored even if this completion is dropped without a panic.
+    pub(crate) fn own(&self) -> Option<YieldId> {
+        self.own.get()
     }
 
     /// Interrupts the call. A nested turn begins on this thread, and its process may drop completions. These
     /// completions do not belong to the handler, so they are not stored.
-    pub(super) fn interrupt(&self) -> OuterCall {
-        OuterCall { runs: self.runs.replace(false), own: self.own.take(), kept: self.take() }
+    pub(super) fn interrupt(&self) -> InterruptedCall {
+        InterruptedCall { runs: self.runs.replace(false), own: self.own.take() }
     }
 
     /// Resumes the call after the nested turn.
-    pub(super) fn resume(&self, outer: OuterCall) {
-        let kept = self.end(outer);
-        debug_assert!(kept.is_none(), "a completion is stored only during a call");
-    }
-
-    #[inline]
-    fn take(&self) -> Option<Vec<Kept>> {
-        self.has_kept.replace(false).then(|| self.kept.take())
+    pub(super) fn resume(&self, call: InterruptedCall) {
+        self.runs.set(call.runs);
+        self.own.set(call.own);
     }
 
     /// Returns whether a handler runs on this thread.

@@ -306,7 +306,9 @@ impl<T: Send + 'static> fmt::Debug for Reply<T> {
 enum Request {
     /// A request to a control block. The message in the payload has the message type of the target.
     Here(Ref<dyn AnyControl>, Option<Payload>),
-    There(Option<Box<dyn FnOnce() -> Result<(), CallError> + Send>>),
+    /// A request to a pid or a name. The closure sends the request once. If the request is refused, the closure keeps
+    /// the message.
+    There(Box<dyn FnMut() -> Result<(), CallError> + Send>),
 }
 
 impl Request {
@@ -317,7 +319,7 @@ impl Request {
                 to.head().count(Counter::Refused);
                 Box::new(CallError::Send(*refusal))
             }),
-            Self::There(send) => send.take().expect("it is sent once")().map_err(Box::new),
+            Self::There(send) => send().map_err(Box::new),
         }
     }
 }
@@ -626,10 +628,15 @@ impl Host {
         let request = match way {
             Way::Here(control) => Request::Here(control.any(), Some(Payload::new(message))),
             way => {
-                let (host, to) = (self.clone(), way.keep());
-                Request::There(Some(Box::new(move || {
-                    ask(&host, &to.way(), message).map_err(|refused| CallError::Send(refused.kind()))
-                })))
+                let (host, to, mut message) = (self.clone(), way.keep(), Some(message));
+                Request::There(Box::new(move || {
+                    let sent = ask(&host, &to.way(), message.take().expect("it is sent once"));
+                    sent.map_err(|refused| {
+                        let kind = refused.kind();
+                        message = Some(refused.into_message());
+                        CallError::Send(kind)
+                    })
+                }))
             }
         };
         asking.parts().1.stage = RequestStage::Unsent(request);

@@ -638,6 +638,31 @@ fn a_reply_is_closed_if_its_call_was_not_sent() {
     });
 }
 
+/// 2.6d: a refused call does not wake its caller. The callee may be an address, a pid or a name.
+#[test]
+fn a_refused_call_does_not_wake_its_caller() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let callee = rt.spawn(async |_: Context<Reply<u64>>| Ok::<_, Exit>(()));
+    let (address, pid) = (callee.address(), callee.pid());
+    rt.block_on(callee).unwrap();
+    for way in ["address", "pid", "name"] {
+        let (address, before) = (address.clone(), rt.counters().steps);
+        let caller = rt.spawn(async move |ctx: Context| -> Result<(), Exit> {
+            let request = |reply: Reply<u64>| reply;
+            let call = match way {
+                "address" => address.call(request),
+                "pid" => ctx.call(pid, request),
+                _ => ctx.call("unknown", request),
+            };
+            assert!(matches!(call.await, Err(CallError::Send(_))));
+            std::future::pending().await
+        });
+        (0..10).for_each(|_| rt.block_on(crate::step_aside()));
+        assert_eq!(rt.counters().steps - before, 1, "{way}");
+        caller.abort();
+    }
+}
+
 /// 2.6b, 2.6c: when the process that holds a reply is killed, the caller receives the exit reason.
 #[test]
 fn callers_receive_the_exit_reason_of_a_killed_callee() {

@@ -1,4 +1,5 @@
-//! Layers: handlers that wrap another handler, for timeouts, retries and limits. Layers can be nested in any order.
+//! Layers: handlers that wrap another handler, for timeouts, retries and limits. Layers can be nested in any order. A
+//! layer wraps a [`Handler`](crate::Handler). No layer can wrap a [`StreamHandler`](crate::StreamHandler).
 //!
 //! ```
 //! use procession::handler;

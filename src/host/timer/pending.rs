@@ -107,6 +107,8 @@ impl Pending {
 #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
 mod tests {
     use super::*;
+    use crate::host::timer::wheel::Wheel;
+    use crate::platform::random::Rng;
 
     /// 4.7j: after a burst, the table frees memory although an older timer remains.
     #[test]
@@ -119,5 +121,40 @@ mod tests {
         }
         assert!(pending.is_there(older));
         assert!(pending.0.lock().timers.capacity() <= KEEP);
+    }
+
+    /// 4.7j: after a burst, the wheel frees memory although some older entries remain.
+    #[test]
+    fn the_memory_of_a_burst_is_freed_although_older_entries_remain() {
+        const BURST: u64 = 100_000;
+        let mut rng = Rng::seeded(1);
+        for how in ["due", "cancelled in order", "cancelled in reverse order", "cancelled in random order"] {
+            let mut wheel = Wheel::new();
+            let older = [1 << 20, 1 << 30, u64::MAX].map(|tick| wheel.insert(tick, 0));
+            let mut burst: Vec<_> = (0..BURST).map(|n| wheel.insert(1_000 + n / 10, n)).collect();
+            let full = wheel.bytes();
+            match how {
+                "due" => {
+                    while !wheel.advance(1_000 + BURST, 64) {}
+                    assert_eq!(std::iter::from_fn(|| wheel.pop(u64::MAX)).count() as u64, BURST);
+                }
+                "cancelled in reverse order" => burst.reverse(),
+                "cancelled in random order" => {
+                    for n in 1..burst.len() {
+                        burst.swap(n, (rng.next() % (n as u64 + 1)) as usize);
+                    }
+                }
+                _ => {}
+            }
+            if how != "due" {
+                for handle in burst {
+                    assert!(wheel.remove(handle).is_some());
+                }
+            }
+            assert_eq!(wheel.len(), 3);
+            assert!(wheel.bytes() < full / 10, "{how}: {} of {full} bytes", wheel.bytes());
+            let kept = older.map(|handle| wheel.remove(handle).map(|(_, tick)| tick));
+            assert_eq!(kept, [Some(1 << 20), Some(1 << 30), Some(u64::MAX)]);
+        }
     }
 }

@@ -24,8 +24,6 @@ use procession::{
 const LINE: u64 = 1_024;
 /// Maximum number of lines that wait for a slow client. The server drops further lines.
 const BEHIND: usize = 1_000;
-/// Maximum number of unread messages of a room. A user that sends too fast waits.
-const UNREAD: usize = 1_000;
 /// Longest time for the write of one line. If the write takes longer, the server disconnects the client.
 const STALLED: Duration = Duration::from_secs(60);
 /// Longest time that the shutdown waits for the processes.
@@ -35,7 +33,8 @@ const GRACE: Duration = Duration::from_secs(10);
 
 enum InRoom {
     Join(Pid, String, Address<String>, Reply<Address<InRoom>>),
-    Say(Pid, String),
+    /// The room replies to each line, and a user waits for this reply. So a room has at most one unread line per user.
+    Say(Pid, String, Reply<()>),
     Leave(Pid),
 }
 
@@ -75,10 +74,11 @@ impl Room {
                 self.tell(&line);
                 reply.send(ctx.address());
             }
-            InRoom::Say(user, text) => {
+            InRoom::Say(user, text, reply) => {
                 if let Some(Member { name, .. }) = self.0.get(&user) {
                     self.tell(&format!("{name}: {text}"));
                 }
+                reply.send(());
             }
             InRoom::Leave(user) => self.leave(user, "", ctx),
         }
@@ -123,15 +123,12 @@ async fn join(ctx: &Context<Line>, room: &str, user: &str, socket: &Address<Stri
     loop {
         // The process of the room is not a child of this process, so the room exists until its last user has left.
         let process = ctx.host().process().name(format!("room {room}"));
-        let process = process.mailbox_capacity(MailboxCapacity::Reject(UNREAD));
         let request = |reply| InRoom::Join(ctx.pid(), user.to_owned(), socket.clone(), reply);
-        if let Ok(joined) = process.spawn_or_call(request, |ctx| Room::default().serve(ctx))
-            && let Ok(room) = joined.await
-        {
+        let joined = process.spawn_or_call(request, |ctx| Room::default().serve(ctx))?;
+        // There is no reply if the last user has just left, so that the room ends. The next attempt starts a new room.
+        if let Ok(room) = ctx.run_until_cancelled(joined).await? {
             return Ok(room);
         }
-        // The mailbox of the room is full, or the last user has left the room, so that the room ends at this moment.
-        ctx.run_until_cancelled(ctx.sleep(Duration::from_millis(10))).await?;
     }
 }
 
@@ -144,13 +141,13 @@ async fn user(mut ctx: Context<Line>, name: String, socket: Address<String>) -> 
             (("/join", name_of_room), last) => {
                 if let Some(last) = last {
                     // The send fails if the room has ended.
-                    let _ = last.send_wait(InRoom::Leave(ctx.pid())).await;
+                    let _ = last.send(InRoom::Leave(ctx.pid()));
                 }
                 room = Some(join(&ctx, name_of_room, &name, &socket).await?);
             }
             (_, Some(address)) => {
-                // This send waits until the mailbox of the room has free space. Meanwhile, the reader waits, too.
-                if address.send_wait(InRoom::Say(ctx.pid(), line)).await.is_err() {
+                // While this call waits for the room, the reader waits, too.
+                if address.call(|reply| InRoom::Say(ctx.pid(), line, reply)).await.is_err() {
                     room = None;
                     socket.send("* the room has ended: join it again".into())?;
                 }
@@ -173,12 +170,11 @@ async fn read_line(from: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
 
 /// Passes the lines of the client and the end of the stream to the process of its user.
 async fn reader(mut lines: BufReader<OwnedReadHalf>, user: Address<Line>) {
-    let mut is_open = true;
-    while is_open {
+    loop {
         let line = read_line(&mut lines).await;
-        is_open = line.is_some();
+        let is_end = line.is_none();
         // This send waits until the mailbox has free space. This wait slows down a client that sends too fast.
-        if user.send_wait(line).await.is_err() {
+        if user.send_wait(line).await.is_err() || is_end {
             return;
         }
     }
@@ -197,12 +193,13 @@ async fn connection(mut ctx: Context<String>, stream: TcpStream) -> Result<(), E
     let reader = ctx.spawn(move |_: Context| reader(lines, address));
     while let Event::Message(line) = ctx.event().await {
         let line = line + "\n";
+        let written = ctx.run_until_cancelled(ctx.timeout(STALLED, write.write_all(line.as_bytes()))).await;
         // If the client has disconnected, the write fails. The reader then passes the last lines and the end of the
-        // stream to the user, and the user exits. So this loop ends only after a cancellation or a write without
-        // progress.
-        let Ok(Ok(_)) = ctx.run_until_cancelled(ctx.timeout(STALLED, write.write_all(line.as_bytes()))).await else {
+        // stream to the user, and the user exits. Therefore this loop does not end after an error of a write. Only a
+        // cancellation or a write without progress breaks it.
+        if !matches!(written, Ok(Ok(_))) {
             break;
-        };
+        }
     }
     let _ = ctx.host().cancel(user.pid(), "hung up", Duration::from_secs(1));
     reader.abort();
@@ -286,9 +283,10 @@ async fn talk(client: &mut Client<'_>) -> IoResult<Vec<String>> {
 }
 
 async fn check(ctx: Context, port: u16) -> Result<(), Exit> {
-    let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port));
-    let [one, two, three] = [connect().await?, connect().await?, connect().await?];
-    let streams = [one, two, three, connect().await?, connect().await?, connect().await?];
+    let mut streams = Vec::new();
+    for _ in 0..6 {
+        streams.push(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?);
+    }
     let mut ada = Client::enter(&ctx, &streams[0], "ada", "tea").await?;
     all_hear(&mut [&mut ada], "* ada joins").await?;
     let mut bill = Client::enter(&ctx, &streams[1], "bill", "tea").await?;

@@ -113,6 +113,10 @@
 //!         let mut answer = String::new();
 //!         // Without this limit, a server that sends no line break could fill the memory.
 //!         (&mut stream).take(64 << 10).read_line(&mut answer).await?;
+//!         if !answer.ends_with('\n') {
+//!             // The answer is too long, or the server has closed the connection inside the answer.
+//!             return Err(std::io::ErrorKind::InvalidData.into());
+//!         }
 //!         std::io::Result::Ok(answer)
 //!     });
 //!     Ok(answer.await??.trim_end().to_owned())

@@ -201,6 +201,19 @@ struct Client {
     resp3: bool,
 }
 
+impl Client {
+    /// Appends the line of this client to the reply to `CLIENT LIST`.
+    fn push_line(&self, id: u64, now: Instant, text: &mut String) {
+        let Self { peer, channels, .. } = self;
+        let (name, age) = (String::from_utf8_lossy(&self.name), (now - self.begun).as_secs());
+        let (flags, resp) = (if *channels > 0 { 'P' } else { 'N' }, if self.resp3 { 3 } else { 2 });
+        let _ = writeln!(
+            text,
+            "id={id} addr={peer} name={name} age={age} flags={flags} db=0 sub={channels} psub=0 resp={resp}"
+        );
+    }
+}
+
 /// Numbers of the reply to `INFO`.
 #[derive(Debug)]
 pub(crate) struct Stats {
@@ -278,20 +291,27 @@ impl Server {
         });
     }
 
-    /// Returns the lines of `CLIENT LIST` for some clients. The arguments of `is_wanted` are the id of a client, and
-    /// whether the client has subscribed to a channel.
-    pub(crate) fn list_clients(&self, is_wanted: impl Fn(u64, bool) -> bool) -> String {
-        let now = self.host.now();
-        let mut text = String::new();
+    /// Returns the lines of `CLIENT LIST` for some clients. The argument of `is_wanted` is true if the client has
+    /// subscribed to a channel.
+    pub(crate) fn list_clients(&self, is_wanted: impl Fn(bool) -> bool) -> String {
+        let (now, mut text) = (self.host.now(), String::new());
         self.with_clients(|clients| {
-            for (id, client) in clients.iter().filter(|(id, client)| is_wanted(**id, client.channels > 0)) {
-                let Client { peer, name, channels, begun, .. } = client;
-                let (name, age) = (String::from_utf8_lossy(name), (now - *begun).as_secs());
-                let (flags, resp) = (if *channels > 0 { 'P' } else { 'N' }, if client.resp3 { 3 } else { 2 });
-                let _ = writeln!(
-                    text,
-                    "id={id} addr={peer} name={name} age={age} flags={flags} db=0 sub={channels} psub=0 resp={resp}"
-                );
+            for (id, client) in clients.iter().filter(|(_, client)| is_wanted(client.channels > 0)) {
+                client.push_line(*id, now, &mut text);
+            }
+        });
+        text
+    }
+
+    /// Returns the lines of `CLIENT LIST` for the clients with these ids, in the order of the ids. Ignores an id that no
+    /// client has.
+    pub(crate) fn list_clients_by_id(&self, ids: impl IntoIterator<Item = u64>) -> String {
+        let (now, mut text) = (self.host.now(), String::new());
+        self.with_clients(|clients| {
+            for id in ids {
+                if let Some(client) = clients.get(&id) {
+                    client.push_line(id, now, &mut text);
+                }
             }
         });
         text

@@ -404,8 +404,7 @@ pub(crate) fn client(call: &mut SessionCall<'_>) -> Answer {
             call.reply().ok();
         }
         b"info" => {
-            let own = call.session.id;
-            let text = call.server.list_clients(|id, _| id == own);
+            let text = call.server.list_clients_by_id([call.session.id]);
             call.reply().verbatim(&text);
         }
         b"list" => {
@@ -427,17 +426,17 @@ pub(crate) fn client(call: &mut SessionCall<'_>) -> Answer {
 /// Returns the reply to `CLIENT LIST`.
 fn list(server: &Server, args: Args<'_>) -> Result<String, Failure> {
     match args.len() {
-        2 => Ok(server.list_clients(|_, _| true)),
+        2 => Ok(server.list_clients(|_| true)),
         4 if args.is(2, "type") => match args.get(3).to_ascii_lowercase().as_slice() {
-            b"normal" => Ok(server.list_clients(|_, is_subscriber| !is_subscriber)),
-            b"pubsub" => Ok(server.list_clients(|_, is_subscriber| is_subscriber)),
+            b"normal" => Ok(server.list_clients(|is_subscriber| !is_subscriber)),
+            b"pubsub" => Ok(server.list_clients(|is_subscriber| is_subscriber)),
             b"master" | b"replica" | b"slave" => Ok(String::new()),
             _ => Err(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(args.get(3))).into()),
         },
         4.. if args.is(2, "id") => {
             let ids: Option<Vec<_>> = args.from(3).map(parse_int).collect();
             let ids = ids.ok_or("ERR Invalid client ID")?;
-            Ok(ids.iter().map(|wanted| server.list_clients(|id, _| i64::try_from(id) == Ok(*wanted))).collect())
+            Ok(server.list_clients_by_id(ids.into_iter().filter_map(|id| u64::try_from(id).ok())))
         }
         _ => Err(SYNTAX.into()),
     }

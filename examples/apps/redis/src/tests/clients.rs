@@ -223,7 +223,7 @@ fn the_list_of_clients_is_filtered() {
             ("TYPE normal", &[2]),
             ("TYPE PubSub", &[1]),
             ("TYPE replica", &[]),
-            ("ID 2 1 7", &[2, 1]),
+            ("ID 2 -1 1 7 2", &[2, 1, 2]),
         ] {
             two.send(format!("CLIENT LIST {filter}\r\n")).await;
             let list = two.bulk().await;

@@ -16,7 +16,7 @@ use procession::{Address, Context, Exit, Mailbox, SelfHandle, should_yield};
 
 use crate::commands::{Answer, Run, Spec, find, unknown_command};
 use crate::pipeline::{Collected, Pipeline};
-use crate::pubsub::{Mail, push_mail};
+use crate::pubsub::{Mail, push_mail, push_unread};
 use crate::resp::{Args, Batch, Encoder, Request};
 use crate::server::{Server, shard_name};
 use crate::session::{Session, SessionCall, info};
@@ -26,6 +26,9 @@ use crate::shard::{Execute, Work};
 /// for `PAUSE`.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// Number of bytes of messages that the process moves into the output for one unit of the budget of its turn.
+const MAIL_PER_UNIT: usize = 16 << 10;
 
 /// When a buffer of replies is empty, its capacity is reduced to this number of bytes.
 pub(crate) const KEPT: usize = 256 << 10;
@@ -161,10 +164,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Moves messages of channels into the output. If the client reads slowly, further messages stay in the mailbox.
+    ///
+    /// Each message from `poll_next` takes one unit of the budget of this turn, and a publisher pays one unit for each
+    /// message that it sends. So several publishers could together send more messages than this process receives.
+    /// Therefore one unit pays for `MAIL_PER_UNIT` bytes of messages: only the speed of the client decides whether the
+    /// mailbox fills.
     fn poll_mail(&mut self, cx: &mut Cx<'_>) {
         while !self.session.is_closing && self.output.len() < self.server.config().limits.output {
             match Pin::new(&mut self.mailbox).poll_next(cx) {
-                Poll::Ready(Some(mail)) => push_mail(&mut self.output.bytes, &mail, &self.session),
+                Poll::Ready(Some(mail)) => {
+                    push_mail(&mut self.output.bytes, &mail, &self.session);
+                    push_unread(&mut self.output.bytes, &mut self.mailbox, &self.session, MAIL_PER_UNIT);
+                }
                 // The process is cancelled. Before the process exits, it sends the replies to the commands that were
                 // run.
                 Poll::Ready(None) => self.session.is_closing = true,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use procession::Pid;
+use procession::{Mailbox, Pid};
 
 use crate::commands::Answer;
 use crate::resp::Encoder;
@@ -75,6 +75,17 @@ pub(crate) fn push_mail(out: &mut Vec<u8>, mail: &Message, session: &Session) {
         && let Some(kind) = out.get_mut(start)
     {
         *kind = b'>';
+    }
+}
+
+/// Appends the messages that are in the mailbox, until they count at least `most` bytes. Takes no unit of the budget.
+pub(crate) fn push_unread(out: &mut Vec<u8>, mailbox: &mut Mailbox<Mail>, session: &Session, most: usize) {
+    let mut count = 0;
+    while count < most
+        && let Some(mail) = mailbox.try_receive()
+    {
+        count += mail.size();
+        push_mail(out, &mail, session);
     }
 }
 

@@ -138,18 +138,26 @@ fn a_slow_subscriber_is_disconnected() {
     });
 }
 
-/// A publisher sends a long pipeline. The process of the publisher must let a subscriber that reads run.
+/// Some publishers send long pipelines. The processes of the publishers must let a subscriber that reads run, and the
+/// subscriber must receive the messages of all publishers in its turns.
 #[test]
-fn a_subscriber_that_reads_gets_all_messages_of_a_pipeline() {
+fn a_subscriber_that_reads_gets_all_messages_of_several_pipelines() {
     const COUNT: usize = 10_000;
-    let limits = Limits { mail: 300_000, ..Limits::default() };
-    simulate(&Config { limits, ..config(1) }, async |world| {
-        let (mut subscriber, mut publisher) = (world.connect(), world.connect_through(1 << 20));
-        subscriber.ask("SUBSCRIBE c", SUBSCRIBED).await;
-        publisher.send("PUBLISH c x\r\n".repeat(COUNT)).await;
-        subscriber.expect(MESSAGE.repeat(COUNT)).await;
-        publisher.expect(":1\r\n".repeat(COUNT)).await;
-    });
+    let config = Config { limits: Limits { mail: 600_000, ..Limits::default() }, ..config(1) };
+    for count in [1, 3] {
+        simulate(&config, async |world| {
+            let mut subscriber = world.connect();
+            subscriber.ask("SUBSCRIBE c", SUBSCRIBED).await;
+            let mut publishers: Vec<_> = (0..count).map(|_| world.connect_through(1 << 20)).collect();
+            for publisher in &mut publishers {
+                publisher.send("PUBLISH c x\r\n".repeat(COUNT)).await;
+            }
+            subscriber.expect(MESSAGE.repeat(count * COUNT)).await;
+            for publisher in &mut publishers {
+                publisher.expect(":1\r\n".repeat(COUNT)).await;
+            }
+        });
+    }
 }
 
 /// The messages that were published before an `UNSUBSCRIBE` precede its confirmation. No message follows the

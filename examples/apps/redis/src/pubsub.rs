@@ -151,10 +151,10 @@ pub(crate) fn unsubscribe(call: &mut SessionCall<'_>) -> Answer {
     for channel in channels.iter().filter(|channel| call.session.channels.contains(*channel)) {
         call.me.leave_group(&*group(channel));
     }
-    // The messages that were sent before this command precede the confirmations, as in Redis.
-    while let Some(mail) = call.mailbox.try_receive() {
-        push_mail(call.out, &mail, call.session);
-    }
+    // The messages that were sent before this command precede the confirmations, as in Redis. Publishers may still send
+    // messages to the other channels of this client. Without the bound, this step would last as long as they send.
+    let unread = call.session.unread.load(Ordering::Relaxed);
+    push_unread(call.out, call.mailbox, call.session, unread);
     for channel in &channels {
         call.session.channels.remove(channel);
         confirm(call, "unsubscribe", Some(channel));

@@ -332,13 +332,10 @@ pub(crate) fn hello(call: &mut SessionCall<'_>) -> Answer {
         };
     }
     let mut index = 2;
-    let mut name = None;
+    let (mut user, mut name) = (None, None);
     while index < args.len() {
         if args.is(index, "auth") && index + 2 < args.len() {
-            // The default user has no password, so it accepts any password. There is no other user.
-            if args.get(index + 1) != b"default" {
-                return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
-            }
+            user = Some(args.get(index + 1));
             index += 3;
         } else if args.is(index, "setname") && index + 1 < args.len() {
             name = Some(checked_name(args.get(index + 1))?);
@@ -347,6 +344,11 @@ pub(crate) fn hello(call: &mut SessionCall<'_>) -> Answer {
             let option = String::from_utf8_lossy(args.get(index));
             return Err(format!("ERR Syntax error in HELLO option '{option}'").into());
         }
+    }
+    // The default user has no password, so it accepts any password. There is no other user. Like Redis, the command
+    // checks only the last user, after all other options.
+    if user.is_some_and(|user| user != b"default") {
+        return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
     }
     call.session.resp3 = resp3;
     if let Some(name) = name {

@@ -79,6 +79,11 @@ fn rare_options_get_the_replies_of_redis() {
             ("TTL k", ":20\r\n"),
             ("SET k v EX 10 PX 10 EX 10", "-ERR syntax error\r\n"),
             ("HELLO 3 AUTH alice x", "-WRONGPASS invalid username-password pair or user is disabled.\r\n"),
+            ("HELLO 3 AUTH alice x FOO", "-ERR Syntax error in HELLO option 'FOO'\r\n"),
+            (
+                "HELLO 3 AUTH default x AUTH alice y",
+                "-WRONGPASS invalid username-password pair or user is disabled.\r\n",
+            ),
             ("CONFIG GET [s]ave", "*2\r\n$4\r\nsave\r\n$0\r\n\r\n"),
             ("CONFIG SET x", "-ERR wrong number of arguments for 'config|set' command\r\n"),
             ("CLIENT KILL", "-ERR wrong number of arguments for 'client|kill' command\r\n"),

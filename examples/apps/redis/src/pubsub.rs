@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use procession::{Mailbox, Pid};
+use procession::{Address, Mailbox, Pid};
 
 use crate::commands::Answer;
 use crate::resp::Encoder;
@@ -53,9 +53,18 @@ impl Unread {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(pid, Arc::clone(count));
     }
 
-    /// Removes a client that has disconnected.
+    /// Removes a client that has left its last channel.
     pub(crate) fn remove(&self, pid: Pid) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&pid);
+    }
+
+    /// Adds to each subscriber its number of unread bytes. Drops a subscriber without an entry, because this subscriber
+    /// has left the channel or is exiting. The caller sends messages only after this function has released the lock.
+    fn with_counts(&self, subscribers: Vec<Address<Mail>>) -> Vec<(Address<Mail>, Arc<AtomicUsize>)> {
+        let counts = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let with_count =
+            |subscriber: Address<_>| counts.get(&subscriber.pid()).cloned().map(|count| (subscriber, count));
+        subscribers.into_iter().filter_map(with_count).collect()
     }
 }
 
@@ -114,11 +123,8 @@ fn send(call: &SessionCall<'_>, channel: &[u8], text: &[u8]) -> i64 {
     }
     let mail = Mail::new(Message::new(channel, text));
     let limit = call.server.config().limits.mail;
-    let counts = call.server.unread().0.read().unwrap_or_else(PoisonError::into_inner);
     let mut receivers = 0;
-    for subscriber in subscribers {
-        // A subscriber without an entry is exiting.
-        let Some(count) = counts.get(&subscriber.pid()) else { continue };
+    for (subscriber, count) in call.server.unread().with_counts(subscribers) {
         if count.fetch_add(mail.size(), Ordering::Relaxed) + mail.size() > limit {
             let _ = host.cancel(subscriber.pid(), "it reads too slowly", Duration::ZERO);
         } else if subscriber.send(Arc::clone(&mail)).is_ok() {
@@ -129,7 +135,9 @@ fn send(call: &SessionCall<'_>, channel: &[u8], text: &[u8]) -> i64 {
 }
 
 pub(crate) fn subscribe(call: &mut SessionCall<'_>) -> Answer {
-    call.server.unread().insert(call.me.pid(), &call.session.unread);
+    if call.session.channels.is_empty() {
+        call.server.unread().insert(call.me.pid(), &call.session.unread);
+    }
     for channel in call.args.from(1) {
         if call.session.channels.insert(channel.into()) {
             call.me.join_group(&*group(channel));
@@ -141,6 +149,7 @@ pub(crate) fn subscribe(call: &mut SessionCall<'_>) -> Answer {
 }
 
 pub(crate) fn unsubscribe(call: &mut SessionCall<'_>) -> Answer {
+    let was_subscribed = !call.session.channels.is_empty();
     let mut channels: Vec<Bytes> = call.args.from(1).map(Into::into).collect();
     if channels.is_empty() {
         channels.extend(call.session.channels.iter().cloned());
@@ -158,6 +167,9 @@ pub(crate) fn unsubscribe(call: &mut SessionCall<'_>) -> Answer {
     for channel in &channels {
         call.session.channels.remove(channel);
         confirm(call, "unsubscribe", Some(channel));
+    }
+    if was_subscribed && call.session.channels.is_empty() {
+        call.server.unread().remove(call.me.pid());
     }
     call.server.update_client(call.session);
     Ok(())

@@ -339,7 +339,10 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        if let Some(client) = self.server.with_clients(|clients| clients.remove(&self.id)) {
+        // Most clients have no entry in `unread`. The test of the number of channels avoids its lock.
+        if let Some(client) = self.server.with_clients(|clients| clients.remove(&self.id))
+            && client.channels > 0
+        {
             self.server.unread.remove(client.pid);
         }
     }

@@ -20,9 +20,10 @@ const UNREAD: usize = 1_000;
 
 /// Sends back the texts of one client. Sends the messages of the mailbox to this client.
 async fn connection(mut ctx: Context<String>, stream: TcpStream) -> Result<(), Exit> {
-    // If a client does not complete the handshake in time, the server disconnects it.
     let accepted = ctx.run_until_cancelled(ctx.timeout(HANDSHAKE, accept_async(stream))).await?;
-    let mut socket = accepted?.map_err(Exit::failed)?;
+    // If a client does not complete the handshake in time, the server disconnects it. A handshake without success is the
+    // fault of the client, so the process of the connection has not failed.
+    let Ok(Ok(mut socket)) = accepted else { return Ok(()) };
     loop {
         let outgoing = select! {
             // Both futures are cancel safe, so no message is lost when `select!` drops one of the futures.
@@ -95,6 +96,9 @@ fn main() -> Result {
             drop(socket);
             assert!(connection.exited().await.is_normal());
         }
+        // A client disconnects before the handshake.
+        drop(TcpStream::connect(address).await?);
+        assert!(connections.receive().await?.exited().await.is_normal());
         println!("the WebSocket has answered");
         Ok(())
     })

@@ -199,11 +199,18 @@ impl Pipeline {
 
     /// Appends the replies to `out`, in the order of the commands. After [`Collected::All`], the pipeline is empty.
     pub(crate) fn collect(&mut self, out: &mut Vec<u8>, resp3: bool) -> Collected {
-        if let Some(replies) = self.replies_of_single_shard() {
-            if out.is_empty() {
-                mem::swap(out, replies)
+        let array = self.single_array();
+        if let Some(replies) = self.replies_of_single_shard(array.is_some()) {
+            let was_empty = out.is_empty();
+            if let Some(count) = array {
+                push_array(out, count);
+            }
+            if was_empty {
+                // The replies can need much memory, so they are moved inside their buffer instead of copied into `out`.
+                replies.splice(..0, out.drain(..));
+                mem::swap(out, replies);
             } else {
-                out.extend_from_slice(replies)
+                out.extend_from_slice(replies);
             }
             self.clear();
             return Collected::All;
@@ -241,10 +248,19 @@ impl Pipeline {
         Collected::All
     }
 
-    /// Returns the replies of all commands if only one shard was used and all its replies are complete.
-    fn replies_of_single_shard(&mut self) -> Option<&mut Vec<u8>> {
+    /// Returns the number of elements of the reply if the pipeline consists of one command with an array as its reply.
+    fn single_array(&self) -> Option<u32> {
+        match self.pieces[..] {
+            [Piece::Merged { merge: Merge::Array, count, .. }] if self.cursor.merged.count == 0 => Some(count),
+            _ => None,
+        }
+    }
+
+    /// Returns the replies of all commands if only one shard was used and all its replies are complete. `is_array` is
+    /// true if these replies are the elements of one array.
+    fn replies_of_single_shard(&mut self, is_array: bool) -> Option<&mut Vec<u8>> {
         let [(shard, false)] = self.used[..] else { return None };
-        if self.cursor.piece > 0 || !self.routes.is_empty() || !self.local.is_empty() {
+        if self.cursor.piece > 0 || !(self.routes.is_empty() || is_array) || !self.local.is_empty() {
             return None;
         }
         let work = self.works[usize::from(shard)].as_deref_mut()?;
@@ -254,9 +270,7 @@ impl Pipeline {
     /// Merges the next replies. Returns false if a reply is missing.
     fn merge(&mut self, merge: Merge, count: u32, out: &mut Vec<u8>) -> bool {
         if merge == Merge::Array && self.cursor.merged.count == 0 {
-            out.push(b'*');
-            push_int(out, count.into());
-            out.extend_from_slice(b"\r\n");
+            push_array(out, count);
             // If a reply is missing, `merge` is called again. The counter prevents a second header.
             self.cursor.merged.count = 1;
         }
@@ -306,6 +320,13 @@ impl Pipeline {
         self.local.shrink_to(KEPT);
         self.cursor = Cursor::default();
     }
+}
+
+/// Writes the header of an array.
+fn push_array(out: &mut Vec<u8>, count: u32) {
+    out.push(b'*');
+    push_int(out, count.into());
+    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]

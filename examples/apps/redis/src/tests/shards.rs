@@ -63,6 +63,8 @@ fn commands_with_several_keys_span_the_shards() {
             let values: String = keys.iter().map(|key| format!("${}\r\n{}\r\n", key.len() - 3, &key[3..])).collect();
             client.expect(format!("+OK\r\n:1\r\n*52\r\n$-1\r\n$-1\r\n{values}")).await;
             client.ask("DBSIZE", ":51\r\n").await;
+            client.ask("MGET key1 none key2", "*3\r\n$1\r\n1\r\n$-1\r\n$1\r\n2\r\n").await;
+            client.ask("PING\r\nMGET key2 key1", "+PONG\r\n*2\r\n$1\r\n2\r\n$1\r\n1\r\n").await;
             client.send(encode(&[&["EXISTS", "none", "key1"], &*keys].concat())).await;
             client.send(encode(&[&["DEL", "key1", "none"], &keys[..30]].concat())).await;
             client.expect(":51\r\n:30\r\n").await;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context as Cx, Poll};
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ use crate::timer::ProcessTimer;
 const LONGEST_IDLE: Duration = Duration::from_secs(86_400);
 
 /// Serves one connection. If this process is cancelled, it answers the request in flight and then closes the
-/// connection. The process waits for the end of this request at most for the time [`Config::drain`].
+/// connection. The process waits for the end of this request at most for the time [`Config::drain`]. A request whose
+/// head is not complete is not in flight.
 ///
 /// Errors of the connection, such as a reset or a malformed request, are the fault of the peer. Therefore this function
 /// does not report them.
@@ -30,37 +32,51 @@ pub(crate) async fn connection(ctx: Context, stream: TcpStream, config: Config) 
     // An error means that the peer has already closed the connection.
     let _ = stream.set_nodelay(true);
     let (me, config) = (&*ctx, &config);
-    let io = FuturesIo::new(WriteTimeout { stream, me: me.clone(), config: config.clone(), stall: None });
+    // True while the handler of a request runs, and while hyper has written a part of a response.
+    let (is_answering, is_writing) = (AtomicBool::new(false), AtomicBool::new(false));
+    let stream = WriteTimeout { stream, me: me.clone(), config: config.clone(), stall: None, is_writing: &is_writing };
+    let service = service_fn(async |request| {
+        is_answering.store(true, Relaxed);
+        let response = answer(me, config, request).await;
+        is_answering.store(false, Relaxed);
+        response
+    });
     let mut connection = pin!(
         http1::Builder::new()
             .timer(ProcessTimer(me.clone()))
             .header_read_timeout(config.idle.min(LONGEST_IDLE))
             .max_header_size(config.head_size)
             .max_headers(config.headers)
-            .serve_connection(io, service_fn(|request| answer(me, config, request)))
+            .serve_connection(FuturesIo::new(stream), service)
     );
     if let Either::Right(_) = select(connection.as_mut(), me.cancelled()).await {
         // An idle connection closes immediately. If a request is in flight, the response to this request has the header
         // `connection: close`.
         connection.as_mut().graceful_shutdown();
-        // hyper also waits for a request that is not complete. A client can delay the end of such a request, so this
-        // time limit drops the connection before the runtime would have to kill its process.
-        let _ = me.timeout(config.drain, connection).await;
+        // hyper would also wait for a request whose head is not complete.
+        if is_answering.load(Relaxed) || is_writing.load(Relaxed) {
+            // A client can delay the end of its request body, so this time limit drops the connection before the
+            // runtime would have to kill its process.
+            let _ = me.timeout(config.drain, connection).await;
+        }
     }
 }
 
 /// Stream of a connection. A write fails if the peer reads no byte for the duration `write_stall`.
-struct WriteTimeout {
+struct WriteTimeout<'a> {
     stream: TcpStream,
     me: SelfHandle,
     config: Config,
     /// Timer of the write that is waiting. `None` if no write is waiting.
     stall: Option<Sleep>,
+    /// True after a write, until the next flush is complete.
+    is_writing: &'a AtomicBool,
 }
 
-impl WriteTimeout {
+impl WriteTimeout<'_> {
     /// Limits the duration of a write. `polled` is the result of the last poll of this write.
     fn limited(&mut self, cx: &mut Cx<'_>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.is_writing.store(true, Relaxed);
         if polled.is_ready() {
             self.stall = None;
             return polled;
@@ -73,13 +89,13 @@ impl WriteTimeout {
     }
 }
 
-impl AsyncRead for WriteTimeout {
+impl AsyncRead for WriteTimeout<'_> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Cx<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for WriteTimeout {
+impl AsyncWrite for WriteTimeout<'_> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Cx<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.limited(cx, polled)
@@ -95,7 +111,11 @@ impl AsyncWrite for WriteTimeout {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let polled = Pin::new(&mut self.stream).poll_flush(cx);
+        if polled.is_ready() {
+            self.is_writing.store(false, Relaxed);
+        }
+        polled
     }
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<io::Result<()>> {

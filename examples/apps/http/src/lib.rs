@@ -38,7 +38,7 @@ pub struct Config {
     /// Longest time during which the peer reads no byte of a response. Default: 30 s.
     pub write_stall: Duration,
     /// Longest time for which a connection continues after its process was cancelled. In this time, the connection
-    /// answers its request in flight. Default: 8 s.
+    /// answers its request in flight. This time should be shorter than the grace period of the shutdown. Default: 8 s.
     pub drain: Duration,
     /// Maximum number of bytes of a request head. Default: 8 KiB.
     pub head_size: usize,

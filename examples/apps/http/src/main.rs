@@ -23,7 +23,7 @@ Usage: app-http [OPTIONS]
   --workers N           worker threads [one for each core]
   --max-connections N   further connections wait until one ends [1000]
   --idle SECONDS        longest time between two requests, and for reading a request head, 1 to 86400 [30]
-  --grace SECONDS       longest time of a shutdown [10]
+  --grace SECONDS       longest time of a shutdown; the requests in flight have 80 % of this time [10]
   --help                this text";
 
 struct Options {

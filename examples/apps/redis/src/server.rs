@@ -303,8 +303,8 @@ impl Server {
         text
     }
 
-    /// Returns the lines of `CLIENT LIST` for the clients with these ids, in the order of the ids. Ignores an id that no
-    /// client has.
+    /// Returns the lines of `CLIENT LIST` for the clients with these ids, in the order of the ids. Ignores an id that
+    /// no client has.
     pub(crate) fn list_clients_by_id(&self, ids: impl IntoIterator<Item = u64>) -> String {
         let (now, mut text) = (self.host.now(), String::new());
         self.with_clients(|clients| {

@@ -39,13 +39,18 @@ use procession::{Context, Exit, Runtime};
 /// Result of the body of a process in these tests.
 type Outcome<T = ()> = Result<T, Exit>;
 
+/// Factor by which the tests multiply their time limits. The environment variable `TEST_PATIENCE` sets the factor. The
+/// default factor is 1.
+fn patience() -> u32 {
+    std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"))
+}
+
 /// Runs `f` on a new thread and returns the result of `f`. If `f` has not returned after `seconds` times
 /// `TEST_PATIENCE`, the test fails. So a lost wake-up cannot block the test run forever.
 fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 'static) -> T {
-    let patience = std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"));
     let (done, result) = mpsc::channel();
     let runner = thread::spawn(move || drop(done.send(f())));
-    match result.recv_timeout(Duration::from_secs(seconds * patience)) {
+    match result.recv_timeout(Duration::from_secs(seconds) * patience()) {
         Ok(result) => {
             let _ = runner.join();
             result

@@ -1,7 +1,7 @@
 //! Sockets of a runtime while the number of workers changes, and while steps block the workers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -179,8 +179,8 @@ fn sockets_survive_the_replacement_of_a_blocked_worker() {
     });
 }
 
-/// 12.4c: six steps call `block_in_place`, but the runtime may start only two replacement threads. Afterwards, the
-/// runtime still serves the connection.
+/// 12.4c: six steps call `block_in_place`, but the runtime may start only two replacement threads. The four threads
+/// block in four of these steps. Afterwards, the runtime still serves the connection.
 #[test]
 fn sockets_survive_more_blocked_steps_than_replacement_threads() {
     within(120, || {
@@ -195,15 +195,25 @@ fn sockets_survive_more_blocked_steps_than_replacement_threads() {
         for _ in 0..10 {
             let (release, released) = mpsc::channel::<()>();
             let released = Arc::new(std::sync::Mutex::new(released));
+            let blocked = Arc::new(AtomicUsize::new(0));
             let steps: Vec<_> = (0..6)
                 .map(|_| {
-                    let released = Arc::clone(&released);
+                    let (released, blocked) = (Arc::clone(&released), Arc::clone(&blocked));
                     rt.spawn(async move |_: Context| -> Result<(), Exit> {
-                        block_in_place(|| released.lock().unwrap().recv().unwrap());
+                        block_in_place(|| {
+                            blocked.fetch_add(1, SeqCst);
+                            released.lock().unwrap().recv().unwrap();
+                        });
                         Ok(())
                     })
                 })
                 .collect();
+            while blocked.load(SeqCst) < 4 {
+                thread::yield_now();
+            }
+            // No other thread runs the two remaining steps.
+            thread::sleep(Duration::from_millis(5));
+            assert_eq!(blocked.load(SeqCst), 4);
             (0..6).for_each(|_| release.send(()).unwrap());
             for step in steps {
                 block_on(step).unwrap();

@@ -150,12 +150,13 @@ fn a_suspended_process_gets_answers_and_timers_after_it_is_resumed() {
         answer
     });
     let sleeps = rt.spawn(async move |ctx: Context| {
+        // The process suspends itself before it begins its sleep, so the sleep always ends while it is suspended.
+        ctx.host().suspend(ctx.pid()).unwrap();
         ctx.sleep(Duration::from_millis(1)).await;
         second.fetch_add(1, SeqCst);
     });
     settle(&rt);
     rt.suspend(asks.pid()).unwrap();
-    rt.suspend(sleeps.pid()).unwrap();
     kept.lock().unwrap().take().unwrap().complete(7);
     // This sleep ends after the sleep of the process.
     rt.block_on(rt.host().sleep(Duration::from_millis(5)));

@@ -249,14 +249,15 @@ fn a_full_pool_refuses_and_returns_messages() {
 #[test]
 fn messages_of_one_key_go_to_one_member() {
     let rt = lone();
-    let who = Arc::new(Mutex::new(BTreeMap::<u8, BTreeSet<Pid>>::new()));
+    // The number of messages of each key that each member has received.
+    let who = Arc::new(Mutex::new(BTreeMap::<u8, BTreeMap<Pid, u32>>::new()));
     let seen = Arc::clone(&who);
     let gate = Arc::new(AtomicBool::new(true));
     let open = Arc::clone(&gate);
     let body = async move |mut ctx: Context<u8>| -> Result<(), Exit> {
         loop {
             let key = ctx.receive().await?;
-            who.lock().unwrap().entry(key).or_default().insert(ctx.pid());
+            *who.lock().unwrap().entry(key).or_default().entry(ctx.pid()).or_default() += 1;
             while key == 0 && !gate.load(SeqCst) {
                 ctx.yield_now().await;
             }
@@ -274,12 +275,12 @@ fn messages_of_one_key_go_to_one_member() {
         {
             let seen = seen.lock().unwrap();
             assert!(seen.len() == 32 && seen.values().all(|members| members.len() == 1));
-            assert_eq!(seen.values().flatten().collect::<BTreeSet<_>>().len(), 4);
+            assert_eq!(seen.values().flat_map(BTreeMap::keys).collect::<BTreeSet<_>>().len(), 4);
         }
         let (hot, other) = {
             let seen = seen.lock().unwrap();
-            let hot = *seen[&0].first().unwrap();
-            (hot, *seen.iter().find(|(_, pids)| *pids.first().unwrap() != hot).unwrap().0)
+            let hot = *seen[&0].keys().next().unwrap();
+            (hot, *seen.iter().find(|(_, members)| !members.contains_key(&hot)).unwrap().0)
         };
         open.store(false, SeqCst);
         pool.send(0).unwrap();
@@ -295,9 +296,12 @@ fn messages_of_one_key_go_to_one_member() {
             pool.send(other).unwrap();
             settle().await;
         }
+        // The other member has received its messages, although the member with the full mailbox still waits.
+        let received = |key: u8| seen.lock().unwrap()[&key].values().copied().collect::<Vec<_>>();
+        assert_eq!((received(other), received(0)), (vec![4 + 20], vec![4 + 1]));
         open.store(true, SeqCst);
         settle().await;
-        assert_eq!(seen.lock().unwrap()[&0], BTreeSet::from([hot]));
+        assert_eq!(seen.lock().unwrap()[&0], BTreeMap::from([(hot, 4 + 4)]));
     });
 }
 

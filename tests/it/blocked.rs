@@ -33,7 +33,7 @@ impl Threads {
 }
 
 fn eventually(what: &str, holds: impl Fn() -> bool) {
-    for _ in 0..20_000 {
+    for _ in 0..20_000 * patience() {
         if holds() {
             return;
         }
@@ -110,7 +110,8 @@ fn long_steps_do_not_delay_other_processes() {
         eventually("the substitutes are gone", || threads.count() == 2);
         let all: Vec<_> = (0..100_u64).map(|n| rt.spawn(async move |_: Context| Ok::<_, Exit>(n))).collect();
         assert_eq!(all.into_iter().map(|one| block_on(one).unwrap()).sum::<u64>(), 4950);
-        assert_eq!(threads.count(), 2);
+        // If the system suspends a worker for longer than the threshold, the worker gets another replacement thread.
+        eventually("there are two threads again", || threads.count() == 2);
     });
 }
 
@@ -328,6 +329,22 @@ fn a_replacement_thread_that_blocks_is_replaced() {
     }
 }
 
+/// 4.1a: by default, a runtime has one worker per core, and at most 40 workers.
+#[test]
+fn the_default_number_of_workers_is_the_number_of_cores() {
+    within(60, || {
+        let started = Arc::new(AtomicUsize::new(0));
+        let count = started.clone();
+        let builder = Runtime::builder().wrap_threads(move |work| {
+            count.fetch_add(1, Ordering::SeqCst);
+            work();
+        });
+        drop(builder.build().unwrap());
+        let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        assert_eq!(started.load(Ordering::SeqCst), cores.min(40));
+    });
+}
+
 /// 4.7h: on a thread that is not a worker, `block_in_place` only calls its closure. A guest thread is not a worker.
 #[test]
 fn a_call_of_block_in_place_works_on_any_thread() {
@@ -342,15 +359,15 @@ fn a_call_of_block_in_place_works_on_any_thread() {
     });
 }
 
-/// 4.7f, 4.7g: the runtime has at most `max_replacement_threads` replacement threads. If every thread is blocked, a
-/// runnable process waits until one of the blocked steps returns.
+/// 4.7f, 4.7g: the runtime has at most `max_replacement_threads` replacement threads, by default 16. If every thread is
+/// blocked, a runnable process waits until one of the blocked steps returns.
 #[test]
 fn the_number_of_replacement_threads_is_bounded() {
     within(60, || {
-        for most in [0, 1, 3] {
+        for (option, most) in [(Some(0), 0), (Some(1), 1), (Some(3), 3), (None, 16)] {
             let threads = Threads::default();
-            let rt =
-                threads.builder(1).max_replacement_threads(most).long_step_threshold(Duration::ZERO).build().unwrap();
+            let builder = threads.builder(1).long_step_threshold(Duration::ZERO);
+            let rt = option.into_iter().fold(builder, Builder::max_replacement_threads).build().unwrap();
             let (gate, wait) = gate();
             let stuck: Vec<_> = (0..=most).map(|_| blocked(&rt, &wait)).collect();
             let ran = Arc::new(AtomicBool::new(false));

@@ -68,7 +68,7 @@ fn explained(rt: &Runtime) -> Explanation {
 
 /// Calls `Host::explain` until `find` returns a value for the explanation. Returns this value.
 fn eventually<T>(host: &Host, find: impl Fn(&Explanation) -> Option<T>) -> T {
-    for _ in 0..20_000 {
+    for _ in 0..20_000 * crate::patience() {
         if let Some(found) = find(&host.explain()) {
             return found;
         }

@@ -18,7 +18,7 @@ use procession::observe::*;
 use procession::*;
 
 use crate::time::{FOR_EVER, Late, timed};
-use crate::{alone, shut_down, step_aside, two, within};
+use crate::{alone, patience, shut_down, step_aside, two, within};
 
 /// A duration that is longer than every test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
@@ -862,7 +862,7 @@ fn a_shutdown_kills_blocked_processes_at_its_deadline() {
             rt.block_on(handle.started()).unwrap();
             // The cancellation wakes the process. The time limit of the shutdown is long enough for a worker to run the
             // process once more.
-            is_told(shut_down(rt, Duration::from_millis(300)), handle, shelf);
+            is_told(shut_down(rt, Duration::from_millis(300) * patience()), handle, shelf);
         });
     }
     for seed in 0..10 {

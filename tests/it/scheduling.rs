@@ -637,7 +637,8 @@ fn lifo_order_starves_no_process() {
 #[test]
 fn processes_move_between_workers() {
     within(60, || {
-        let rt = with(2);
+        // No worker gets a replacement thread, so each of the two threads is another worker.
+        let rt = Runtime::builder().workers(2).long_step_threshold(Duration::MAX).build().unwrap();
         loop {
             let parent = rt.spawn(async |ctx: Context| {
                 let children: Vec<_> = (0..64)

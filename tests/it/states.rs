@@ -574,33 +574,25 @@ fn every_process_is_complete_after_the_drop_of_its_runtime() {
     });
 }
 
+/// Returns the number of threads whose name begins with `name`, and how many times these threads have waited. A thread
+/// with a periodic tick waits again after each tick. Both numbers are 0 if there is no `/proc`.
+fn waits_of_threads(name: &str) -> (usize, u64) {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let waits = tasks.filter_map(|task| {
+        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+        let field = |name: &str| Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim());
+        field("Name:")?.starts_with(name).then(|| field("voluntary_ctxt_switches:")?.parse::<u64>().ok()).flatten()
+    });
+    waits.fold((0, 0), |(threads, sum), waits| (threads + 1, sum + waits))
+}
+
 /// 4.5f: an idle runtime uses no CPU time. An idle runtime has no periodic tick, and its threads stay parked. The test
-/// measures the CPU time of the workers while the main thread sleeps.
+/// checks the workers and the monitor while the main thread sleeps.
 #[test]
 fn an_idle_runtime_uses_no_cpu() {
-    /// Returns the path of the file in `/proc` that reports the CPU time of the current thread. Returns `None` if there
-    /// is no `/proc`.
-    fn book() -> Option<std::path::PathBuf> {
-        let task = std::fs::read_link("/proc/thread-self").ok()?;
-        Some(std::path::Path::new("/proc").join(task).join("stat"))
-    }
-    /// Returns the CPU time of a thread in ticks of 10 ms.
-    fn used(book: &std::path::Path) -> Option<u64> {
-        let stat = std::fs::read_to_string(book).ok()?;
-        let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
-    }
+    const NAME: &str = "idle-runtime";
     within(60, || {
-        let books: Arc<Mutex<Vec<_>>> = Arc::default();
-        let opened = books.clone();
-        let rt = Runtime::builder()
-            .workers(2)
-            .wrap_threads(move |work| {
-                opened.lock().unwrap().extend(book());
-                work();
-            })
-            .build()
-            .unwrap();
+        let rt = Runtime::builder().workers(2).thread_name(NAME).build().unwrap();
         // These processes wait for a message, wait for a time in the far future, or wait forever.
         let waiting = Arc::new(AtomicU64::new(0));
         for _ in 0..100 {
@@ -622,19 +614,17 @@ fn an_idle_runtime_uses_no_cpu() {
         while waiting.load(Ordering::SeqCst) < 300 {
             thread::yield_now();
         }
-        let sum = |books: &[std::path::PathBuf]| books.iter().map(|book| used(book)).sum::<Option<u64>>();
-        let books = books.lock().unwrap().clone();
-        // On a busy machine the workers may still run in the first iterations, but in some later iteration all workers
+        // On a busy machine the threads may still run in the first iterations, but in some later iteration all threads
         // are parked. A periodic tick would be visible in every iteration.
-        let ticks = (0..100).find_map(|_| {
-            let (before, at_first) = (rt.counters(), sum(&books));
+        let threads = (0..100).find_map(|_| {
+            let (before, at_first) = (rt.counters(), waits_of_threads(NAME));
             thread::sleep(Duration::from_millis(300));
-            let (counted, at_last) = (rt.counters() - before, sum(&books));
+            let (counted, at_last) = (rt.counters() - before, waits_of_threads(NAME));
             let is_idle = (counted.parks, counted.wakes, counted.polls, counted.steals_tried) == (0, 0, 0, 0);
-            is_idle.then(|| at_last.zip(at_first).map(|(after, before)| after - before))
+            (is_idle && at_first == at_last).then_some(at_last.0)
         });
-        let ticks = ticks.expect("the workers are idle for 300 ms at least once");
-        println!("idle for 300 ms: {ticks:?} ticks of 10 ms");
-        assert!(ticks.is_none_or(|ticks| ticks <= 1), "{ticks:?}");
+        let threads = threads.expect("all threads are idle for 300 ms at least once");
+        println!("{threads} threads were idle");
+        assert!(threads >= 2 || !std::path::Path::new("/proc/self/task").exists(), "{threads} threads");
     });
 }

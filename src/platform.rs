@@ -16,7 +16,6 @@ pub(crate) mod preempt;
 pub(crate) mod prefetch;
 pub(crate) mod random;
 pub(crate) mod shared_cell;
-pub(crate) mod sparse_slab;
 pub(crate) mod static_ref;
 pub(crate) mod sync;
 mod this_thread;

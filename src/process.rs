@@ -14,5 +14,6 @@ pub(crate) mod limits;
 pub(crate) mod mailbox;
 pub(crate) mod payload;
 pub(crate) mod pid;
+pub(crate) mod sparse_slab;
 pub(crate) mod state;
 pub(crate) mod yields;

@@ -6,9 +6,9 @@ use slab::Slab;
 use crate::host::registry::Busy;
 use crate::host::timer::{Key, Timers};
 use crate::platform::clock::Instant;
-use crate::platform::sparse_slab::SparseSlab;
 use crate::platform::sync::Mutex;
 use crate::process::catch::drop_caught;
+use crate::process::sparse_slab::SparseSlab;
 
 /// Maximum number of slots that one call of [`Pending::deadlines`] reads. The call holds the lock of the table.
 const PIECE: usize = 256;

@@ -21,8 +21,8 @@ use std::mem;
 
 use slab::Slab;
 
-use crate::platform::sparse_slab::SparseSlab;
 use crate::platform::sync::planted;
+use crate::process::sparse_slab::SparseSlab;
 
 /// Number of bits in one digit of a tick. Each level covers one digit.
 const BITS: u32 = 6;

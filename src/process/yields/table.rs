@@ -12,12 +12,12 @@ use std::task::Waker;
 
 use slab::Slab;
 
-use crate::platform::sparse_slab::SparseSlab;
 use crate::platform::sync::planted;
 use crate::process::catch as panic;
 use crate::process::command::Command;
 use crate::process::event::Tag;
 use crate::process::payload::Payload;
+use crate::process::sparse_slab::SparseSlab;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::{Answer, AnswerTarget, Yield};
 

@@ -270,8 +270,8 @@ fn a_program_continues_after_a_signal_has_stopped_it() {
             interval.tick().await;
             counted.fetch_add(1, SeqCst);
         }
-        // Returns the number of ticks of an interval that skips no tick. The interval of this process has fewer ticks,
-        // because it skips the ticks that are due while the program is stopped.
+        // Returns the number of ticks of an interval that skips no tick. The interval of this process has fewer ticks.
+        // While the program is stopped for 200 ms, ten ticks are due, and the interval skips at least nine of them.
         Ok::<_, Exit>((ctx.now() - begun).as_millis() as u64 / 20 + 1)
     });
     let sleeps: Vec<_> = (0..50)
@@ -283,6 +283,10 @@ fn a_program_continues_after_a_signal_has_stopped_it() {
             })
         })
         .collect();
+    // The interval begins before the first stop, so it skips ticks in each of the three stops.
+    while ticks.load(SeqCst) == 0 {
+        thread::yield_now();
+    }
     for _ in 0..3 {
         let own = std::process::id();
         let script = format!("kill -STOP {own}; sleep 0.2; kill -CONT {own}");
@@ -297,7 +301,8 @@ fn a_program_continues_after_a_signal_has_stopped_it() {
     stop.store(true, SeqCst);
     assert!(block_on(caller).unwrap() > 0);
     let most = block_on(interval).unwrap();
-    assert!(ticks.load(SeqCst) <= most, "{} ticks in the time of {most}", ticks.load(SeqCst));
+    // Each stop may be shorter than 200 ms by one tick, because the program stops shortly after the signal is sent.
+    assert!(ticks.load(SeqCst) + 3 * 8 <= most, "{} ticks in the time of {most}", ticks.load(SeqCst));
     drop(server);
     assert_eq!(shut_down(rt, Duration::from_secs(30)).left.len(), 0);
 }

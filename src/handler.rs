@@ -348,8 +348,8 @@ where
             match work.keeping(|| Current::with(|current| current.outside(|| current.with_budget(poll)))) {
                 (Ok(Poll::Pending), untyped) => {
                     // If the future dropped its completion in this poll, `untyped` contains this completion. When
-                    // `untyped` is dropped here, the command is answered with `Abandoned`. The end of the future cannot
-                    // change this answer.
+                    // `untyped` is dropped here, the command is answered with `Abandoned`. The later result of the
+                    // future cannot change this answer.
                     drop(untyped);
                     if !has_waited {
                         work.defer();

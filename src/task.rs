@@ -238,8 +238,8 @@ impl<P: Process> Machine for Raw<P> {
         };
         if current.upgrade.is_pending() {
             // The step has polled a future that requests an upgrade of an async body. The task of a hand-written
-            // process cannot grant this request. The request must not stay on the thread, because the task of the next
-            // body on this thread would grant the request.
+            // process cannot grant this request. The request must not stay on the thread. Otherwise the task of the
+            // next body on this thread would replace its own body.
             current.upgrade.forget();
         }
         let missed = matches!(next, Next::Wait) && mail.missed(me.control(), turn);
@@ -523,8 +523,8 @@ pub(crate) fn turn<X: Machine>(
         let polled = this.run(fresh, cx, end);
         while current.upgrade.is_pending() {
             // A destructor, or a step that has failed, has requested an upgrade. The request must not stay on the
-            // thread, because the task of the next body on this thread would grant the request. The destructor of the
-            // dropped request may make another request.
+            // thread. Otherwise the task of the next body on this thread would replace its own body. The destructor of
+            // the dropped request may make another request.
             current.upgrade.forget();
         }
         match polled {

@@ -132,7 +132,7 @@ fn explore(name: &str, large: bool, least: usize, model: fn()) {
     // The test writes this line directly to stderr, because the test harness captures the output of `eprintln!` in
     // tests that pass.
     let _ = writeln!(std::io::stderr(), "{name}: {executions} executions");
-    // A planted bug may shrink the model, but only a failure of the model itself finds the bug.
+    // A planted bug may reduce the number of executions. The bug counts as found only if the model itself fails.
     let has_bug = std::env::var_os("PROCESSION_BUG").is_some();
     assert!(has_bug || executions >= least, "{name} has shrunk: {executions} executions, where there were {least}");
 }

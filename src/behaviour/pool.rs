@@ -291,8 +291,8 @@ where
         if !self.members.list().get(place).is_some_and(|there| there.is_same(&former)) {
             return Ok(());
         }
-        // A process that the member has spawned may be cancelled before the pool, and may have ended the member. The
-        // pool is cancelled next.
+        // The member may wait for a process that it has spawned. If this process is cancelled before the pool, its exit
+        // may end the member. The pool is cancelled next.
         if self.me.control().head.shares_cancellation(&exit) {
             return Ok(());
         }

@@ -425,8 +425,8 @@ impl Supervisor {
         let is_supervisor = self.children.get(&id).is_some_and(|kept| kept.child.spec.is_supervisor);
         let over = match () {
             () if is_supervisor && matches!(exit.error(), Some(SupervisorError::StartFailed { .. })) => Over::Refused,
-            // A process that the child has spawned may be cancelled before the supervisor, and may have ended the
-            // child.
+            // The child may wait for a process that it has spawned. If this process is cancelled before the supervisor,
+            // its exit may end the child.
             () if me.control().head.shares_cancellation(&exit) => Over::Cancelled,
             () => Over::Ended,
         };

@@ -73,8 +73,8 @@ enum RequestStage {
         /// Time of the request in ns. The value is 0 if the call is not measured.
         since: u64,
     },
-    /// The pause belongs to the budget of the turn. Without the budget, a body that repeats a refused call would never
-    /// release its worker.
+    /// The result of the call takes one unit from the budget of the turn, and may pause for it. Without the budget, a
+    /// body that repeats a refused call would never release its worker.
     Refused(CallError, BudgetPause),
 }
 

@@ -720,8 +720,8 @@ impl<M: Send + 'static> Mailbox<M> {
         let reader = match receiver_turn {
             // A sender can write a message into an open mailbox slot without the lock. Such a delivery may cause an
             // unnecessary step. Therefore, if a limit counts the steps of a process, the process does not open its
-            // mailbox slot. A cancelled process does not open its slot either. While the slot is open, a receive
-            // operation waits and does not check whether the process is cancelled.
+            // mailbox slot. A cancelled process does not open its mailbox slot either. While the mailbox slot is open,
+            // a receive operation waits and does not check whether the process is cancelled.
             Some(receiver_turn) => {
                 let lends = !self.me.control().head.has(flag::LIMITED | flag::CANCELLED);
                 Reader::Task { receiver_turn, lends }

@@ -324,9 +324,9 @@ pub(crate) fn exit_for_peers(pid: Pid, exit: &Exit) -> Exit {
 /// received the exit. If the exit of `peer` has begun, `peer` already has its own exit, so `peer` does not receive the
 /// exit of the other process.
 ///
-/// A `peer` that was killed before receives the exit only if its own exit is a failure. In this case, the exit of
-/// `peer` itself reports a failure. If `peer` was killed without a link, `peer` exits with `Killed`, and `Killed` is no
-/// failure.
+/// If `peer` was already killed, `peer` receives the exit only if the exit of `peer` itself is a failure. In this case,
+/// the exit of `peer` itself reports a failure. If `peer` was killed without a link, `peer` exits with `Killed`, and
+/// `Killed` is no failure.
 fn notify_peer<E: Linkable + ?Sized>(
     peer: &Ref<E>,
     from: Pid,

@@ -200,8 +200,8 @@ pub struct ProcessDetails {
     /// process, the rarely used parts of the control block, the queue of the mailbox, and the table of outstanding
     /// commands.
     ///
-    /// After a burst of commands, the table frees its memory, except 8 bytes for each of the first 524,280 commands that
-    /// were outstanding at the same time. A process keeps these bytes until its end.
+    /// After a burst of commands, the table frees its memory, except 8 bytes for each of the first 524,280 commands
+    /// that were outstanding at the same time. A process keeps these bytes until its end.
     ///
     /// Memory that the code, the messages and the commands of the process have allocated is not included. The memory of
     /// the links, names, groups, timers and signals is not included either. A future of more than 1 KiB is allocated

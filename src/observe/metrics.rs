@@ -254,8 +254,8 @@ impl Sampling {
     pub(crate) const FIRST: Self =
         Self { ticks: 1, messages_left: 128, distances: 0, sampled_turns: 0, sampled: [None; MAX_SAMPLED] };
 
-    /// Prepares the calling thread for a new simulation: before the first run, the thread measures the same messages
-    /// for each simulation. A turn that this thread runs now stays sampled.
+    /// Resets the sampling of messages on the calling thread, before the first run of a new simulation. As a result,
+    /// each simulation measures the same messages. If this thread runs a sampled turn now, the turn stays sampled.
     pub(crate) fn begin_simulation() {
         let Self { sampled_turns, sampled, .. } = Self::FIRST.replace();
         let _ = HERE.try_with(|here| {
@@ -266,7 +266,8 @@ impl Sampling {
 
     /// Stores this state as the state of the calling thread. Returns the former state of the thread.
     pub(crate) fn replace(self) -> Self {
-        // The first counter of a thread changes `ticks`. Therefore the thread chooses its block before the replacement.
+        // When a thread counts for the first time, it chooses a counter block, and this choice changes `ticks`.
+        // Therefore the thread chooses its block before this function replaces `ticks`.
         let _ = Outside::here();
         let replace = |here: &Here| Self {
             ticks: here.ticks.replace(self.ticks),

@@ -38,9 +38,9 @@ impl Asked {
     }
 }
 
-/// Takes the word away from the current thread until the returned guard is dropped. A simulation calls this function,
-/// because a word contains no number of the runtime. Without this call, a request for a process of a runtime could
-/// reach a process of the simulation.
+/// Removes the word from the current thread until the returned guard is dropped. A simulation calls this function. The
+/// word identifies a process only within its own runtime. So without this call, a request for a process of a runtime
+/// could reach a process of the simulation.
 pub(crate) fn ignore() -> PreemptGuard {
     PreemptGuard(THIS_THREAD.with(|this| this.asked.replace(None)))
 }

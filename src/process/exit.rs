@@ -111,7 +111,7 @@ impl Exit {
         chain(self.source()?).find_map(|e| e.downcast_ref())
     }
 
-    /// Returns the exit of the `origin` for a `Linked` exit, and this exit for every other exit.
+    /// If this exit is `Linked`, returns the exit of its `origin`. Otherwise returns this exit.
     pub(crate) fn unlinked(&self) -> &Self {
         match self {
             Self::Linked { reason, .. } => reason,

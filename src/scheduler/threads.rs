@@ -373,7 +373,7 @@ impl<T: Task> Scheduler<T> {
             }
             return false;
         }
-        // A step that was handed over before has blocked since that time.
+        // If the step was handed over earlier, it has blocked since the earlier hand-over.
         if polls.is_none() && !post.is_taken() {
             post.set_blocked_since(self.driver.now());
         }

@@ -69,8 +69,8 @@ pub(crate) struct Local<T: Task> {
     shuffles: bool,
     rng: RefCell<Rng>,
     state: Cell<WorkerState>,
-    /// The schedulers and slots of the workers that this thread acted as before it began to act as this worker,
-    /// outermost worker first.
+    /// The outer workers of this thread, outermost worker first. The thread acted as these workers before, and acts as
+    /// them again later. Each entry contains a scheduler and a slot.
     outer: RefCell<Vec<(Arc<Scheduler<T>>, usize)>>,
 }
 

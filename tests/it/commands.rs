@@ -457,8 +457,8 @@ fn cancelling_very_many_answered_commands_takes_linear_time() {
 }
 
 /// 1.3d, 3.3a: a step cancels very many commands whose tags the process has chosen, the newest command first. Another
-/// step cancels commands that were dispatched before, while very many other commands wait for their dispatch. Both steps
-/// take linear time. Only the commands that are not cancelled reach the handler, in their order.
+/// step cancels commands that were dispatched before, while very many other commands wait for their dispatch. Both
+/// steps take linear time. Only the commands that are not cancelled reach the handler, in their order.
 #[test]
 fn cancelling_very_many_commands_with_chosen_tags_takes_linear_time() {
     const MANY: u32 = 300_000;

@@ -114,14 +114,14 @@ fn is_valid(names: &[String]) -> Option<bool> {
     }
 }
 
-/// Returns whether the options may refuse processes, their steps, or the closures of the blocking pool.
+/// Returns whether a runtime with these options may refuse a process, a step, or a closure for the blocking pool.
 fn may_refuse(name: &str) -> bool {
     let limits = ["limits", "max_processes(0)", "max_processes(1)", "blocking_threads(0)", "blocking_queue(0)"];
     limits.iter().any(|limit| name.starts_with(limit))
 }
 
-/// Builds the runtime, and runs some work on the runtime. Every operation must return. If the options permit the work,
-/// every operation must also succeed.
+/// Builds the runtime, and runs some work on the runtime. Every operation must return. If the options permit these
+/// operations, every operation must succeed.
 fn use_runtime(builder: Builder, names: &[String]) {
     let built = builder.build();
     if let Some(valid) = is_valid(names) {

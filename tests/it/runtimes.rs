@@ -34,7 +34,7 @@ async fn keeps(mut ctx: Context<Reply<()>>) -> Result<(), Exit> {
 /// runtime reports no deadlock, because the callee is unknown to it.
 #[test]
 fn a_call_to_another_runtime_is_no_deadlock() {
-    // The spawns of a new thread get equal indices in both runtimes.
+    // The processes that a new thread spawns get equal indices in both runtimes.
     let test = || {
         let (one, other) = (lone(), lone());
         let server = other.spawn(keeps);
@@ -262,8 +262,8 @@ fn a_process_that_blocks_inside_a_blocked_step_delays_no_process() {
     });
 }
 
-/// 8.1e: a guest with LIFO order leaves. The process that yielded in the last turn of the guest is in the global queue,
-/// and the parked worker runs it.
+/// 8.1e: in a runtime with `QueueOrder::Lifo`, a guest leaves its slot. The process that yielded in the last turn of
+/// the guest is in the global queue, and the parked worker runs it.
 #[test]
 fn a_process_that_yielded_to_a_leaving_guest_runs() {
     within(60, || {

@@ -637,7 +637,7 @@ fn lifo_order_starves_no_process() {
 #[test]
 fn processes_move_between_workers() {
     within(60, || {
-        // No worker gets a replacement thread, so each of the two threads is another worker.
+        // No worker gets a replacement thread, so the two threads are two different workers.
         let rt = Runtime::builder().workers(2).long_step_threshold(Duration::MAX).build().unwrap();
         loop {
             let parent = rt.spawn(async |ctx: Context| {

@@ -92,7 +92,7 @@ fn a_flooded_connection_does_not_starve_other_work() {
                 let since = |before: u64| counted.load(SeqCst) - before;
                 let mut worst = [0; 4];
                 // Counts the operations of the flooded process in one of its turns.
-                // If the peer is slow, the flooded process may have no turn in a hundred turns of this process.
+                // If the peer is slow, this process may run a hundred turns before the flooded process runs once.
                 while worst[0] == 0 {
                     for _ in 0..100 {
                         let before = counted.load(SeqCst);
@@ -195,7 +195,7 @@ fn a_flood_of_packets_or_connections_starves_no_timer() {
         });
         let ticks = rt.spawn(async move |mut ctx: Context<()>| -> Result<_, Exit> {
             let (mut worst, mut rounds, begin) = (0, 0, count.load(SeqCst));
-            // The test also continues until it has seen the flood.
+            // The test continues until the flooded process has received data.
             while rounds < 50 || count.load(SeqCst) - begin < 100 {
                 rounds += 1;
                 ctx.yield_now().await;

@@ -200,7 +200,7 @@ pub(super) fn guarded_on<T>(current: &Current, handle: impl FnOnce() -> T) -> Re
     result
 }
 
-/// Fails the yields of the completions that were stored during a call. If the call did not panic, the completion that
+/// Makes the commands fail whose completions were stored during a call. If the call did not panic, the completion that
 /// belongs to an outer call remains stored: see [`ReturnRoute::keeping`].
 #[cold]
 fn fail_kept<T>(current: &Current, outer: OuterCall, result: &Result<T, Reason>) {

@@ -271,7 +271,7 @@ impl<M> ReadAhead<M> {
         claim.is_none_or(Claim::is_settled).then_some(ReceiverTurn { turn })
     }
 
-    /// Returns the same right as [`receiver_turn`](Self::receiver_turn). If the buffer contains unread messages,
+    /// Returns the same result as [`receiver_turn`](Self::receiver_turn). If the buffer contains unread messages,
     /// returns `None`. Messages that were put aside are not unread messages.
     #[inline]
     pub(crate) fn receiver_turn_if_read(&mut self, turn: InTurn) -> Option<ReceiverTurn> {

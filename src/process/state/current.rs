@@ -282,10 +282,10 @@ impl Current {
     /// Returns whether this thread runs code of a turn, of the end of a process, or of a handler. A turn that begins
     /// inside this code must save and restore the state of this thread.
     ///
-    /// The function reads `turn`, and not `process`. While a turn polls the future of a handler, its `process` is 0 and
-    /// its `turn` is set. A process may also end outside any turn. Then only `ends` is set, and a destructor of this
-    /// process may run other processes. The future of a handler may also be polled outside any turn, and may run
-    /// processes in `Runtime::block_on`.
+    /// The function reads `turn`, and not `process`. While a turn polls the future of a handler, the field `process` is
+    /// 0 and the field `turn` is set. A process may also end outside any turn. Then only `ends` is set, and a
+    /// destructor of this process may run other processes. The future of a handler may also be polled outside any turn,
+    /// and may run processes in `Runtime::block_on`.
     #[inline]
     fn is_busy(&self) -> bool {
         self.turn.get() | self.ends.get() | usize::from(self.handler.is_running()) != 0

@@ -81,13 +81,14 @@ impl HandlerCall {
         if outer.kept == 0 { mem::take(&mut *kept) } else { kept.split_off(outer.kept) }
     }
 
-    /// Sets the command whose completion is stored even if this completion is dropped without a panic. Returns the
-    /// former command, which the caller restores after its call.
+    /// Sets the command of the handler itself. The completion of this command is stored even if it is dropped without a
+    /// panic. Returns the former command, which the caller restores after its call.
     pub(crate) fn replace_own(&self, own: Option<YieldId>) -> Option<YieldId> {
         self.own.replace(own)
     }
 
-    /// Returns the command whose completion is stored even if this completion is dropped without a panic.
+    /// Returns the command of the handler itself. The completion of this command is stored even if it is dropped
+    /// without a panic.
     pub(crate) fn own(&self) -> Option<YieldId> {
         self.own.get()
     }

@@ -16,7 +16,7 @@ const KEPT: usize = 1_000;
 /// Number of events that one request asks for.
 const PART: u64 = 1_000;
 
-/// Longest time of a trace. The server permits no longer time.
+/// Longest time of a trace. The server refuses a longer time.
 pub const LONGEST: Duration = Duration::from_secs(600);
 
 /// Limits of a trace on the screen: the number of events, the number of events per second, and the duration in ms. The

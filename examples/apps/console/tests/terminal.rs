@@ -307,7 +307,7 @@ fn a_closed_output_is_no_error() {
             drop(reader);
             let mut command = Command::new(env!("CARGO_BIN_EXE_procession-console"));
             let output = command.args(options).arg(&source).stdout(writer).stderr(Stdio::piped()).output().unwrap();
-            // The worker is blocked only a moment after the start of the program.
+            // The worker begins to block shortly after the start of the program, not immediately.
             if output.status.code() == Some(expected) {
                 break;
             }

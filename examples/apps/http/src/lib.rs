@@ -31,7 +31,7 @@ pub struct Config {
     /// effect of 1. Default: 1,000.
     pub max_connections: usize,
     /// Longest time until a request head is complete. The time begins at the start of the connection or at the end of
-    /// the previous response. The server uses at most one day. Default: 30 s.
+    /// the previous response. A value above one day has the effect of one day. Default: 30 s.
     pub idle: Duration,
     /// Longest time until the body of a request is complete. Default: 30 s.
     pub body_time: Duration,

@@ -238,7 +238,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Distributes the commands to the shards, beginning with the command at the index `first`. The distribution stops
-    /// before a command that must wait for earlier commands, and after each such command. The distribution also stops
+    /// before a command that must wait for earlier commands, and after each such command. The connection also stops
     /// when the size of the unsent replies reaches the limit. Returns the index of the next command.
     fn plan(&mut self, first: usize) -> usize {
         let batch = Arc::clone(&self.input);

@@ -18,7 +18,7 @@ use crate::store::hash;
 /// Reply to a command whose shard has exited.
 pub(crate) const FAILED: &[u8] = b"-ERR the shard of this key has failed, and its keys are lost\r\n";
 
-/// Maximum number of elements for which the empty vectors of a pipeline keep their memory.
+/// Maximum capacity, in elements, that the empty vectors of a pipeline keep.
 const KEPT_PIECES: usize = 1_024;
 
 /// Source of the next replies.
@@ -153,7 +153,7 @@ impl Pipeline {
     }
 
     /// Adds a command, or the part of a command that concerns one key. `command` is the index of the name of the
-    /// command among the arguments of the batch, so each command has another number.
+    /// command among the arguments of the batch, so each command has a different number.
     fn push(&mut self, key: &[u8], args: Request, run: ShardFn, command: u32) -> u16 {
         let hash = hash(&self.hasher, key);
         // The table in the shard uses the lowest and the highest bits of the hash, so this selection uses the bits in

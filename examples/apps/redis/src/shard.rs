@@ -19,7 +19,7 @@ use crate::store::Store;
 /// with several keys is atomic in a shard.
 const MOST_REPLY_BYTES: usize = 256 << 10;
 
-/// Maximum number of commands for which an empty box keeps its memory.
+/// Maximum capacity, in commands, that an empty box keeps.
 const KEPT_OPS: usize = 1_024;
 
 /// Maximum number of expired keys that a shard removes before it handles the next message.

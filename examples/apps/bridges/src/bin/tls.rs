@@ -20,8 +20,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Sends back the bytes of one connection.
 async fn echo(ctx: Context, stream: TcpStream, tls: TlsAcceptor) -> Result<(), Exit> {
     let accepted = ctx.run_until_cancelled(ctx.timeout(HANDSHAKE, tls.accept(stream))).await?;
-    // If a client does not complete the handshake in time, the server disconnects it. A handshake without success is
-    // the fault of the client, so the process of the connection has not failed.
+    // If a client does not complete the handshake in time, the server disconnects it. If the handshake fails, the
+    // client is the cause. So the process of the connection ends without a failure.
     let Ok(Ok(mut stream)) = accepted else { return Ok(()) };
     let mut buf = vec![0; 8 << 10];
     loop {

@@ -100,8 +100,8 @@ fn the_order_of_a_pipeline_is_kept() {
     });
 }
 
-/// 256 KiB of replies end a message to a shard, but not inside a command. So another client never sees or makes a
-/// change between two keys of one command.
+/// When its replies reach 256 KiB, a shard returns the message, but never in the middle of a command. So another client
+/// never sees or makes a change between two keys of one command.
 #[test]
 fn a_command_with_several_keys_is_atomic_in_one_shard() {
     let limits = Limits { output: 1_000, ..Limits::default() };

@@ -174,7 +174,7 @@ pub(crate) struct TooManyWorkers {
 }
 
 /// Number of slots that the default number of workers leaves to guests and replacement threads.
-const SPARE_SLOTS: usize = 8;
+const SPARE_SLOTS: usize = SLOTS / 6;
 
 /// Returns the default number of workers. This number is the available parallelism of the machine, but at least 1 and
 /// at most `SLOTS - SPARE_SLOTS`.

@@ -262,6 +262,10 @@ impl Table {
     ///
     /// A search for each cancelled command would take quadratic time. This function takes constant time on average.
     pub(super) fn remove_cancelled(&mut self) -> VecDeque<Yield> {
+        if self.pending.is_empty() {
+            self.cancelled = 0;
+            return VecDeque::new();
+        }
         self.cancelled += 1;
         if self.cancelled <= self.pending.len() / 2 {
             return VecDeque::new();

@@ -790,8 +790,8 @@ impl<T: Task> Local<T> {
         drop(rest);
         // A guest that was the timekeeper may have ended this role before this call, because each wake-up ends the
         // role. Therefore the following condition checks whether there is a timekeeper now.
-        let passes_on = searched && !planted!("idle_leaver_does_not_notify");
-        if leaves_tasks || passes_on || scheduler.is_untimed() || scheduler.global.len() != 0 {
+        let passes_on = (searched || scheduler.global.len() != 0) && !planted!("idle_leaver_does_not_notify");
+        if leaves_tasks || passes_on || scheduler.is_untimed() {
             scheduler.notify();
         }
     }

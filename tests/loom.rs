@@ -240,7 +240,7 @@ models! {
     slots::stale_pid, 20;
     slots::two_inserts_at_once, 8;
     slots::slot_wears_out, 57;
-    stream::items_against_pulls, 248;
+    stream::items_against_pulls, 600;
     stream::notices_against_pulls, 336;
     stream::sender_against_cancel, 9;
     timers::cancel_against_fire, 114;

@@ -423,12 +423,14 @@ impl Supervisor {
     /// start of this child counts as refused.
     fn instance_has_exited(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, exit: Exit) {
         let is_supervisor = self.children.get(&id).is_some_and(|kept| kept.child.spec.is_supervisor);
-        let over = match () {
-            () if is_supervisor && matches!(exit.error(), Some(SupervisorError::StartFailed { .. })) => Over::Refused,
+        let over = if is_supervisor && matches!(exit.error(), Some(SupervisorError::StartFailed { .. })) {
+            Over::Refused
+        } else if me.control().head.shares_cancellation(&exit) {
             // The child may wait for a process that it has spawned. If this process is cancelled before the supervisor,
             // its exit may end the child.
-            () if me.control().head.shares_cancellation(&exit) => Over::Cancelled,
-            () => Over::Ended,
+            Over::Cancelled
+        } else {
+            Over::Ended
         };
         self.has_ended(me, id, over, exit);
     }

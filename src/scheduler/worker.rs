@@ -298,9 +298,8 @@ impl<T: Task> Local<T> {
     /// this thread blocks. Does nothing if this thread acts as no worker.
     pub(crate) fn hand_over_here() {
         let Some(local) = Self::here() else { return };
-        let mut all = local.outer.borrow().clone();
-        all.push((Arc::clone(&local.scheduler), local.slot));
-        for (scheduler, slot) in all {
+        let outer = local.outer.borrow().clone();
+        for (scheduler, slot) in outer.into_iter().chain([(Arc::clone(&local.scheduler), local.slot)]) {
             if scheduler.hand_over(slot, None) {
                 scheduler.observe(slot, WorkerState::Blocked, None);
                 scheduler.trace_worker(slot, WorkerState::Blocked);

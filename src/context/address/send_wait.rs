@@ -192,16 +192,16 @@ impl<M: Send + 'static> Future for SendWait<M> {
             let State::Unsent { host, to, message } = mem::replace(&mut self.state, State::Over) else {
                 unreachable!("just seen")
             };
-            return match begin(&host, &to, message.into_inner(), Some(cx), self.line) {
+            let polled = match begin(&host, &to, message.into_inner(), Some(cx), self.line) {
                 Ok(State::Over) => Poll::Ready(Ok(())),
                 Ok(waiting) => {
                     self.state = waiting;
-                    let pending = Poll::Pending;
-                    refund_if_pending(is_taken, &pending);
-                    pending
+                    Poll::Pending
                 }
                 Err(refused) => Poll::Ready(Err(Self::refuse(&host, to.way().receiver(), refused))),
             };
+            refund_if_pending(is_taken, &polled);
+            return polled;
         }
         let (sent, host, pid) = match &mut self.state {
             State::Waiting(waiting) => {

@@ -24,8 +24,8 @@ use crate::context::me::SelfHandle;
 use crate::context::step::{AnyProcess, Mail, Next, Process, Start, StepOutput};
 use crate::host::control::{AnyControl, Control, Head, flag};
 use crate::host::exit::ExitOwner;
+use crate::observe::ProcessState;
 use crate::observe::crash::LastState;
-use crate::observe::{Counter, ProcessState};
 use crate::platform::sync::planted;
 use crate::process::catch as panic;
 use crate::process::catch::{catch, drop_caught};
@@ -371,7 +371,8 @@ impl<'a, X: Machine> Turn<'a, X> {
             }
             Err(text) => Stepped::ended(end, Err(self.around.unwound(text))),
         };
-        self.head().count(Counter::Steps);
+        let control = self.me.control();
+        control.head.count_step(&control.first_wait);
         if stepped == Stepped::Ended {
             self.around.dispatch_last();
         } else {

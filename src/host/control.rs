@@ -7,6 +7,7 @@
 
 pub(crate) mod blocked_step;
 pub(crate) mod head;
+mod steps;
 pub(crate) mod suspension;
 pub(crate) mod waits;
 
@@ -368,6 +369,11 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     /// to no process.
     fn first_wait(&self) -> Option<&WaitRecord> {
         None
+    }
+
+    /// Returns the number of steps of the process so far.
+    fn steps(&self) -> u64 {
+        self.first_wait().map_or(0, |first| self.head().steps(first))
     }
 
     /// Delivers a message of any type.

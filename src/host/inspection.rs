@@ -241,7 +241,7 @@ impl Snapshot {
             Some(groups) => groups.try_lock().ok_or(Busy)?.member_of().cloned().collect(),
             None => Vec::new(),
         };
-        let info = row(head, type_name, state, figures, names.first().cloned());
+        let info = row(control, type_name, state, figures, names.first().cloned());
         let (inherited, meter) = (head.inherited(), head.meter());
         let details = ProcessDetails {
             // A supervisor spawns its children itself, and a pool spawns its members itself. Therefore the parent of a
@@ -260,7 +260,6 @@ impl Snapshot {
             waits_for: Vec::new(),
             ready_since: if state == Some(ProcessState::Ready) { head.ready_since() } else { None },
             step: None,
-            steps: meter.and_then(Meter::steps),
             run_time: meter.and_then(Meter::run_time),
             memory: control.bytes() + head.boxed_bytes() + figures.bytes,
             info,
@@ -303,16 +302,17 @@ fn select(control: &Ref<dyn AnyControl>, query: &ProcessQuery) -> Result<Option<
             Some(name)
         }
     };
-    Ok(Some(row(head, type_name, state, figures, name)))
+    Ok(Some(row(control, type_name, state, figures, name)))
 }
 
 fn row(
-    head: &Head,
+    control: &Ref<dyn AnyControl>,
     type_name: &'static str,
     state: Option<ProcessState>,
     figures: MailboxFigures,
     name: Option<Name>,
 ) -> ProcessInfo {
+    let head = control.head();
     let links = head.links_if_any().map(Links::counts).unwrap_or_default();
     // The number of waits is the sum of two counts. These counts are read one after the other. If the process changes
     // both counts between the two reads, the sum may be below zero.
@@ -334,6 +334,8 @@ fn row(
         links: links.links,
         monitors: links.monitors,
         monitored_by: links.monitored_by,
+        steps: control.steps(),
+        last_worker: head.last_worker(),
         is_cancelled: head.is_cancelled(),
         is_killed: head.has(flag::KILLED),
     }

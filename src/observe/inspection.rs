@@ -33,7 +33,7 @@ use crate::process::state::priority::Priority;
 /// ```
 ///
 /// The line always contains the two counts of the mailbox. The line contains another count only if this count is not
-/// zero.
+/// zero. The line contains neither a time, nor the steps, nor the last worker.
 ///
 /// With the feature `serde`, a row implements `Serialize`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +99,14 @@ pub struct ProcessInfo {
     /// Number of monitors that other processes have set on this process. A monitor that was set by the spawn of this
     /// process is not counted.
     pub monitored_by: usize,
+    /// Number of steps that have ended so far. For an async body, each poll is a step. A step of another body after an
+    /// [upgrade](crate::Context::upgrade) also counts.
+    pub steps: u64,
+    /// Number of the worker that ran the last of these steps. An [`Observer`](crate::Observer) receives the same
+    /// number. A thread inside [`Runtime::block_on`](crate::Runtime::block_on) or
+    /// [`Runtime::run`](crate::Runtime::run) also has a number. `None` if the process has run no step, or if the thread
+    /// of the last step had no number. In a [`Simulation`](crate::Simulation), the number is 0.
+    pub last_worker: Option<usize>,
     /// Whether the exit of the process was requested, for example by [`Host::cancel`](crate::Host::cancel), and the
     /// process has not exited yet.
     pub is_cancelled: bool,
@@ -190,9 +198,6 @@ pub struct ProcessDetails {
     /// Step that a worker runs now. `None` if the process does not run. Always `None` in a
     /// [`Simulation`](crate::Simulation).
     pub step: Option<RunningStep>,
-    /// Number of steps so far. The runtime counts the steps only if they are [limited](crate::Limits::steps); otherwise
-    /// this field is `None`.
-    pub steps: Option<u64>,
     /// Total running time of the steps so far, without the present step. The runtime measures this time only if it is
     /// [limited](crate::Limits::time); otherwise this field is `None`.
     pub run_time: Option<Duration>,
@@ -365,6 +370,10 @@ pub enum ProcessColumn {
     Monitors,
     /// Orders by [`ProcessInfo::monitored_by`].
     MonitoredBy,
+    /// Orders by [`ProcessInfo::steps`].
+    Steps,
+    /// Orders by [`ProcessInfo::last_worker`]. A process without a last worker comes before all others.
+    LastWorker,
 }
 
 /// Selects and orders the rows that [`Host::processes`](crate::Host::processes) returns. By default, a query selects

@@ -49,6 +49,9 @@ struct Block {
     durations: SampledBuckets,
 }
 
+/// Result of [`Metrics::add_step`] on a thread that is in no slot.
+pub(crate) const NO_WORKER: u8 = u8::MAX;
+
 /// Default sampling rate. A clock read costs as much as a spawn, so only one duration in 64 is measured.
 const SAMPLE_ONE_IN: u32 = 64;
 
@@ -365,6 +368,17 @@ impl Metrics {
     pub(crate) fn add(&self, counter: Counter, n: u64) {
         let (block, own) = self.block();
         add_to(&block.counts[counter as usize], n, own, Relaxed);
+    }
+
+    /// Counts a step. Returns the slot of this thread, or [`NO_WORKER`] if the thread is in no slot.
+    #[inline]
+    pub(crate) fn add_step(&self) -> u8 {
+        let worker = self.worker().filter(|slot| *slot < self.slots.len());
+        match worker {
+            Some(slot) => self.add_in(slot, Counter::Steps, 1),
+            None => self.add(Counter::Steps, 1),
+        }
+        worker.map_or(NO_WORKER, |slot| slot as u8)
     }
 
     /// Adds `n` like [`add`](Self::add). The caller guarantees that this thread is in this slot of this runtime.

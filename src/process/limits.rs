@@ -125,12 +125,11 @@ impl fmt::Display for LimitExceeded {
 
 impl Error for LimitExceeded {}
 
-/// Steps and running time that a limited process has used. Relaxed loads and stores suffice, because only the task of
-/// the process accesses the meter, in its turns. The turns happen one after another.
+/// Limits and running time of a limited process. Relaxed loads and stores suffice, because only the task of the process
+/// changes the meter, in its turns. The turns happen one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     limits: Limits,
-    steps: AtomicU64,
     /// Running time in nanoseconds.
     ran: AtomicU64,
 }
@@ -140,30 +139,21 @@ impl Meter {
         Self { limits, ..Self::default() }
     }
 
-    /// Returns the number of steps, if the steps are limited.
-    pub(crate) fn steps(&self) -> Option<u64> {
-        self.limits.steps.map(|_| self.steps.load(Ordering::Relaxed))
-    }
-
     /// Returns the total running time of the steps, if this time is limited.
     pub(crate) fn run_time(&self) -> Option<Duration> {
         self.limits.time.map(|_| Duration::from_nanos(self.ran.load(Ordering::Relaxed)))
     }
 
-    /// Counts a step that is about to begin. Returns whether the caller must measure the duration of the step and pass
-    /// it to [`ran`](Self::ran).
+    /// Checks whether another step may begin after this number of steps. Returns whether the caller must measure the
+    /// duration of the step and pass it to [`ran`](Self::ran).
     ///
     /// # Errors
     /// Returns the exit of the process if the process has used all its steps.
-    pub(crate) fn begin(&self) -> Result<bool, Exit> {
-        if let Some(most) = self.limits.steps {
-            let steps = self.steps.load(Ordering::Relaxed);
-            if steps >= most {
-                return Err(Exit::failed(LimitExceeded::Steps(most)));
-            }
-            self.steps.store(steps + 1, Ordering::Relaxed);
+    pub(crate) fn begin(&self, steps: impl FnOnce() -> u64) -> Result<bool, Exit> {
+        match self.limits.steps {
+            Some(most) if steps() >= most => Err(Exit::failed(LimitExceeded::Steps(most))),
+            _ => Ok(self.limits.time.is_some()),
         }
-        Ok(self.limits.time.is_some())
     }
 
     /// Adds the duration of a step.

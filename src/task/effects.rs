@@ -140,12 +140,13 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Counts a step that is about to begin. If the time of steps is limited, returns the start time of the step.
+    /// Checks the limits of the process before a step. If the time of steps is limited, returns the start time of the
+    /// step.
     #[cold]
     pub(super) fn begin_metered(&self) -> Result<Option<Instant>, Exit> {
         let Some(meter) = self.head.meter() else { return Ok(None) };
         self.current.forbid_kept_timers();
-        Ok(meter.begin()?.then(|| self.head.host().now()))
+        Ok(meter.begin(|| self.own.steps())?.then(|| self.head.host().now()))
     }
 
     /// Adds the time of a step to the running time of the process. Returns an error if the running time exceeds its

@@ -248,7 +248,8 @@ fn the_requests_return_what_the_inspection_returns() {
                 "pid": slow.pid().to_string(), "name": null, "type_name": rows["rows"][0]["type_name"], "parent": null,
                 "state": "Ready", "waiting_since_ns": null, "priority": "Normal", "mailbox_len": 3, "signals": 0,
                 "mailbox_peak": 3, "unread_since_ns": rows["rows"][0]["unread_since_ns"], "yields": 0, "waits": 0,
-                "links": 0, "monitors": 0, "monitored_by": 0, "is_cancelled": false, "is_killed": false,
+                "links": 0, "monitors": 0, "monitored_by": 0, "steps": 0, "last_worker": null,
+                "is_cancelled": false, "is_killed": false,
             })
         );
         let mut pids = |fields: Value| {

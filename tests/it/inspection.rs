@@ -319,8 +319,8 @@ fn the_details_show_both_sides_of_a_join() {
 struct TenantId;
 struct Trace;
 
-/// 9.2b: the details contain the supervisor of the process, its inherited values, the steps and the time that count
-/// towards its limits, and its memory.
+/// 9.2b: the details contain the supervisor of the process, its inherited values, its steps, the time that counts
+/// towards its limit, and its memory.
 #[test]
 fn the_details_state_where_a_process_belongs_and_what_it_uses() {
     let rt = lone();
@@ -338,13 +338,13 @@ fn the_details_state_where_a_process_belongs_and_what_it_uses() {
     let heirs = details(heir.pid());
     assert_eq!(heirs.supervisor, None, "a parent is no supervisor");
     assert_eq!(heirs.inherited_values, ["it::inspection::TenantId", "it::inspection::Trace"]);
-    assert_eq!((heirs.steps, heirs.run_time), (Some(1), None));
+    assert_eq!((heirs.info.steps, heirs.run_time), (1, None));
     heir.send(0).unwrap();
     settle(&rt);
-    assert_eq!(details(heir.pid()).steps, Some(2));
+    assert_eq!(details(heir.pid()).info.steps, 2);
     let timed = rt.process().limits(Limits::new().time(HOUR)).spawn(idle).unwrap();
     let new = details(timed.pid());
-    assert_eq!((new.run_time, new.steps, new.inherited_values), (Some(Duration::ZERO), None, vec![]));
+    assert_eq!((new.run_time, new.info.steps, new.inherited_values), (Some(Duration::ZERO), 0, vec![]));
     settle(&rt);
     assert!(details(timed.pid()).run_time > Some(Duration::ZERO));
 
@@ -385,6 +385,70 @@ fn the_details_state_measured_times() {
     let [commands] = &details().yields[..] else { panic!("{:?}", details()) };
     let since = commands.measured_since.expect("each command is measured");
     assert!(commands.count == 2 && ready <= since && since <= end, "{commands:?}");
+}
+
+/// 9.2a: a row contains the number of steps and the number of the last worker. Together, all processes have as many
+/// steps as the runtime has counted.
+#[test]
+fn a_row_contains_the_steps_and_the_last_worker() {
+    let rt = lone();
+    let yields = |count: usize| {
+        rt.spawn(async move |mut ctx: Context<u8>| {
+            for _ in 0..count {
+                ctx.yield_now().await;
+            }
+            while ctx.receive().await.is_ok() {}
+        })
+    };
+    // A poll that waits ends a step. The last count passes two limits of the counter's parts.
+    let counts = [0, 1, 32_766, 32_767, 32_768, 70_000];
+    let processes = counts.map(yields);
+    assert!(
+        processes
+            .iter()
+            .all(|process| (row(&rt, process.pid()).steps, row(&rt, process.pid()).last_worker) == (0, None))
+    );
+    settle(&rt);
+    let steps = processes.each_ref().map(|process| row(&rt, process.pid()).steps);
+    assert_eq!(steps, counts.map(|count| count as u64 + 1));
+    let most = rt.processes(&ProcessQuery::new().descending(ProcessColumn::Steps).limit(1));
+    assert_eq!((most[0].pid, most[0].steps), (processes[5].pid(), 70_001));
+    assert_eq!(most[0].last_worker, Some(0));
+    // The processes of `settle` have exited, so they have no rows.
+    let before = rt.counters().steps;
+    processes[0].send(1).unwrap();
+    settle(&rt);
+    assert_eq!(row(&rt, processes[0].pid()).steps, 2);
+    assert!(rt.counters().steps > before);
+}
+
+/// 9.2a: the last worker is the worker that ran the last step.
+#[test]
+fn the_last_worker_changes_when_another_worker_runs_the_process() {
+    let rt = Runtime::builder().workers(2).build().unwrap();
+    let (report, reports) = std::sync::mpsc::channel();
+    let waits = rt.spawn(async move |mut ctx: Context<u8>| {
+        while ctx.receive().await.is_ok() {
+            report.send(thread::current().id()).unwrap();
+        }
+    });
+    let mut workers = std::collections::HashMap::new();
+    for _ in 0..200 {
+        waits.send(0).unwrap();
+        let thread = reports.recv().unwrap();
+        // The step counts after its end. Then the process waits.
+        let row = loop {
+            let row = row(&rt, waits.pid());
+            if row.state == Some(Idle) {
+                break row;
+            }
+            thread::yield_now();
+        };
+        let worker = row.last_worker.expect("a worker ran the step");
+        assert!(worker < 2);
+        assert_eq!(*workers.entry(thread).or_insert(worker), worker, "a worker thread keeps its number");
+    }
+    drop(waits);
 }
 
 /// 9.2a: a row contains the time at which the wait of a process began. In a simulation, the time is exact. If an event
@@ -896,7 +960,7 @@ fn a_row_is_serialized_as_a_struct() {
     let pid = Box::leak(process.pid().to_string().into_boxed_str());
     let number = |name, value| [Token::Str(name), Token::U64(value)];
     let mut tokens = vec![
-        Token::Struct { name: "ProcessInfo", len: 18 },
+        Token::Struct { name: "ProcessInfo", len: 20 },
         Token::Str("pid"),
         Token::Str(pid),
         Token::Str("name"),
@@ -926,6 +990,8 @@ fn a_row_is_serialized_as_a_struct() {
         None => tokens.push(Token::None),
     }
     ["yields", "waits", "links", "monitors", "monitored_by"].iter().for_each(|name| tokens.extend(number(name, 0)));
+    tokens.extend(number("steps", 1));
+    tokens.extend([Token::Str("last_worker"), Token::Some, Token::U64(0)]);
     let flags = [Token::Str("is_cancelled"), Token::Bool(false), Token::Str("is_killed"), Token::Bool(false)];
     tokens.extend(flags.into_iter().chain([Token::StructEnd]));
     assert_ser_tokens(&row(sim.host(), process.pid()).readable(), &tokens);

@@ -151,6 +151,30 @@ fn a_process_states_the_number_of_its_sleeps() {
     }
 }
 
+/// 9.2b: the details contain the number of sleeps, also of a thousand sleeps. The head of a process has room for a
+/// smaller number.
+#[test]
+fn a_process_states_the_number_of_a_thousand_sleeps() {
+    let rt = lone();
+    let sleeper = rt.spawn(async move |mut ctx: Context<usize>| {
+        let mut sleeps: Vec<_> = (0..1_000).map(|_| Box::pin(ctx.sleep(HOUR))).collect();
+        loop {
+            // In its first poll, a sleep begins to count as a wait.
+            for sleep in &mut sleeps {
+                assert!(futures::poll!(sleep).is_pending());
+            }
+            sleeps.truncate(ctx.receive().await?);
+        }
+        #[expect(unreachable_code)]
+        Ok::<_, Exit>(())
+    });
+    for (count, next) in [(1_000, 700), (700, 256), (256, 255), (255, 254), (254, 0), (0, 0)] {
+        settle(&rt);
+        assert_eq!(rt.process_details(sleeper.pid()).unwrap().info.waits, count);
+        sleeper.send(next).unwrap();
+    }
+}
+
 /// 9.2b: if a process waits for free mailbox space, for an exit or for a start, the details contain the pid of the
 /// other process.
 #[test]

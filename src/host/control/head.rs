@@ -12,6 +12,7 @@ use crate::host::Host;
 use crate::host::cancel::CancelRegistration;
 use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
+use crate::host::control::steps::{LastWorker, LowSteps};
 use crate::host::control::waits::{MoreWaits, Wait, WaitRecord, Waits};
 use crate::host::link::Links;
 use crate::host::registry::{LocalId, groups, names};
@@ -101,8 +102,11 @@ pub(crate) struct Head {
     state: AtomicU8,
     flags: AtomicU16,
     /// Number of calls and sleeps that the process waits for. Outstanding commands are not included. Only the thread
-    /// that steps the process writes this field.
-    waiting: AtomicU32,
+    /// that steps the process writes this field. A change that does not fit into this field goes to
+    /// [`RarestParts::waiting`].
+    waiting: AtomicU8,
+    last_worker: LastWorker,
+    steps: LowSteps,
     /// Index of the pid. The head stores only the index and the generation, because the other parts are the same for
     /// all pids of the runtime.
     index: u32,
@@ -165,8 +169,9 @@ struct CrashDetails {
 /// Parts of the head that are used more rarely than [`Rare`]. These parts are allocated in a box at the first use.
 #[derive(Debug, Default)]
 struct RarestParts {
-    /// Second part of the number of waits, changed by threads that do not step the process. The total number of waits
-    /// is the sum of this field and `Head::waiting`.
+    /// Second part of the number of waits. Threads that do not step the process change this part, and so does the
+    /// thread that steps the process, if `Head::waiting` is 0 or at its maximum. The total number of waits is the sum
+    /// of this field and `Head::waiting`.
     waiting: AtomicU32,
     /// Records of the operations that the process waits for, after the first two records.
     waits: Lock<MoreWaits>,
@@ -245,7 +250,9 @@ impl Head {
             run,
             state: AtomicU8::new(NEW),
             flags: AtomicU16::new(flags),
-            waiting: AtomicU32::new(0),
+            waiting: AtomicU8::new(0),
+            last_worker: LastWorker::new(),
+            steps: LowSteps::new(),
             index: place.index,
             generation: place.generation,
             host,
@@ -404,12 +411,40 @@ impl Head {
     /// change a separate count, `RarestParts::waiting`.
     #[inline]
     pub(crate) fn wait_for(&self, change: Change, here: bool) {
-        let change = change as u32;
         if here {
-            self.waiting.store(self.waiting.load(Ordering::Relaxed).wrapping_add(change), Ordering::Relaxed);
-        } else {
-            self.rare().rarer().waiting.fetch_add(change, Ordering::Relaxed);
+            let waiting = self.waiting.load(Ordering::Relaxed);
+            let changed = match change {
+                Change::More => waiting.checked_add(1),
+                Change::Less => waiting.checked_sub(1),
+            };
+            if let Some(changed) = changed {
+                return self.waiting.store(changed, Ordering::Relaxed);
+            }
         }
+        self.wait_elsewhere(change);
+    }
+
+    #[cold]
+    fn wait_elsewhere(&self, change: Change) {
+        self.rare().rarer().waiting.fetch_add(change as u32, Ordering::Relaxed);
+    }
+
+    /// Counts a step that has ended, also in the counters of the runtime. The thread that steps the process calls this
+    /// function. The caller passes the place of the first wait record, which contains the number of batches of steps.
+    #[inline]
+    pub(crate) fn count_step(&self, first: &WaitRecord) {
+        self.last_worker.set(self.host.shared().metrics.add_step());
+        self.steps.count(|| first.step_batches.count());
+    }
+
+    /// Returns the number of steps so far. The caller passes the place of the first wait record.
+    pub(crate) fn steps(&self, first: &WaitRecord) -> u64 {
+        self.steps.total(&first.step_batches)
+    }
+
+    /// Returns the number of the worker that ran the last step.
+    pub(crate) fn last_worker(&self) -> Option<usize> {
+        self.last_worker.get()
     }
 
     /// Adds a record of an operation that the process waits for. `AnyControl::begin_wait`
@@ -479,7 +514,7 @@ impl Head {
     #[inline]
     pub(crate) fn waiting(&self) -> u32 {
         let elsewhere = self.rarest_if_any().map_or(0, |rarer| rarer.waiting.load(Ordering::Relaxed));
-        self.waiting.load(Ordering::Relaxed).wrapping_add(elsewhere)
+        u32::from(self.waiting.load(Ordering::Relaxed)).wrapping_add(elsewhere)
     }
 
     /// Returns the priority of the process.

@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 use std::panic::Location;
 
+use crate::host::control::steps::StepBatches;
 use crate::platform::static_ref::AtomicStaticRef;
 use crate::platform::sync::tally::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::process::pid::Pid;
@@ -95,6 +96,9 @@ pub(crate) struct WaitRecord {
     line: AtomicStaticRef<Location<'static>>,
     /// The low bits contain the kind of the record. The high bits contain the number of records so far.
     word: AtomicU32,
+    /// Part of the number of steps of the process. The field is not part of the record. It is here, because it fits into
+    /// the padding. Only the field in the place of the first record is used.
+    pub(super) step_batches: StepBatches,
 }
 
 /// Identifies one record that [`WaitRecord::begin`] has stored. The default value identifies no record. Each record in
@@ -111,7 +115,12 @@ impl Default for Place {
 
 impl WaitRecord {
     pub(crate) const fn none() -> Self {
-        Self { process: AtomicU64::new(0), line: AtomicStaticRef::none(), word: AtomicU32::new(0) }
+        Self {
+            process: AtomicU64::new(0),
+            line: AtomicStaticRef::none(),
+            word: AtomicU32::new(0),
+            step_batches: StepBatches::new(),
+        }
     }
 
     /// Stores a record, if the place is free. The calling thread must step the process.

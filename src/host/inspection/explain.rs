@@ -164,7 +164,7 @@ impl Host {
         let read = |control: &Ref<dyn AnyControl>| {
             let Some((head, type_name)) = process(control) else { return Ok(None) };
             let (state, figures) = (head.state(), control.mailbox_figures());
-            Ok(Some(row(head, type_name, state, figures, first_name(head)?)))
+            Ok(Some(row(control, type_name, state, figures, first_name(head)?)))
         };
         self.shared().pid_table.with(pid, read)?
     }
@@ -249,7 +249,7 @@ impl Reading {
         let has_row = is_full || is_growing || is_running || is_listed;
         // The next line can fail with `Busy`, and `visit` then calls this function again. No later line can fail.
         // Therefore each process is counted once.
-        let row = if has_row { Some(row(head, type_name, state, figures, first_name(head)?)) } else { None };
+        let row = if has_row { Some(row(control, type_name, state, figures, first_name(head)?)) } else { None };
         match state {
             Some(ProcessState::Complete) => return Ok(()),
             Some(ProcessState::Running) => self.activity.running.extend(row.clone()),

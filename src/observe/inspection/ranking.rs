@@ -69,6 +69,8 @@ fn compare(column: ProcessColumn, one: &ProcessInfo, other: &ProcessInfo) -> Ord
         ProcessColumn::Links => one.links.cmp(&other.links),
         ProcessColumn::Monitors => one.monitors.cmp(&other.monitors),
         ProcessColumn::MonitoredBy => one.monitored_by.cmp(&other.monitored_by),
+        ProcessColumn::Steps => one.steps.cmp(&other.steps),
+        ProcessColumn::LastWorker => one.last_worker.cmp(&other.last_worker),
     }
 }
 

@@ -226,7 +226,6 @@ fn process(host: &Host, details: ProcessDetails) -> Reply {
         "waits_for": list(details.waits_for.iter().map(wait)),
         "ready_since_ns": details.ready_since.map(Instant::ns),
         "step": step,
-        "steps": details.steps,
         "run_time_ns": details.run_time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
         "memory_bytes": details.memory,
     }))

@@ -331,6 +331,8 @@ const COLUMNS: &[(&str, ProcessColumn)] = &[
     ("links", ProcessColumn::Links),
     ("monitors", ProcessColumn::Monitors),
     ("monitored_by", ProcessColumn::MonitoredBy),
+    ("steps", ProcessColumn::Steps),
+    ("last_worker", ProcessColumn::LastWorker),
 ];
 
 const STATES: &[(&str, ProcessState)] = &[

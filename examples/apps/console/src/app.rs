@@ -92,13 +92,15 @@ impl View {
 
 /// Columns by which the table can be sorted. Each entry has the name in the protocol, and whether the order is
 /// descending until the user reverses it.
-pub const COLUMNS: [(&str, bool); 13] = [
+pub const COLUMNS: [(&str, bool); 15] = [
     ("mailbox_len", true),
     ("mailbox_peak", true),
     ("yields", true),
     ("waits", true),
     ("links", true),
     ("monitors", true),
+    ("steps", true),
+    ("last_worker", true),
     ("pid", false),
     ("name", true),
     ("type_name", false),

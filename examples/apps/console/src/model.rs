@@ -125,6 +125,8 @@ pub struct Row {
     pub links: u64,
     pub monitors: u64,
     pub monitored_by: u64,
+    pub steps: u64,
+    pub last_worker: Option<u64>,
     pub is_cancelled: bool,
     pub is_killed: bool,
 }

@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
 use crate::app::App;
-use crate::model::Details;
+use crate::model::{Details, Row};
 use crate::views::processes::state;
 use crate::views::{BOLD, duration, number};
 
@@ -33,6 +33,7 @@ fn lines(details: &Details) -> Vec<Line<'static>> {
         field("parent", info.parent.clone().unwrap_or_else(|| "none".into())),
         field("state", format!("{}{}, priority {}", state(info), waiting_time(details), info.priority)),
         field("mailbox", mailbox(details)),
+        field("steps", steps(info)),
     ];
     for (index, wait) in details.waits_for.iter().take(SHOWN).enumerate() {
         lines.push(field(if index == 0 { "waits for" } else { "" }, wait.text.clone()));
@@ -72,6 +73,12 @@ fn mailbox(details: &Details) -> String {
     )
 }
 
+/// Returns the number of steps and the worker of the last step, as a text.
+fn steps(info: &Row) -> String {
+    let worker = info.last_worker.map_or_else(String::new, |worker| format!(", the last on worker {worker}"));
+    number(info.steps) + &worker
+}
+
 fn field(name: &str, value: String) -> Line<'static> {
     Line::from(vec![Span::styled(format!("{name:<14}"), BOLD), Span::raw(value)])
 }
@@ -109,6 +116,7 @@ mod tests {
             "info": {
                 "pid": "<1.0.1>", "type_name": "app::Shop", "state": "Blocked", "waiting_since_ns": 250_000_000,
                 "priority": "Normal", "mailbox_len": 7, "unread_since_ns": 980_000_000,
+                "steps": 1_234, "last_worker": 1,
             },
             "names": ["shop", "market"],
             "links": ["<1.1.1>"],
@@ -129,6 +137,7 @@ mod tests {
             "parent        none",
             "state         Blocked for 750 ms, priority Normal",
             "mailbox       7 messages (oldest about 20 ms or more), 0 signals, peak 0",
+            "steps         1,234, the last on worker 1",
             "waits for     the answer to a call to <1.2.1> at src/shop.rs:41",
             "              a message",
             "commands      2 × app::Fetch",

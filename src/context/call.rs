@@ -18,15 +18,17 @@ use std::{fmt, mem};
 
 use futures::future::FusedFuture;
 
+use crate::context::address::Address;
 use crate::context::call::answer::{ReplyReceiver, ReplySender};
 use crate::context::cooperative::BudgetPause;
 use crate::context::time::Sleep;
 use crate::host::Host;
 use crate::host::control::AnyControl;
+use crate::host::control::forwarded::Forward;
 use crate::host::control::waits::{Place, Wait};
 use crate::host::dispatch::completion::UntypedCompletion;
 use crate::host::refs::ProcessRef;
-use crate::host::registry::target::{Target, Way};
+use crate::host::registry::target::{Route, Target, Way};
 use crate::observe::{Counter, is_sampled_turn};
 use crate::process::error::SendError;
 use crate::process::event::Tag;
@@ -212,8 +214,8 @@ fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
     Ok(())
 }
 
-/// The right to answer a call. The request message contains the `Reply`, and the callee can forward the `Reply` to
-/// another process. The size of a `Reply` is one word.
+/// The right to answer a call. The request message contains the `Reply`. The callee can [`forward`](Self::forward) the
+/// `Reply` to another process. The size of a `Reply` is one word.
 ///
 /// If an unanswered `Reply` is dropped, the caller gets [`CallError::Dropped`]. If a process exits while it holds the
 /// `Reply`, the caller gets [`CallError::Died`] with this exit instead. An unread message in the mailbox of the process
@@ -254,6 +256,68 @@ impl<T: Send + 'static> Reply<T> {
             to.host().shared().metrics.add(Counter::LateReplies, 1);
             refused.unwrap_or_else(|_| unreachable!("a value was sent"))
         })
+    }
+
+    /// Passes this `Reply` to another process, which must then answer the call. This method calls `message`, which
+    /// makes a message from the `Reply`, and sends the message like [`Address::send`]. The corresponding functions of
+    /// kameo and Akka have the same name.
+    ///
+    /// A plain [`Address::send`] of a message that contains the `Reply` also works. However, the runtime then does not
+    /// know which process must answer. After `forward`, the receiver is the
+    /// [callee](crate::observe::WaitsFor::Call::callee) of the call in inspections, for example in
+    /// [`Host::wait_for_graph`]. The receiver may forward the `Reply` again.
+    ///
+    /// The first `forward` of a `Reply` must run in a step of the process that received the request. Elsewhere, for
+    /// example on a thread that runs no process, the first `forward` only sends the message. If a [`Pool`](crate::Pool)
+    /// is called, the pool counts as the receiver of the request. Therefore a `forward` in a member of the pool only
+    /// sends the message. If `to` belongs to another runtime, the callee is no longer known.
+    ///
+    /// ```
+    /// # use procession::{Address, Context, Exit, Reply, Runtime};
+    /// type Question = (u64, Reply<u64>);
+    ///
+    /// async fn squares(mut ctx: Context<Question>) -> Result<(), Exit> {
+    ///     loop {
+    ///         let (number, reply) = ctx.receive().await?;
+    ///         reply.send(number * number);
+    ///     }
+    /// }
+    /// let rt = Runtime::new()?;
+    /// let squares: Address<Question> = rt.spawn(squares).address();
+    /// let front = rt.spawn(async move |mut ctx: Context<Question>| -> Result<(), Exit> {
+    ///     loop {
+    ///         let (number, reply) = ctx.receive().await?;
+    ///         _ = reply.forward(&squares, |reply| (number, reply));
+    ///     }
+    /// });
+    /// assert_eq!(rt.block_on(front.call(|reply| (12, reply)))?, 144);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the message if the send is refused: see [`Address::send`]. The message contains the `Reply`, so the
+    /// process that called `forward` must still answer the call.
+    pub fn forward<M: Send + 'static>(
+        self,
+        to: &Address<M>,
+        message: impl FnOnce(Self) -> M,
+    ) -> Result<(), SendError<M>> {
+        let forward = self.begin_forward(to);
+        to.send(message(self))?;
+        forward.into_iter().for_each(Forward::end);
+        Ok(())
+    }
+
+    /// Begins a forward. Returns `None` if no inspection shows the call: its caller is no process, or this thread steps
+    /// no process, or the call is over.
+    fn begin_forward<M: Send + 'static>(&self, to: &Address<M>) -> Option<Forward> {
+        let reply = self.to.as_ref()?;
+        let asker = reply.asker()?.head();
+        let shared = asker.host().shared();
+        let word = |pid: Pid| if shared.pid_table.is_here(pid) { pid.word() } else { 0 };
+        let from = Current::with(Current::pid).map(word);
+        let key = (asker.pid().word(), reply.address());
+        shared.forwarded.begin(key, from, asker.host().word_of(&to.way()), |waker| reply.watch(waker))
     }
 
     /// Returns whether the caller no longer waits for the answer.

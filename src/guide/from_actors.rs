@@ -48,6 +48,7 @@
 //! | send, and wait for free space in the mailbox | `send(…).await`, which also waits for the answer | – | `tell(…).await` | [`send_wait`](crate::Address::send_wait) |
 //! | request with an answer | `send(…).await` | `call` | `ask(…).await` | [`call`](crate::Address::call) |
 //! | the answer | return value | `RpcReplyPort` | return value, `DelegatedReply` | [`Reply`](crate::Reply), now or later |
+//! | let another actor answer | – | send the `RpcReplyPort` in a message | `Context::forward` | [`Reply::forward`](crate::Reply::forward) |
 //! | time limit of a request | `timeout` | argument of `call` | `reply_timeout` | [`Call::timeout`](crate::future::Call::timeout) |
 //! | spawn | `start` | `Actor::spawn` | `Actor::spawn` | [`Host::spawn`](crate::Host::spawn) |
 //! | start and end | `started`, `stopping`, `stopped` | `pre_start`, `post_start`, `post_stop` | `on_start`, `on_stop` | [`init`](crate::Server::init), [`terminate`](crate::Server::terminate) |

@@ -492,8 +492,9 @@
 //! ```
 //!
 //! If the process that holds the [`Reply`](crate::Reply) exits or drops the `Reply`, the call fails immediately. The
-//! called process may have passed the `Reply` to another process. With [`keep_mailbox`](crate::Child::keep_mailbox),
-//! the request may also wait in the mailbox of a stopped child.
+//! called process may have passed the `Reply` to another process. The output names the other process only if the called
+//! process has used [`Reply::forward`](crate::Reply::forward). With [`keep_mailbox`](crate::Child::keep_mailbox), the
+//! request may also wait in the mailbox of a stopped child.
 //!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|

@@ -6,6 +6,7 @@
 //! message type. The body of the process is not part of the control block.
 
 pub(crate) mod blocked_step;
+pub(crate) mod forwarded;
 pub(crate) mod head;
 mod steps;
 pub(crate) mod suspension;

@@ -94,13 +94,15 @@ impl Host {
     /// the process.
     fn details(&self, pid: Pid, joins: impl FnOnce() -> Vec<Join>) -> Option<ProcessDetails> {
         let table = &self.shared().pid_table;
-        let Snapshot { mut details, is_awaited, waits } = table.with(pid, Snapshot::read)??;
+        let Snapshot { mut details, is_awaited, mut waits } = table.with(pid, Snapshot::read)??;
         [details.links, details.monitors, details.monitored_by] = self.read_links(pid)?;
         details.joined_by = self.joined_by(pid);
         details.yields = self.read_yields(pid)?;
         details.timers = self.read_timers(pid)?;
+        let redirect = |waits: &mut [Wait]| _ = self.shared().forwarded.redirect(pid.word(), waits);
         match details.info.state {
             Some(state) if state.is_waiting() => {
+                redirect(&mut waits);
                 let waits_for = &mut details.waits_for;
                 waits_for.extend(is_awaited.then_some(WaitsFor::Message));
                 waits_for.extend(details.yields.iter().cloned().map(WaitsFor::Command));
@@ -115,7 +117,9 @@ impl Host {
                 let step = self.shared().blocked_steps.of(pid);
                 if let Some(step) = step.filter(|step| step.pending().is_some()) {
                     let joins = joins().into_iter().filter(|join| step.has_joined(join.target));
-                    let waits = step.without_earlier(waits).into_iter().filter_map(|wait| self.waits_for(wait));
+                    let mut waits = step.without_earlier(waits);
+                    redirect(&mut waits);
+                    let waits = waits.into_iter().filter_map(|wait| self.waits_for(wait));
                     let joins = joins.map(|join| WaitsFor::Exit { process: join.target });
                     details.waits_for.extend(waits.chain(joins));
                 }

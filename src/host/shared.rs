@@ -10,6 +10,7 @@ use async_task::Runnable;
 use slab::Slab;
 
 use crate::host::control::blocked_step::BlockedSteps;
+use crate::host::control::forwarded::ForwardedReplies;
 use crate::host::control::suspension::set::SuspendedProcesses;
 use crate::host::control::{AnyControl, Control};
 use crate::host::job::blocking_pool::Pool;
@@ -124,6 +125,7 @@ pub(crate) struct Shared {
     pub(crate) nodes: Mutex<BTreeMap<u32, Arc<dyn Deliver>>>,
     pub(crate) blocked_steps: BlockedSteps,
     pub(crate) suspended: SuspendedProcesses,
+    pub(crate) forwarded: Arc<ForwardedReplies>,
 }
 
 impl Shared {
@@ -142,6 +144,7 @@ impl Shared {
             nodes: Mutex::default(),
             blocked_steps: BlockedSteps::default(),
             suspended: SuspendedProcesses::default(),
+            forwarded: Arc::default(),
         }
     }
 }

@@ -256,9 +256,10 @@ pub enum WaitsFor {
     Command(CommandCount),
     /// The answer to a call of an async body.
     Call {
-        /// Process that received the request. This process may have passed the [`Reply`](crate::Reply) on to another
-        /// process, but the runtime does not know the other process. `None` if the receiver is not known, for example
-        /// if the receiver belongs to another node.
+        /// Process that must answer: the process that received the request, or the last process to which
+        /// [`Reply::forward`](crate::Reply::forward) has passed the [`Reply`](crate::Reply). If a process has moved the
+        /// `Reply` in a plain message, the runtime does not know its receiver. `None` if the process is not known, for
+        /// example if it belongs to another node or to another runtime.
         callee: Option<Pid>,
         /// Whether the call has a [time limit](crate::future::Call::timeout).
         is_limited: bool,

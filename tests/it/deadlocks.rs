@@ -1020,3 +1020,339 @@ fn an_answered_call_in_block_on_is_no_edge() {
         _ = (rt.block_on(one), rt.block_on(other));
     });
 }
+
+/// Returns the address of the process with this name, as soon as the process is alive.
+async fn find(ctx: &Context<Question>, name: &str) -> Address<Question> {
+    loop {
+        match ctx.host().whereis(name).and_then(|pid| ctx.host().address(pid)) {
+            Some(address) => return address,
+            None => ctx.yield_now().await,
+        }
+    }
+}
+
+/// Spawns a process with the name `name`. The process forwards its first request to the process `to`, and then waits
+/// forever. If `calls` is `Some`, it calls this process instead.
+fn forwards(host: &Host, name: &'static str, to: &'static str, calls: Option<&'static str>) {
+    let body = async move |mut ctx: Context<Question>| {
+        let to = find(&ctx, to).await;
+        ctx.receive().await.unwrap().forward(&to, |reply| reply).unwrap();
+        match calls {
+            Some(callee) => _ = ctx.call(callee, |reply: Question| reply).await,
+            None => pending().await,
+        }
+    };
+    host.process().name(name).spawn(body).unwrap();
+}
+
+/// Spawns a process with the name `name`. The process keeps its first request, and calls the process `callee`.
+fn keeps_and_calls(host: &Host, name: &'static str, callee: &'static str) {
+    let body = async move |mut ctx: Context<Question>| {
+        let _kept = ctx.receive().await;
+        _ = ctx.call(callee, |reply: Question| reply).await;
+    };
+    host.process().name(name).spawn(body).unwrap();
+}
+
+/// Returns the callees of the calls that the process awaits.
+fn callees(host: &Host, pid: Pid) -> Vec<Option<Pid>> {
+    let callee = |wait| if let WaitsFor::Call { callee, .. } = wait { Some(callee) } else { None };
+    host.process_details(pid).unwrap().waits_for.into_iter().filter_map(callee).collect()
+}
+
+/// 9.2d, 9.2e: a forwarded reply is an edge to the process that must answer. This process may be several forwards away.
+/// The processes that have forwarded the reply belong to no deadlock, although they call the caller.
+#[test]
+fn the_receiver_of_a_forwarded_reply_is_part_of_a_deadlock() {
+    let graph = graph_of(|host| {
+        calls(host, "a", "b");
+        forwards(host, "b", "c", None);
+        keeps_and_calls(host, "c", "a");
+    });
+    assert_deadlock(&graph, &["a", "c"], 0);
+    let graph = graph_of(|host| {
+        calls(host, "a", "b");
+        forwards(host, "b", "c", Some("a"));
+        forwards(host, "c", "d", Some("a"));
+        keeps_and_calls(host, "d", "a");
+    });
+    assert_deadlock(&graph, &["a", "d"], 2);
+}
+
+/// 9.2d, 9.2e: a process that has forwarded a reply is not deadlocked when it calls the caller. After the answer, the
+/// next call of the caller has an edge to the process that receives the new request.
+#[test]
+fn a_process_that_has_forwarded_a_reply_may_call_the_caller() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let answers = rt.spawn(async |mut ctx: Context<Option<Question>>| {
+        let question = ctx.receive().await.unwrap().expect("the first message contains the question");
+        assert!(ctx.receive().await.unwrap().is_none());
+        question.send(());
+        pending::<()>().await;
+    });
+    let to = answers.address();
+    let front = rt.spawn(async move |mut ctx: Context<(Question, Address<Question>)>| {
+        let (question, caller) = ctx.receive().await.unwrap();
+        question.forward(&to, Some).unwrap();
+        caller.call(|reply: Question| reply).await.unwrap();
+        let _kept = ctx.receive().await;
+        pending::<()>().await;
+    });
+    let to = front.address();
+    let caller = rt.spawn(async move |mut ctx: Context<Question>| {
+        let own = ctx.address();
+        ctx.call(&to, |reply: Question| (reply, own.clone())).await.unwrap();
+        ctx.receive().await.unwrap().send(());
+        _ = ctx.call(&to, |reply: Question| (reply, own.clone())).await;
+    });
+    settle(&rt);
+    let graph = rt.wait_for_graph();
+    let mut edges: Vec<_> = graph.edges.iter().map(|edge| (edge.pid, edge.target)).collect();
+    edges.sort_unstable();
+    let mut expected = [(caller.pid(), answers.pid()), (front.pid(), caller.pid())];
+    expected.sort_unstable();
+    assert_eq!((&edges[..], &graph.deadlocks[..]), (&expected[..], &[][..]));
+    assert_eq!(callees(&rt, caller.pid()), [Some(answers.pid())]);
+    answers.send(None).unwrap();
+    settle(&rt);
+    assert_eq!(callees(&rt, caller.pid()), [Some(front.pid())]);
+}
+
+/// 9.2d: if a forward is refused, the message with the reply comes back, and the former process must still answer. The
+/// refused forward may be the first forward of the reply or a later one.
+#[test]
+fn a_refused_forward_changes_no_edge() {
+    /// Spawns a process that forwards its first request to an exited process. Then it calls the process `a`.
+    fn fails_to_forward(host: &Host, name: &'static str, exited: &Address<Question>) {
+        let exited = exited.clone();
+        let body = async move |mut ctx: Context<Question>| {
+            let mut reply = ctx.receive().await.unwrap();
+            for _ in 0..3 {
+                let refused = reply.forward(&exited, |reply| reply).unwrap_err();
+                assert_eq!(refused.kind(), SendErrorKind::NoProcess);
+                reply = refused.into_message();
+            }
+            let answer = ctx.call("a", |reply: Question| reply).await;
+            assert!(answer.is_err(), "the process `a` was aborted");
+            assert_eq!(reply.try_send(()), Err(()), "the process `a` has exited");
+        };
+        host.process().name(name).spawn(body).unwrap();
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let exited = rt.spawn(async |_: Context<Question>| ());
+    let address = exited.address();
+    rt.block_on(exited).unwrap();
+    for is_first in [true, false] {
+        let (name, first) = if is_first { ("b", "b") } else { ("c", "b") };
+        fails_to_forward(&rt, name, &address);
+        if !is_first {
+            forwards(&rt, first, name, None);
+        }
+        calls(&rt, "a", first);
+        settle(&rt);
+        assert_deadlock(&rt.wait_for_graph(), &["a", name], 0);
+        for name in ["a", "b"] {
+            rt.whereis(name).into_iter().for_each(|pid| rt.kill(pid).unwrap());
+        }
+        settle(&rt);
+        assert_eq!(["a", "b", "c"].map(|name| rt.whereis(name)), [None; 3]);
+    }
+    // The reply inside the refused message still answers the call.
+    let front = rt.spawn(async move |mut ctx: Context<Question>| {
+        let refused = ctx.receive().await.unwrap().forward(&address, |reply| reply).unwrap_err();
+        refused.into_message().send(());
+    });
+    assert_eq!(rt.block_on(front.call(|reply: Question| reply)), Ok(()));
+}
+
+/// 9.2d: a caller drops a call whose reply was forwarded. Its next call has an edge to the process that receives the
+/// new request. The process that holds the forwarded reply finds that the call is closed.
+#[test]
+fn a_dropped_call_leaves_no_forwarded_reply() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let holds = rt.spawn(async |mut ctx: Context<Question>| ctx.receive().await.unwrap().closed().await);
+    let to = holds.address();
+    let front = rt.spawn(async move |mut ctx: Context<Question>| {
+        ctx.receive().await.unwrap().forward(&to, |reply| reply).unwrap();
+        let _kept = ctx.receive().await;
+        pending::<()>().await;
+    });
+    let to = front.address();
+    let caller = rt.spawn(async move |mut ctx: Context<()>| {
+        let call = ctx.call(&to, |reply: Question| reply);
+        let Either::Right(_) = select(call, Box::pin(ctx.receive())).await else { panic!("the call is not answered") };
+        _ = ctx.call(&to, |reply: Question| reply).await;
+    });
+    settle(&rt);
+    assert_eq!(callees(&rt, caller.pid()), [Some(holds.pid())]);
+    caller.send(()).unwrap();
+    settle(&rt);
+    assert_eq!(callees(&rt, caller.pid()), [Some(front.pid())]);
+    assert_eq!(rt.block_on(holds), Ok(()));
+}
+
+/// 9.2d, 9.2e: a reply that was forwarded to a process of another runtime has no known callee, and the caller is not
+/// deadlocked. A process of another runtime may also forward a reply to a process of the caller's runtime. The callee
+/// is then known.
+#[test]
+fn a_forward_to_another_runtime_has_no_edge() {
+    let [rt, other] = [0, 1].map(|_| Runtime::builder().workers(0).build().unwrap());
+    let to = other.spawn(async |_: Context<Question>| pending::<()>().await).address();
+    calls(&rt, "a", "b");
+    let front = async move |mut ctx: Context<Question>| {
+        ctx.receive().await.unwrap().forward(&to, |reply| reply).unwrap();
+        _ = ctx.call("a", |reply: Question| reply).await;
+    };
+    let front = rt.process().name("b").spawn(front).unwrap();
+    settle(&rt);
+    let caller = rt.whereis("a").unwrap();
+    let graph = rt.wait_for_graph();
+    assert_eq!((graph.edges.len(), graph.edges[0].pid, &graph.deadlocks[..]), (1, front.pid(), &[][..]));
+    assert_eq!(callees(&rt, caller), [None]);
+    rt.kill(caller).unwrap();
+    settle(&rt);
+
+    keeps_and_calls(&rt, "c", "a");
+    settle(&rt);
+    let to = rt.address::<Question>(rt.whereis("c").unwrap()).unwrap();
+    let front = other.spawn(async move |mut ctx: Context<Question>| {
+        ctx.receive().await.unwrap().forward(&to, |reply| reply).unwrap();
+        pending::<()>().await;
+    });
+    let to = front.address();
+    let caller = async move |ctx: Context<Question>| _ = ctx.call(&to, |reply: Question| reply).await;
+    rt.process().name("a").spawn(caller).unwrap();
+    [&rt, &other, &rt].into_iter().for_each(settle);
+    assert_deadlock(&rt.wait_for_graph(), &["a", "c"], 0);
+}
+
+/// 9.2d: the first forward of a reply outside a step only sends the message. A later forward outside a step also
+/// changes the callee.
+#[test]
+fn a_forward_outside_a_step_changes_a_known_callee_only() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let kept: Arc<Mutex<Option<Question>>> = Arc::default();
+    let keeps = |kept: Arc<Mutex<Option<Question>>>| {
+        rt.spawn(async move |mut ctx: Context<Question>| {
+            *kept.lock().unwrap() = ctx.receive().await.ok();
+            pending::<()>().await;
+        })
+    };
+    let last = keeps(Arc::default());
+    let caller = |to: Address<Question>| {
+        let caller = rt.spawn(async move |ctx: Context<Question>| _ = ctx.call(&to, |reply: Question| reply).await);
+        settle(&rt);
+        let reply = kept.lock().unwrap().take().expect("the request has arrived");
+        reply.forward(&last.address(), |reply| reply).unwrap();
+        callees(&rt, caller.pid())
+    };
+    let keeper = keeps(Arc::clone(&kept));
+    assert_eq!(caller(keeper.address()), [Some(keeper.pid())]);
+    let (keeper, to) = (keeps(Arc::clone(&kept)), OnceLock::new());
+    to.set(keeper.address()).unwrap();
+    let front = rt.spawn(async move |mut ctx: Context<Question>| {
+        ctx.receive().await.unwrap().forward(to.get().unwrap(), |reply| reply).unwrap();
+        pending::<()>().await;
+    });
+    assert_eq!(caller(front.address()), [Some(last.pid())]);
+}
+
+/// 9.2d, 9.2e: a process awaits a call in `block_on` inside a step. The edge of this call also leads to the process to
+/// which the reply was forwarded.
+#[test]
+fn a_forwarded_call_in_block_on_is_an_edge_of_a_deadlock() {
+    crate::within(60, || {
+        let rt = Arc::new(crate::two());
+        let inner = Arc::clone(&rt);
+        forwards(&rt, "b", "c", None);
+        keeps_and_calls(&rt, "c", "a");
+        let blocks = async move |ctx: Context<Question>| _ = inner.block_on(ctx.call("b", |reply: Question| reply));
+        let blocks = rt.process().name("a").spawn(blocks).unwrap();
+        let graph = until_deadlock(&rt);
+        assert_deadlock(&graph, &["a", "c"], 0);
+        assert_eq!(callees(&rt, blocks.pid()), [rt.whereis("c")]);
+        rt.kill(rt.whereis("c").unwrap()).unwrap();
+        rt.block_on(blocks).unwrap();
+    });
+}
+
+/// A request of the storm of forwards, or the question of a front to its caller.
+enum Passed {
+    Ask(u64, Address<Question>, Question),
+}
+
+/// Answers, drops or forwards each request. This process waits for no other process.
+async fn back(mut ctx: Context<Passed>, next: Option<Address<Passed>>) -> Result<(), Exit> {
+    loop {
+        let Passed::Ask(chance, caller, reply) = ctx.receive().await?;
+        for _ in 0..chance % 3 {
+            ctx.yield_now().await;
+        }
+        match (chance / 3 % 4, &next) {
+            (0, _) => drop(reply),
+            (1 | 2, Some(next)) => _ = reply.forward(next, |reply| Passed::Ask(chance / 7, caller, reply)),
+            _ => reply.send(()),
+        }
+    }
+}
+
+/// Forwards each request to the process `back`, and then calls the caller.
+async fn front(mut ctx: Context<Passed>, back: Address<Passed>) -> Result<(), Exit> {
+    loop {
+        let Passed::Ask(chance, caller, reply) = ctx.receive().await?;
+        let message = |reply| Passed::Ask(chance / 5, caller.clone(), reply);
+        if let Err(refused) = reply.forward(&back, message) {
+            let Passed::Ask(_, _, reply) = refused.into_message();
+            reply.send(());
+        }
+        _ = ctx.call(&caller, |reply: Question| reply).await;
+    }
+}
+
+/// 9.2e: processes forward, answer, drop and abandon many calls at once. Each process that has forwarded a reply calls
+/// the caller, which still waits for its own call. No deadlock is reported, on two workers and in simulations.
+#[test]
+fn forwarded_replies_are_no_false_deadlock_under_load() {
+    everywhere(async |host: Host| {
+        let last = host.spawn(async |ctx: Context<Passed>| back(ctx, None).await);
+        let next = last.address();
+        let body = async move |ctx: Context<Passed>| back(ctx, Some(next)).await;
+        let middle = host.process().mailbox_capacity(MailboxCapacity::Reject(2)).spawn(body).unwrap();
+        let fronts: Vec<_> = (0..3)
+            .map(|_| {
+                let to = middle.address();
+                host.spawn(async move |ctx: Context<Passed>| front(ctx, to).await)
+            })
+            .collect();
+        let clients: Vec<_> = (0..6)
+            .map(|number| {
+                let to = fronts[number % fronts.len()].address();
+                host.spawn(async move |mut ctx: Context<Question>| {
+                    for _ in 0..30 {
+                        let (chance, own) = (ctx.random(), ctx.address());
+                        let call = ctx.call(&to, |reply| Passed::Ask(chance >> 8, own, reply));
+                        if chance % 4 == 0 {
+                            _ = select(call.start(), Box::pin(ctx.yield_now())).await;
+                        } else {
+                            _ = call.await;
+                        }
+                        ctx.receive().await.unwrap().send(());
+                    }
+                })
+            })
+            .collect();
+        let inspected = host.clone();
+        let inspector = host.spawn(async move |ctx: Context| {
+            while !ctx.is_cancelled() {
+                assert_eq!(inspected.wait_for_graph().deadlocks, []);
+                ctx.yield_now().await;
+            }
+        });
+        for client in clients {
+            client.await.unwrap();
+        }
+        host.cancel(inspector.pid(), "the clients are done", HOUR).unwrap();
+        inspector.await.unwrap();
+        fronts.iter().chain([&middle, &last]).for_each(|process| process.abort());
+    });
+}

@@ -135,6 +135,11 @@ impl<P: CallParty, O, A> ReplySender<P, O, A> {
         self.0.slot.watch(watcher)
     }
 
+    /// Returns the address of the cell. The address identifies the call as long as this half exists.
+    pub(crate) fn address(&self) -> usize {
+        std::ptr::from_ref(&*self.0).addr()
+    }
+
     /// Returns the data of the caller if the callee's half is the only half of the cell.
     pub(crate) fn party_if_alone(&mut self) -> Option<&mut P> {
         self.0.value_if_alone().map(|shared| &mut shared.party)

@@ -68,6 +68,10 @@ impl Wait {
 
     /// Returns whether `Head::wait_for` counts operations of this kind.
     pub(crate) fn is_counted(&self) -> bool {
+        self.is_call()
+    }
+
+    pub(crate) fn is_call(&self) -> bool {
         matches!(self.kind, WaitKind::Call | WaitKind::LimitedCall)
     }
 

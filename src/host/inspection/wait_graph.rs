@@ -58,8 +58,12 @@ impl Host {
     /// - A [started](crate::future::Call::start) call has an edge, also while the process does not await the call.
     /// - A process that has polled a join handle has an edge until the handle resolves or is dropped, or until another
     ///   process polls the handle. During this time, the process may wait for an event that the runtime does not know.
-    /// - The receiver of a request may pass the [`Reply`](crate::Reply) to another process. The graph then still has an
-    ///   edge to the receiver of the request.
+    /// - The receiver of a request may pass the [`Reply`](crate::Reply) to another process. The graph has an edge to
+    ///   the other process only if the receiver uses [`Reply::forward`](crate::Reply::forward). If the receiver moves
+    ///   the `Reply` in a plain message, the graph still has an edge to the receiver of the request.
+    /// - A process may have several calls to one receiver, and the receiver may forward only some of their replies. The
+    ///   runtime then does not know the source line of a forwarded call, and the edge may show the line of another of
+    ///   these calls. If one of the calls has moved to another process, an edge may lead to the wrong process.
     /// - A call of a hand-written process has no edge, because this call is a yield. A hand-written process handles
     ///   messages while it waits.
     /// - A step may block its thread in [`block_on`](crate::Runtime::block_on) of the same runtime. The process then
@@ -133,6 +137,18 @@ impl Host {
     ///    awaits its join handle.
     /// 3. The second reading of a node finds that a woken process is queued, runs, or has run. If a step of the process
     ///    blocks its thread, the second reading finds that the future of the step was woken or polled.
+    ///
+    /// The callee of a call may change while the caller waits, because the callee forwards the reply. The table of the
+    /// forwarded replies is read together with the waits of the caller:
+    ///
+    /// 1. A process changes the table in the step that forwards the reply. If the first reading finds that the process
+    ///    waits, all second readings see the forwards of its earlier steps. Therefore, if a callee has forwarded the
+    ///    reply and then waits, the second reading of the caller finds the new callee.
+    /// 2. Each forward has a higher number than all earlier forwards, and the generation contains the highest number of
+    ///    the forwards that the node shows. If a node is unchanged, none of its replies was forwarded between the two
+    ///    readings, not even to another process and back.
+    /// 3. The end of a call first wakes the caller, and then removes the entry of the table. If a reading misses the
+    ///    entry, this reading also finds that the caller was woken.
     fn confirm(&self, nodes: &mut WaitNodes, joins: &Joins, steps: &Steps) -> BTreeSet<Pid> {
         let table = &self.shared().pid_table;
         if wait_graph::stuck(nodes).is_empty() {
@@ -197,7 +213,8 @@ impl Host {
         let is_waiting = waits_now();
         let Waits { waits, generation } = control.waits();
         let counted: u32 = waits.iter().map(|wait| u32::from(wait.is_counted())).sum();
-        let waits = blocked.iter().fold(waits, |waits, (step, _)| step.without_earlier(waits));
+        let mut waits = blocked.iter().fold(waits, |waits, (step, _)| step.without_earlier(waits));
+        let forwards = self.shared().forwarded.redirect(head.pid().word(), &mut waits);
         let joins = joins.iter().filter(|join| blocked.is_none_or(|(step, _)| step.has_joined(join.target)));
         let joins: Vec<Pid> = joins.map(|join| join.target).collect();
         if !is_waiting || waits.is_empty() && joins.is_empty() {
@@ -227,7 +244,7 @@ impl Host {
             // A counted wait without a record is a sleep.
             || head.waiting() != counted;
         let is_free = !is_bound || may_be_ended || awaits_more || is_suspended || !waits_now();
-        let generation = (generation.0, generation.1, blocked.map_or(0, |(_, phase)| phase));
+        let generation = (generation.0, generation.1, blocked.map_or(0, |(_, phase)| phase), forwards);
         Ok((!edges.is_empty()).then_some(WaitNode { edges, is_free, generation }))
     }
 }

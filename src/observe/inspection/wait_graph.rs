@@ -106,9 +106,10 @@ pub(crate) struct WaitNode {
     pub(crate) edges: Vec<WaitEdge>,
     /// Whether the process may run again without an action of the targets.
     pub(crate) is_free: bool,
-    /// Numbers that change with each wait of the process, and with each poll of the future that a step has passed to
-    /// `block_on`. With these numbers, a second reading detects whether the process has run meanwhile.
-    pub(crate) generation: (u64, u32, u64),
+    /// Numbers that change with each wait of the process, with each poll of the future that a step has passed to
+    /// `block_on`, and with each forward of a reply for which the process waits. With these numbers, a second reading
+    /// detects whether the process has run meanwhile, or waited for another process.
+    pub(crate) generation: (u64, u32, u64, u64),
 }
 
 /// The processes that wait for other processes. A process that is not in the map is free.
@@ -175,7 +176,7 @@ mod tests {
             let waits_for = WaitsFor::Exit { process: pid(to) };
             let edge =
                 WaitEdge { pid: pid(from), name: None, type_name: "t", target: pid(to), waits_for, in_block_on: false };
-            let node = || WaitNode { edges: Vec::new(), is_free: free.contains(&from), generation: (0, 0, 0) };
+            let node = || WaitNode { edges: Vec::new(), is_free: free.contains(&from), generation: (0, 0, 0, 0) };
             nodes.entry(pid(from)).or_insert_with(node).edges.push(edge);
         }
         nodes

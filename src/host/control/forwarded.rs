@@ -1,0 +1,309 @@
+//! The replies that processes have forwarded with [`Reply::forward`](crate::Reply::forward), for inspection.
+//!
+//! The wait record of a call contains the pid of the process that received the request. After a forward, another
+//! process must answer the call: the *holder* of the reply. The table of this file contains the holder. Only a call
+//! whose reply was forwarded has an entry, so other calls need no memory.
+//!
+//! # Ordering
+//! - An entry begins without a holder. [`Forward::end`] sets the holder after the send. Until then, the edge of the
+//!   caller leads to the process that forwards the reply. This process runs, so the edge belongs to no deadlock. If the
+//!   send is refused, the former holder stays in the entry.
+//! - The new holder may forward the reply again before the first forward has ended. Each forward takes its number
+//!   before its send. Therefore the later forward has the higher number, and the earlier forward then changes nothing.
+//! - The reply slot of the call removes the entry: its watcher is an [`EndOfCall`]. The slot wakes the watcher after it
+//!   has woken the caller. Therefore, if an inspection misses the entry of an answered call, the inspection also finds
+//!   that the caller does not wait.
+//!
+//! The table contains only numbers, so no user code runs under its lock. A thread that holds the lock takes no other
+//! lock.
+
+use std::collections::BTreeMap;
+use std::task::{Wake, Waker};
+
+use crate::host::control::waits::Wait;
+use crate::platform::sync::tally::{AtomicUsize, Ordering};
+use crate::platform::sync::{Arc, Mutex};
+
+/// Identifies a call: the word of the caller's pid, and the address of the cell that caller and callee share.
+type Key = (u64, usize);
+
+/// A reply that was forwarded, or whose first forward has not ended yet.
+#[derive(Debug)]
+struct Forwarded {
+    /// Number of the forward that created the entry. A later call may have the same key, but not the same number.
+    id: u64,
+    /// Word of the pid of the process that received the request, as in the wait record of the caller. The value is 0 if
+    /// the process belongs to another runtime.
+    from: u64,
+    /// Word of the holder's pid. The value is 0 if the holder belongs to another runtime. `None` as long as no forward
+    /// has ended.
+    holder: Option<u64>,
+    /// Number of the forward that set the holder.
+    number: u64,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// The entries of one caller are consecutive.
+    entries: BTreeMap<Key, Forwarded>,
+    /// Number of forwards so far.
+    forwards: u64,
+}
+
+/// The forwarded replies of the calls that the processes of a runtime have made.
+#[derive(Debug, Default)]
+pub(crate) struct ForwardedReplies {
+    table: Mutex<Table>,
+    /// Number of entries. A thread reads the number without the lock. No access needs an ordering. If a process has
+    /// forwarded a reply and then waits, a reader that has read the run state of the process sees the changed number.
+    len: AtomicUsize,
+}
+
+impl ForwardedReplies {
+    fn change<R>(&self, change: impl FnOnce(&mut Table) -> R) -> R {
+        let mut table = self.table.lock();
+        let result = change(&mut table);
+        self.len.store(table.entries.len(), Ordering::Relaxed);
+        result
+    }
+
+    /// Begins a forward. `from` is the word of the process that this thread steps, or `None` if this thread steps no
+    /// process. `holder` is the word of the process that receives the reply. `watch` registers a watcher of the reply
+    /// slot, and returns true if the call is already over. Returns `None` if the forward needs no entry.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        key: Key,
+        from: Option<u64>,
+        holder: u64,
+        watch: impl FnOnce(&Waker) -> bool,
+    ) -> Option<Forward> {
+        let (number, known) = self.change(|table| {
+            table.forwards += 1;
+            let (number, known) = (table.forwards, table.entries.get(&key).map(|entry| entry.id));
+            if let (None, Some(from)) = (known, from) {
+                table.entries.insert(key, Forwarded { id: number, from, holder: None, number: 0 });
+            }
+            (number, known)
+        });
+        // An entry keeps its first watcher. Therefore a reply that is forwarded repeatedly has one watcher.
+        let id = known.or(from.map(|_| number))?;
+        if known.is_none() {
+            let end = Arc::new(EndOfCall { replies: Arc::clone(self), key, id });
+            if watch(&Waker::from(Arc::clone(&end))) {
+                end.remove();
+                return None;
+            }
+        }
+        Some(Forward { replies: Arc::clone(self), key, id, number, holder })
+    }
+
+    /// Replaces the callee in the records of calls whose replies were forwarded. `caller` is the word of the process
+    /// that has the records. Returns a number that is different after each further forward of one of these replies.
+    ///
+    /// A record does not contain the address of the cell. If the caller has several calls to one process, this function
+    /// changes the first of their records.
+    pub(crate) fn redirect(&self, caller: u64, waits: &mut [Wait]) -> u64 {
+        if self.len.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        // Each list is in descending order, so `pop` returns the first record.
+        let mut calls: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for (at, wait) in waits.iter().enumerate().rev().filter(|(_, wait)| wait.is_call()) {
+            calls.entry(wait.process).or_default().push(at);
+        }
+        let mut last = 0;
+        let table = self.table.lock();
+        for entry in table.entries.range((caller, 0)..=(caller, usize::MAX)).map(|(_, entry)| entry) {
+            if let Some(holder) = entry.holder
+                && let Some(at) = calls.get_mut(&entry.from).and_then(Vec::pop)
+            {
+                waits[at].process = holder;
+                last = last.max(entry.number);
+            }
+        }
+        last
+    }
+}
+
+/// A forward whose message is not sent yet.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Forward {
+    replies: Arc<ForwardedReplies>,
+    key: Key,
+    id: u64,
+    number: u64,
+    holder: u64,
+}
+
+impl Forward {
+    /// Records that the message was sent. Does nothing if the call is over, or if the reply was forwarded again.
+    pub(crate) fn end(self) {
+        self.replies.change(|table| {
+            if let Some(entry) = table.entries.get_mut(&self.key)
+                && entry.id == self.id
+                && entry.number < self.number
+            {
+                (entry.holder, entry.number) = (Some(self.holder), self.number);
+            }
+        });
+    }
+}
+
+/// Watcher of a reply slot. The slot wakes the watcher when the call is over.
+struct EndOfCall {
+    replies: Arc<ForwardedReplies>,
+    key: Key,
+    id: u64,
+}
+
+impl EndOfCall {
+    fn remove(&self) {
+        self.replies.change(|table| {
+            if table.entries.get(&self.key).is_some_and(|entry| entry.id == self.id) {
+                table.entries.remove(&self.key);
+            }
+        });
+    }
+}
+
+impl Wake for EndOfCall {
+    fn wake(self: Arc<Self>) {
+        self.remove();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.remove();
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::host::control::waits::WaitKind;
+    use crate::{Address, Context, Reply, Runtime};
+
+    type Request = (u64, Reply<()>);
+
+    fn call(callee: u64) -> Wait {
+        Wait { kind: WaitKind::Call, process: callee, line: None }
+    }
+
+    fn begin(replies: &Arc<ForwardedReplies>, call: usize, from: u64, holder: u64) -> Forward {
+        replies.begin((1, call), Some(from), holder, |_| false).expect("the call is not over")
+    }
+
+    /// Returns the callees of these calls of the process 1, after the redirection, and the number of the forward.
+    fn redirected<const N: usize>(replies: &ForwardedReplies, callees: [u64; N]) -> ([u64; N], u64) {
+        let mut waits = callees.map(call);
+        let number = replies.redirect(1, &mut waits);
+        (waits.map(|wait| wait.process), number)
+    }
+
+    #[test]
+    fn each_entry_redirects_one_record() {
+        let replies = Arc::new(ForwardedReplies::default());
+        assert_eq!(redirected(&replies, [2]), ([2], 0));
+        begin(&replies, 10, 2, 3).end();
+        begin(&replies, 20, 2, 4).end();
+        // This process has received a request of process 1, and holds a forwarded reply too.
+        begin(&replies, 30, 3, 5).end();
+        assert_eq!(redirected(&replies, [2, 3, 2, 2]), ([3, 5, 4, 2], 3));
+        assert_eq!(redirected(&replies, [9]), ([9], 0));
+        let mut other = [call(2), Wait { kind: WaitKind::Room, ..call(2) }];
+        assert_eq!((replies.redirect(2, &mut other), other[0].process), (0, 2));
+        other[0].kind = WaitKind::Exit;
+        assert_eq!((replies.redirect(1, &mut other), other.map(|wait| wait.process)), (0, [2, 2]));
+    }
+
+    #[test]
+    fn a_forward_that_has_not_ended_or_was_overtaken_changes_nothing() {
+        let replies = Arc::new(ForwardedReplies::default());
+        let first = begin(&replies, 10, 2, 3);
+        assert_eq!(redirected(&replies, [2]), ([2], 0));
+        let second = begin(&replies, 10, 3, 4);
+        second.end();
+        first.end();
+        assert_eq!(redirected(&replies, [2]), ([4], 2));
+        drop(begin(&replies, 10, 4, 5));
+        assert_eq!(redirected(&replies, [2]), ([4], 2));
+    }
+
+    #[test]
+    fn the_end_of_a_call_removes_only_the_entry_of_this_call() {
+        let replies = Arc::new(ForwardedReplies::default());
+        let mut watcher = None;
+        let watch = |waker: &Waker| {
+            watcher = Some(waker.clone());
+            false
+        };
+        let late = replies.begin((1, 10), Some(2), 3, watch).unwrap();
+        let again = replies.begin((1, 10), None, 4, |_| unreachable!("the entry has a watcher"));
+        again.expect("the entry is known").end();
+        watcher.as_ref().unwrap().wake_by_ref();
+        assert_eq!((redirected(&replies, [2]), replies.len.load(Ordering::Relaxed)), (([2], 0), 0));
+        begin(&replies, 10, 2, 5).end();
+        late.end();
+        watcher.unwrap().wake();
+        assert_eq!(redirected(&replies, [2]), ([5], 3));
+        assert!(replies.begin((1, 20), Some(2), 3, |_| true).is_none());
+        assert!(replies.begin((1, 20), None, 3, |_| unreachable!("there is no entry")).is_none());
+        assert_eq!(replies.len.load(Ordering::Relaxed), 1);
+    }
+
+    /// Answers, drops or forwards each request.
+    async fn back(mut ctx: Context<Request>, next: Option<Address<Request>>) {
+        loop {
+            let Ok((chance, reply)) = ctx.receive().await else { return };
+            match (chance % 4, &next) {
+                (0, _) => drop(reply),
+                (1 | 2, Some(next)) => _ = reply.forward(next, |reply| (chance / 4, reply)),
+                _ => reply.send(()),
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_is_empty_after_all_calls() {
+        let rt = Runtime::builder().workers(2).build().unwrap();
+        let begun = Arc::new(AtomicUsize::new(0));
+        let last = rt.spawn(async |ctx: Context<Request>| back(ctx, None).await);
+        let next = last.address();
+        let middle = rt.spawn(async move |ctx: Context<Request>| back(ctx, Some(next)).await);
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                let (to, forwards, forwarded) = (middle.address(), last.address(), Arc::clone(&begun));
+                rt.spawn(async move |mut ctx: Context<Request>| {
+                    for _ in 0..200 {
+                        let (chance, own) = (ctx.random(), ctx.address());
+                        let mut call = Box::pin(own.call(|reply| (chance >> 8, reply)));
+                        assert!(futures::poll!(&mut call).is_pending());
+                        let (_, reply) = ctx.receive().await.unwrap();
+                        let to = if chance % 2 == 0 { &to } else { &forwards };
+                        reply.forward(to, |reply| (chance >> 10, reply)).unwrap();
+                        forwarded.fetch_add(1, Ordering::Relaxed);
+                        match chance % 3 {
+                            0 => drop(call),
+                            1 => {
+                                ctx.yield_now().await;
+                                drop(call);
+                            }
+                            _ => _ = call.await,
+                        }
+                    }
+                })
+            })
+            .collect();
+        clients.into_iter().for_each(|client| rt.block_on(client).unwrap());
+        // The process that answers a call removes the entry in its step.
+        for process in [middle, last] {
+            rt.cancel(process.pid(), "the clients are done", std::time::Duration::from_secs(3600)).unwrap();
+            rt.block_on(process).unwrap();
+        }
+        let forwarded = &rt.host().shared().forwarded;
+        let table = forwarded.table.lock();
+        assert_eq!((begun.load(Ordering::Relaxed), table.entries.len()), (1_600, 0));
+        assert!(table.forwards >= 1_600);
+        assert_eq!(forwarded.len.load(Ordering::Relaxed), 0);
+    }
+}

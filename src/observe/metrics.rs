@@ -373,12 +373,20 @@ impl Metrics {
     /// Counts a step. Returns the slot of this thread, or [`NO_WORKER`] if the thread is in no slot.
     #[inline]
     pub(crate) fn add_step(&self) -> u8 {
-        let worker = self.worker().filter(|slot| *slot < self.slots.len());
-        match worker {
-            Some(slot) => self.add_in(slot, Counter::Steps, 1),
-            None => self.add(Counter::Steps, 1),
+        if let Some(slot) = self.worker()
+            && let Some(block) = self.slots.get(slot)
+        {
+            add_to(&block.counts[Counter::Steps as usize], 1, true, Relaxed);
+            return slot as u8;
         }
-        worker.map_or(NO_WORKER, |slot| slot as u8)
+        self.add_step_outside()
+    }
+
+    /// Counts a step on a thread in no slot.
+    #[cold]
+    fn add_step_outside(&self) -> u8 {
+        self.add(Counter::Steps, 1);
+        NO_WORKER
     }
 
     /// Adds `n` like [`add`](Self::add). The caller guarantees that this thread is in this slot of this runtime.

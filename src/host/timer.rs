@@ -48,26 +48,35 @@ impl fmt::Debug for Fire {
 }
 
 impl Fire {
-    /// Performs the action. If the action wakes a waiting process, this function adds the process to `woken`.
+    /// Performs the action. If the action wakes a waiting process, this function adds the process to `woken`. If the
+    /// action calls another waker, this function adds the waker to `wakers`, and the caller calls the waker: see
+    /// [`wake_last`].
     ///
-    /// Any other action may run user code, and this code may wait for a process in `woken`. Therefore this function
-    /// queues the processes in `woken` before it performs such an action.
+    /// A call may run user code, and this code may wait for a process in `woken`. Therefore this function queues the
+    /// processes in `woken` before a call.
     #[inline]
-    fn run(self, woken: &mut Vec<PendingSchedule>) {
+    fn run(self, woken: &mut Vec<PendingSchedule>, wakers: &mut Vec<Waker>) {
         match self {
             Self::Wake(waker) => match PendingSchedule::wake(&waker) {
                 // The drop of this waker runs no user code, because the waiting process keeps its own task cell alive.
                 Some(process) => woken.push(process),
-                None => {
-                    woken.clear();
-                    let _ = catch(|| waker.wake());
-                }
+                None => wakers.push(waker),
             },
             Self::Call(call) => {
                 woken.clear();
                 let _ = catch(call);
             }
         }
+    }
+}
+
+/// Calls wakers of a batch that do not belong to waiting processes. Such a waker may run user code, and this code may
+/// wait for any process of the batch. Therefore the processes in `woken` are queued first.
+#[inline]
+fn wake_last(woken: &mut Vec<PendingSchedule>, wakers: Vec<Waker>) {
+    if !wakers.is_empty() {
+        woken.clear();
+        wakers.into_iter().for_each(|waker| _ = catch(|| waker.wake()));
     }
 }
 
@@ -340,9 +349,11 @@ impl Timers {
                 }
             }
             woken.reserve(fires.len());
+            let mut wakers = Vec::new();
             for fire in fires {
-                fire.run(woken);
+                fire.run(woken, &mut wakers);
             }
+            wake_last(woken, wakers);
             if last {
                 return fired;
             }

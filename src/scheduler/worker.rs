@@ -22,7 +22,7 @@ use crate::platform::sync::{Arc, CachePadded, NeverDropped, planted, thread};
 use crate::platform::unwind::contain;
 use crate::scheduler::idle::Woken;
 use crate::scheduler::queue::{Pushed, Queues};
-use crate::scheduler::slot::{OWN_FUTURE, WorkerSlot};
+use crate::scheduler::slot::{NO_LABEL, OWN_FUTURE, WorkerSlot};
 use crate::scheduler::threads::TOO_MANY;
 use crate::scheduler::{Placement, Scheduler, Task, hooks};
 
@@ -380,10 +380,7 @@ impl<T: Task> Local<T> {
     /// Wakes the tasks whose sockets are ready, in the order of `ready`. These tasks go to the queues of this worker.
     pub(super) fn queue_ready(&self, mut ready: Vec<Waker>) {
         if !ready.is_empty() {
-            if self.searching.get() {
-                self.ends_search();
-            }
-            // A waker is user code. If a waker panics, the worker must continue.
+            self.begin_wakers();
             contain(|| self.scheduler.driver.wake_all(&mut ready));
             contain(|| ready.clear());
         }
@@ -402,10 +399,7 @@ impl<T: Task> Local<T> {
     /// Fires due timers. The tasks that the timers wake go to the queues of this worker.
     fn turn_driver(&self) {
         if self.scheduler.driver.wait().is_some_and(|wait| wait.is_zero()) {
-            if self.searching.get() {
-                self.ends_search();
-            }
-            // A waker is user code. If a waker panics, the worker must continue.
+            self.begin_wakers();
             contain(|| {
                 self.scheduler.driver.fire_due();
             });
@@ -447,8 +441,19 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Ends the search before this worker calls wakers. A waker is user code and may block. While a worker searches, a
-    /// push wakes no other worker. If the searching worker blocked in a waker, the pushed tasks would wait.
+    /// Prepares this worker for calls of wakers. A waker is user code: it may panic, and it may block. Therefore the
+    /// caller contains the panics, and this worker counts as running. If a waker blocks, the monitor hands over the
+    /// tasks of this worker, and wakes another worker if a timekeeper is missing.
+    fn begin_wakers(&self) {
+        if self.searching.get() {
+            self.ends_search();
+        }
+        self.enter(WorkerState::Running);
+        self.post.set_label(NO_LABEL);
+    }
+
+    /// Ends the search before this worker calls wakers. While a worker searches, a push wakes no other worker. If the
+    /// searching worker blocked in a waker, the pushed tasks would wait.
     #[cold]
     fn ends_search(&self) {
         self.woken.set(false);

@@ -967,8 +967,9 @@ fn a_process_that_has_exited_cannot_set_a_timer() {
     }
 }
 
-/// 7.1a, 11: two timers fire in one turn. The first timer wakes a process, and the second timer calls a waker of
-/// another executor. This waker blocks until the process has run. The wait ends, because the process is already queued.
+/// 7.1a, 11: two timers fire in one turn. One timer wakes a process, and the other timer calls a waker of another
+/// executor. This waker blocks until the process has run. The wait ends, because the process is already queued, also if
+/// its timer has the later deadline.
 #[test]
 fn a_waker_may_wait_for_a_process_that_was_woken_in_the_same_turn() {
     struct Waits {
@@ -984,22 +985,51 @@ fn a_waker_may_wait_for_a_process_that_was_woken_in_the_same_turn() {
         }
     }
     within(60, || {
-        let rt = Runtime::builder().workers(0).build().unwrap();
-        let process = rt.spawn(async |ctx: Context| ctx.sleep(ms(1)).await);
-        rt.block_on(step_aside());
-        let mut sleep = pin!(rt.sleep(ms(2)));
-        let waits = Arc::new(Waits { rt, process: Mutex::new(Some(process)), done: AtomicBool::new(false) });
-        let deadline = waits.rt.now() + ms(4);
-        assert!(sleep.as_mut().poll(&mut Cx::from_waker(&Waker::from(Arc::clone(&waits)))).is_pending());
-        // The two timers are due when a thread drives the runtime.
-        while waits.rt.now() < deadline {
-            thread::yield_now();
-        }
-        waits.rt.block_on(async {
-            while !waits.done.load(Ordering::SeqCst) {
-                step_aside().await;
+        [(1, 2), (2, 1)].into_iter().for_each(|(time, foreign_time)| {
+            let rt = Runtime::builder().workers(0).build().unwrap();
+            let process = rt.spawn(async move |ctx: Context| ctx.sleep(ms(time)).await);
+            rt.block_on(step_aside());
+            let mut sleep = pin!(rt.sleep(ms(foreign_time)));
+            let waits = Arc::new(Waits { rt, process: Mutex::new(Some(process)), done: AtomicBool::new(false) });
+            let deadline = waits.rt.now() + ms(4);
+            assert!(sleep.as_mut().poll(&mut Cx::from_waker(&Waker::from(Arc::clone(&waits)))).is_pending());
+            // The two timers are due when a thread drives the runtime.
+            while waits.rt.now() < deadline {
+                thread::yield_now();
             }
+            waits.rt.block_on(async {
+                while !waits.done.load(Ordering::SeqCst) {
+                    step_aside().await;
+                }
+            });
+        })
+    });
+}
+
+/// 4.6a, 7.1a: a timer calls a waker of another executor on a worker that was parked. The waker blocks until a later
+/// timer of a process has fired. The other worker fires this timer.
+#[test]
+fn a_blocked_waker_of_a_parked_worker_does_not_stop_the_timers() {
+    struct Blocks(Mutex<mpsc::Receiver<()>>);
+    impl Wake for Blocks {
+        fn wake(self: Arc<Self>) {
+            self.0.lock().unwrap().recv().unwrap();
+        }
+    }
+    within(60, || {
+        let rt = Runtime::builder().workers(2).build().unwrap();
+        let (fed, feeds) = mpsc::channel();
+        let mut foreign = pin!(rt.sleep(ms(20)));
+        let waker = Waker::from(Arc::new(Blocks(Mutex::new(feeds))));
+        assert!(foreign.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
+        let process = rt.spawn(async move |ctx: Context| {
+            ctx.sleep(ms(60)).await;
+            fed.send(()).unwrap();
         });
+        // No thread drives the runtime from outside, so only the workers can fire the timers.
+        let host = rt.host().clone();
+        _ = block_on(host.exited(process.pid()));
+        drop(process);
     });
 }
 

@@ -19,7 +19,8 @@ pub(crate) fn queue(woken: Vec<PendingSchedule>) {
     drop(woken);
 }
 
-/// Wakes the tasks of these wakers. Queues the woken processes in the order of their wakers. Leaves `ready` empty.
+/// Wakes the tasks of these wakers. Queues the woken processes in the order of their wakers. Then calls the wakers that
+/// do not belong to waiting processes, also in their order. Leaves `ready` empty.
 ///
 /// A single process goes to the worker's `next` slot, like a process that was woken by a message. Several processes go
 /// to the back of the queue. If they went to the `next` slot one after the other, the last of them would run first.
@@ -29,25 +30,20 @@ pub(crate) fn wake_all(ready: &mut Vec<Waker>) {
         return ready.clear();
     }
     let mut woken = Vec::with_capacity(ready.len());
-    for waker in ready.drain(..) {
-        match PendingSchedule::wake(&waker) {
-            Some(process) => woken.push(process),
-            None => {
-                // This waker does not belong to a waiting process. A call of the waker may run user code, and this code
-                // may wait for a process in `woken`. Therefore the processes in `woken` are queued first.
-                queue_in_order(&mut woken);
-                let _ = catch(|| waker.wake());
-            }
+    ready.retain(|waker| match PendingSchedule::wake(waker) {
+        Some(process) => {
+            woken.push(process);
+            false
         }
-    }
-    queue_in_order(&mut woken);
-}
-
-fn queue_in_order(woken: &mut Vec<PendingSchedule>) {
-    for process in &*woken {
+        None => true,
+    });
+    for process in &woken {
         process.process().into_iter().for_each(|process| prefetch(process.at(), TASK));
     }
-    woken.drain(..).for_each(PendingSchedule::queue_behind);
+    woken.into_iter().for_each(PendingSchedule::queue_behind);
+    // The other wakers do not belong to waiting processes. Such a waker may run user code, and this code may wait for
+    // any process of the batch. Therefore the processes are queued first.
+    ready.drain(..).for_each(|waker| _ = catch(|| waker.wake()));
 }
 
 /// Prefetches memory of a job.

@@ -266,9 +266,9 @@ impl Selection {
         self.lanes.values().map(|lane| lane.missing).sum()
     }
 
-    /// Applies the limit of the rate. A turn is either taken or skipped as a whole, so that its slices nest. If the
-    /// trace contains only some processes, a lane also has events outside the turns of these processes, for example the
-    /// messages that other processes send to them. Each of these events is taken or skipped on its own.
+    /// Applies the limit of the rate. A turn is either taken or skipped as a whole, so that its slices nest. Some events
+    /// belong to no turn of a selected process, for example the messages of other processes and of threads that run no
+    /// process. Each of these events is taken or skipped on its own.
     fn limit(&mut self, entry: &TraceEntry) -> Admission {
         let second = entry.at / SECOND;
         if self.second.0 != second {
@@ -281,7 +281,7 @@ impl Selection {
         if begins_turn {
             lane.turn = entry.event.process();
         }
-        let is_outside = matches!(entry.lane, Lane::Outside(_)) || is_partial && lane.turn.is_none();
+        let is_outside = lane.turn.is_none() && (is_partial || matches!(entry.lane, Lane::Outside(_)));
         if begins_turn || is_outside || matches!(entry.event, TraceEvent::Created { .. }) {
             lane.skips = !has_room;
         }
@@ -299,7 +299,9 @@ impl Selection {
             _ => {}
         }
         if lane.skips && !is_end {
-            lane.missing += 1;
+            // An entry `Lost` stands for all events that its worker has discarded.
+            // An entry `Lost` stands for all events that its worker has discarded.
+            lane.missing += if let TraceEvent::Lost { total } = entry.event { total } else { 1 };
             return Admission::Skipped;
         }
         if let TraceEvent::State { process, .. } | TraceEvent::Created { process, .. } = entry.event {
@@ -344,6 +346,38 @@ mod tests {
         assert_eq!(admit(SECOND, 0, begins(1)), Admission::Taken { missing: 2 });
         assert_eq!(admit(SECOND, 1, begins(3)), Admission::Taken { missing: 1 });
         assert_eq!(admit(SECOND, 1, begins(3)), Admission::Skipped);
+    }
+
+    #[test]
+    fn a_skipped_entry_of_lost_events_counts_all_its_events() {
+        let recorder = Recorder::new(1);
+        let options = TraceOptions::new().max_rate(1);
+        let mut selection = Selection::new(&options, Filter::default(), BTreeSet::new());
+        let mut admit = |at, event| selection.admit(&entry(at, 0, event), &recorder, &|_| None);
+        assert_eq!(admit(0, begins(1)), Admission::Taken { missing: 0 });
+        assert_eq!(admit(1, begins(2)), Admission::Skipped);
+        assert_eq!(admit(2, TraceEvent::Lost { total: 100 }), Admission::Skipped);
+        assert_eq!(selection.still_skipped(), 101);
+    }
+
+    #[test]
+    fn a_turn_on_a_thread_outside_the_slots_is_recorded_as_a_whole() {
+        let recorder = Recorder::new(1);
+        let options = TraceOptions::new().max_rate(1);
+        let mut selection = Selection::new(&options, Filter::default(), BTreeSet::new());
+        let mut admit = |at, event| {
+            let entry = TraceEntry { at, lane: Lane::Outside(0), event };
+            selection.admit(&entry, &recorder, &|_| None)
+        };
+        let (taken, sent) = (Admission::Taken { missing: 0 }, TraceEvent::Sent { to: 2, from: 1 });
+        let blocked = |process| TraceEvent::State { process, to: ProcessState::Blocked, steps: false };
+        assert_eq!([admit(0, begins(1)), admit(1, sent), admit(2, blocked(1))], [taken; 3]);
+        assert_eq!([admit(3, begins(1)), admit(4, blocked(1))], [Admission::Skipped; 2]);
+        // The next second begins in the middle of a skipped turn.
+        assert_eq!([admit(5, begins(2)), admit(SECOND, sent), admit(SECOND, blocked(2))], [Admission::Skipped; 3]);
+        // The thread now runs no process.
+        assert_eq!(admit(SECOND, sent), Admission::Taken { missing: 5 });
+        assert_eq!(admit(SECOND, sent), Admission::Skipped);
     }
 
     /// Returns a selection of the processes 1 and 2 with this maximum rate.

@@ -364,6 +364,17 @@ fn a_full_mailbox_is_explained() {
     assert!(lines(finding)[1].starts_with("what to do: read `Host::process_details`"), "{finding}");
 }
 
+/// 9.2g: a mailbox that may hold no messages is not a full mailbox.
+#[test]
+fn a_mailbox_without_capacity_is_not_full() {
+    let rt = runtime(Runtime::builder());
+    drop(rt.spawn(sleeps));
+    let process = rt.process().limits(Limits::new().mailbox_capacity(0)).spawn(deaf::<u64>).unwrap();
+    assert!(process.send(1).is_err());
+    let findings = explained(&rt).findings;
+    assert!(findings.is_empty(), "{findings:?}");
+}
+
 /// 9.2g: the findings have the order of the variants of `Finding`.
 #[test]
 fn the_findings_have_the_order_of_their_variants() {

@@ -161,9 +161,10 @@ impl<M> Bounded<M> {
         self.high
     }
 
-    /// Returns two values: the capacity, or `None` if the queue is not full, and the number of waiting senders.
+    /// Returns two values: the capacity, or `None` if the queue is not full, and the number of waiting senders. A queue
+    /// with the capacity 0 is never full, because its receiver cannot make room.
     pub(super) fn fullness(&self) -> (Option<usize>, usize) {
-        ((!self.has_room()).then_some(self.most), self.senders.len())
+        ((self.most != 0 && !self.has_room()).then_some(self.most), self.senders.len())
     }
 
     fn has_room(&self) -> bool {
@@ -469,6 +470,16 @@ mod tests {
         number += 1;
         assert_eq!((queue.look(&mut number), queue.settle(number)), (Some(2), Some(1)));
         assert_eq!((queue.pop(), queue.pop(), queue.high()), (Some(1), None, 2));
+    }
+
+    #[test]
+    fn a_queue_that_may_hold_no_message_is_never_full() {
+        let mut queue = Bounded::new(OverflowPolicy::Reject, 0);
+        assert!(matches!(queue.push(1, &NeverWoken), Pushed::Rejected(1)));
+        assert_eq!(
+            (queue.fullness(), Bounded::<u64>::new(OverflowPolicy::Reject, 1).fullness()),
+            ((None, 0), (None, 0))
+        );
     }
 
     #[test]

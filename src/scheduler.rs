@@ -659,9 +659,9 @@ impl<T: Task> Scheduler<T> {
             return None;
         }
         let (since, label) = (post.blocked_since(), post.label());
-        // If the blocked step has returned in the meantime, the label may belong to a later step.
-        let blocked_since = since.filter(|_| post.blocked_since() == since);
         let is_own_future = label == OWN_FUTURE;
+        // If the blocked step has returned in the meantime, the label may belong to a later step.
+        let blocked_since = since.filter(|_| !is_own_future && post.blocked_since() == since);
         let process = (label < OWN_FUTURE).then_some(label);
         let polls = self.metrics.polls(slot);
         let is_asked_to_yield = post.asked().is_asked(label);
@@ -671,7 +671,8 @@ impl<T: Task> Scheduler<T> {
     /// Returns the state of the worker in this slot.
     fn state_of(&self, slot: usize) -> WorkerState {
         let post = &self.posts[slot];
-        if post.is_taken() {
+        // A guest's own future is no step, so its hand-over does not count as a long step.
+        if post.is_taken() && post.label() != OWN_FUTURE {
             WorkerState::Blocked
         } else if post.is_busy() {
             WorkerState::Running

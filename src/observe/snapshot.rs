@@ -217,7 +217,8 @@ pub(crate) struct CurrentStep {
     pub(crate) polls: u64,
     /// Whether the step is a poll of the guest thread's own future, and not a step of a process.
     pub(crate) is_own_future: bool,
-    /// Time at which the monitor or the step itself first reported that the step blocks. `None` without such a report.
+    /// Time at which the monitor or the step itself first reported that the step blocks. `None` without such a report,
+    /// and for the guest thread's own future.
     pub(crate) blocked_since: Option<Instant>,
     /// Whether the runtime has asked the process to let other processes run, and the process has not reacted to the
     /// request.

@@ -62,7 +62,8 @@ impl ProcessState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum WorkerState {
-    /// The worker runs processes.
+    /// The worker runs processes, or the thread of the worker polls its own future in
+    /// [`block_on`](crate::Runtime::block_on). The state does not change while this future blocks the thread.
     Running,
     /// The worker searches for work.
     Searching,

@@ -434,6 +434,31 @@ fn the_future_of_a_guest_thread_is_not_reported_as_a_long_step() {
     });
 }
 
+/// 4.7a: the worker of a guest thread is not shown as blocked while the thread's own future blocks.
+#[test]
+fn the_blocked_future_of_a_guest_thread_does_not_count_as_a_blocked_worker() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let check = || {
+            let metrics = rt.metrics();
+            assert_eq!(metrics.workers_in(WorkerState::Blocked), 0, "{metrics}");
+            assert_ne!(metrics.workers_in(WorkerState::Running), 0, "{metrics}");
+            assert_eq!(rt.explain().findings, []);
+        };
+        eventually("the worker sleeps", || rt.metrics().workers_in(WorkerState::Parked) == 1);
+        // The process waits in a queue of this thread. The hand-over of the blocked future wakes the worker.
+        rt.block_on(async {
+            let (answer, is_answered) = mpsc::channel();
+            let _ = rt.spawn(async move |_: Context| {
+                let _ = answer.send(());
+            });
+            is_answered.recv().unwrap();
+            check();
+        });
+        rt.block_on(async { block_in_place(check) });
+    });
+}
+
 /// 4.1a: the number of workers changes while processes run. Another thread and a step change the number, for example to
 /// zero and back. No process is lost.
 #[test]

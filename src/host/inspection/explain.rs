@@ -149,14 +149,13 @@ impl Host {
 
     fn blocked_workers(&self, gauges: &SchedulerGauges) -> Vec<Finding> {
         let now = self.now();
-        let blocked = gauges.steps.iter().filter(|step| !step.is_own_future);
         let finding = |CurrentStep { worker, process, blocked_since, .. }: &CurrentStep| {
             let since = (*blocked_since)?;
             let process = process.and_then(|word| self.row_of(self.shared().pid_table.pid(LocalId::from(word))));
             let (worker, lasts, is_replaced) = (*worker, now - since, gauges.is_complete);
             Some(Finding::BlockedWorker { worker, process, since, lasts, is_replaced })
         };
-        blocked.filter_map(finding).collect()
+        gauges.steps.iter().filter_map(finding).collect()
     }
 
     /// Reads the row of one process.

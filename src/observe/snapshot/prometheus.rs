@@ -70,13 +70,13 @@ fn write_family(text: &mut String, Family { name, help, samples }: &Family<'_>) 
 /// Writes the cumulative buckets. `label` is empty or ends with a comma.
 fn write_buckets(text: &mut String, name: &str, label: &str, histogram: &Histogram) -> fmt::Result {
     let mut buckets = histogram.buckets().peekable();
-    let mut count = 0;
+    let mut count = 0_u64;
     for bound in BOUNDS.step_by(STEP) {
         // The last bucket below a power of two ends immediately before this power. Therefore no bucket of the histogram
         // extends across a bound.
         let longest = std::time::Duration::from_nanos((1 << bound) - 1);
         while let Some((_, more)) = buckets.next_if(|&(end, _)| end <= longest) {
-            count += more;
+            count = count.wrapping_add(more);
         }
         writeln!(text, "procession_{name}_bucket{{{label}le=\"{}\"}} {count}", longest.as_secs_f64())?;
     }
@@ -92,6 +92,21 @@ fn escape(text: &str, quotes: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::histogram::Buckets;
+    use crate::platform::sync::tally::Ordering;
+
+    #[test]
+    fn a_difference_in_the_wrong_order_is_also_written() {
+        let histogram = |durations: &[u64]| -> Histogram {
+            let buckets = Buckets::new();
+            durations.iter().for_each(|&ns| _ = buckets.of(ns).0.fetch_add(1, Ordering::Relaxed));
+            [&buckets].into_iter().sum()
+        };
+        let difference = histogram(&[]) - histogram(&[1, 1_000]);
+        let mut text = String::new();
+        write_buckets(&mut text, "a", "", &difference).expect("a String accepts all text");
+        assert!(text.ends_with(&format!("le=\"+Inf\"}} {}\n", u64::MAX - 1)), "{text}");
+    }
 
     #[test]
     fn special_characters_are_escaped() {

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::observe::exits::text_of_exit;
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 
@@ -72,6 +73,8 @@ pub struct CrashReport {
     pub mailbox_len: usize,
     /// The processes that were linked with the process at its exit. The list contains at most 16 of these processes.
     pub links: Vec<Pid>,
+    /// Whether more processes were linked than `links` contains.
+    pub(crate) has_more_links: bool,
 }
 
 impl CrashReport {
@@ -108,7 +111,7 @@ impl fmt::Display for CrashReport {
             write!(f, " {name:?}")?;
         }
         writeln!(f, " ({}) failed, and no link, monitor, supervisor or join handle received its exit", self.type_name)?;
-        writeln!(f, "  exit:    {}", self.exit.to_string().replace('\n', "\n           "))?;
+        writeln!(f, "  exit:    {}", text_of_exit(&self.exit).replace('\n', "\n           "))?;
         match self.parent {
             Some(parent) => writeln!(f, "  parent:  {parent}")?,
             None => writeln!(f, "  parent:  none")?,
@@ -120,6 +123,6 @@ impl fmt::Display for CrashReport {
             f.write_str(" none")?;
         }
         self.links.iter().try_for_each(|pid| write!(f, " {pid}"))?;
-        if self.links.len() == MAX_LINKS { f.write_str(" …") } else { Ok(()) }
+        if self.has_more_links { f.write_str(" …") } else { Ok(()) }
     }
 }

@@ -118,6 +118,11 @@ impl ExitHistory {
     }
 }
 
+/// Returns the text of an exit. If the `Display` of the error panics, the text contains the panic message.
+pub(super) fn text_of_exit(exit: &Exit) -> String {
+    without_errors(exit).to_string()
+}
+
 /// Returns the exit with the text of its error instead of the error.
 fn without_errors(exit: &Exit) -> Exit {
     match exit {

@@ -225,6 +225,53 @@ fn crash_reports_can_be_redirected() {
     *host.lock().unwrap() = None;
 }
 
+/// An error whose `Display` panics.
+#[derive(Debug)]
+struct NoText;
+
+impl std::fmt::Display for NoText {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("no text")
+    }
+}
+
+impl std::error::Error for NoText {}
+
+/// 9.5b: if the `Display` of the error panics, the report contains the message of this panic instead of the error.
+#[test]
+fn a_failure_whose_error_has_no_text_is_reported() {
+    if role().is_some() {
+        run_to_end(Runtime::builder(), |rt| drop(rt.spawn(async |_: Context| Err::<(), _>(NoText))));
+        return;
+    }
+    let stderr = again(a_failure_whose_error_has_no_text_is_reported, "evil", 60).passed().stderr.clone();
+    let report = reports(&stderr);
+    let exit = "  exit:    failed: the text of the error panicked: no text\n";
+    assert!(report.contains(exit) && report.ends_with("  links:   none\n"), "{stderr}");
+}
+
+/// 9.5b: a report lists at most 16 linked processes. The text ends with "…" only if more processes were linked.
+#[test]
+fn a_report_shows_whether_its_list_of_links_is_complete() {
+    for (count, is_complete) in [(15, true), (16, true), (17, false)] {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let reports = Arc::clone(&told);
+        let builder = Runtime::builder().on_crash(move |report| reports.lock().unwrap().push(report.clone()));
+        run_to_end(builder, |rt| {
+            drop(rt.spawn(async move |ctx: Context| -> Result<(), Exit> {
+                ctx.trap_exit(true);
+                let killed: Vec<_> = (0..count).map(|_| ctx.spawn_link(waits).pid()).collect();
+                ctx.yield_now().await;
+                killed.into_iter().for_each(|pid| ctx.host().kill(pid).unwrap());
+                panic!("beside its links");
+            }));
+        });
+        let told = told.lock().unwrap();
+        let [report] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((report.links.len(), !report.to_string().ends_with('…')), (count.min(16), is_complete), "{report}");
+    }
+}
+
 /// 9.5b: a report counts the unread messages of the process. The messages that an async body has read ahead also count.
 /// The unread messages of another mailbox do not count, even if the mailbox is dropped with the body.
 #[test]

@@ -162,7 +162,7 @@ struct Abnormal {
 #[derive(Debug)]
 struct CrashDetails {
     last: LastState,
-    /// Pids of linked processes, at most [`MAX_LINKS`].
+    /// Pids of linked processes, at most [`MAX_LINKS`] + 1. The report lists at most [`MAX_LINKS`] of them.
     links: Vec<Pid>,
 }
 
@@ -732,7 +732,8 @@ impl Head {
             parent: self.parent(),
             exit: exit.clone(),
             mailbox_len: last.unread,
-            links: links.clone(),
+            links: links.iter().take(MAX_LINKS).copied().collect(),
+            has_more_links: links.len() > MAX_LINKS,
         })
     }
 
@@ -784,7 +785,7 @@ impl Head {
         }
         let crash = last.filter(|_| exit.is_failure()).map(|last| CrashDetails {
             last,
-            links: self.links_if_any().map_or(Vec::new(), |links| links.linked(MAX_LINKS)),
+            links: self.links_if_any().map_or(Vec::new(), |links| links.linked(MAX_LINKS + 1)),
         });
         let _ = self.rare().exit.set(Box::new(Abnormal {
             exit,

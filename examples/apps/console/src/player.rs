@@ -90,11 +90,12 @@ impl Player {
     }
 
     /// The tracks of the processes that exist at the present moment. Between the event that ends a state and the event
-    /// that begins the next state, a process has no state, but exists.
+    /// that begins the next state, a process has no state, but exists. A recording that was cut off does not end the
+    /// states of the living processes. Such a process exists until the end of the recording.
     pub(crate) fn alive(&self) -> Vec<usize> {
         let exists = |track: &usize| {
             let (first, last) = self.spans[*track];
-            first < self.position && self.position <= last
+            first < self.position && (self.position <= last || self.tops[*track] != NONE)
         };
         self.recording.of_kind(TrackKind::Process).filter(exists).collect()
     }
@@ -192,7 +193,8 @@ mod tests {
     use ratatui::crossterm::event::KeyModifiers;
 
     use super::*;
-    use crate::recording::tests::recording;
+    use crate::recording::Limits;
+    use crate::recording::tests::{recording, trace};
 
     fn press(player: &mut Player, code: KeyCode) -> Reaction {
         player.handle_key(&KeyEvent::new(code, KeyModifiers::NONE))
@@ -258,6 +260,23 @@ mod tests {
             assert_eq!(life.windows(2).filter(|pair| pair[0] != pair[1]).count(), 2, "{life:?}");
         }
         assert_ne!(without_state, 0);
+    }
+
+    #[test]
+    fn a_process_whose_slice_is_open_exists_until_the_end_of_a_recording_that_was_cut_off() {
+        let bytes = trace();
+        let cut_off = Recording::read(&bytes[..bytes.len() * 2 / 3], Limits::default()).unwrap();
+        let count = cut_off.events.len();
+        let (mut cut_off, mut whole) = (Player::new(cut_off), Player::new(recording()));
+        let with_slice = |player: &Player| -> Vec<_> {
+            player.alive().into_iter().filter(|track| player.open(*track).next().is_some()).collect()
+        };
+        for position in 1..=count {
+            cut_off.seek(position);
+            whole.seek(position);
+            assert_eq!(with_slice(&cut_off), with_slice(&whole), "{position} of {count}");
+        }
+        assert_eq!(with_slice(&cut_off).len(), 2);
     }
 
     #[test]

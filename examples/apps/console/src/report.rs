@@ -18,6 +18,10 @@ const ROWS: u64 = 20;
 /// Number of rows of each table of names. With the longest texts, a reply with more rows could be too long.
 const TABLE_ROWS: u64 = 200;
 
+/// Maximum number of edges of the wait-for graph. An edge has three texts, and a second copy in the cycle of its
+/// deadlock. The number of deadlocks in the reply does not depend on this limit.
+const EDGES: u64 = 100;
+
 /// Condition of `--fail-if`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
@@ -86,7 +90,7 @@ impl Reading {
             "hello": get("hello", Vec::new())?,
             "overview": get("overview", Vec::new())?,
             "processes": get("processes", by_mailbox)?,
-            "wait_for_graph": get("wait_for_graph", vec![("limit", 1_000.into())])?,
+            "wait_for_graph": get("wait_for_graph", vec![("limit", EDGES.into())])?,
             "workers": get("workers", Vec::new())?,
             "explain": get("explain", Vec::new())?,
             "last_exits": get("last_exits", vec![("limit", ROWS.into())])?,
@@ -192,6 +196,8 @@ fn percentiles(histogram: &Histogram) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(unix)]
+    use crate::client::Target;
 
     fn reading(deadlocks: u64, state: &str, panics: u64) -> Reading {
         let json = json!({
@@ -207,6 +213,28 @@ mod tests {
             "last_exits": { "exits": [{ "pid": "<1.7.1>", "name": "cache", "exit": "killed" }] },
         });
         Reading::parse(json).unwrap()
+    }
+
+    /// The processes are deadlocked in pairs, and have the longest names that the server does not shorten.
+    #[cfg(unix)]
+    #[test]
+    fn many_deadlocks_with_long_names_are_read() {
+        use procession::{Context, Reply, Runtime};
+
+        let path = std::env::temp_dir().join(format!("procession-report-{}", std::process::id()));
+        let rt = Runtime::builder().workers(0).console(&path).build().unwrap();
+        for number in 0..600 {
+            let callee = format!("{:01000}", number ^ 1);
+            let body = async move |ctx: Context<Reply<()>>| _ = ctx.call(&*callee, |reply: Reply<()>| reply).await;
+            drop(rt.process().name(format!("{number:01000}")).spawn(body).unwrap());
+        }
+        while rt.wait_for_graph().deadlocks.len() < 300 {
+            rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
+        }
+        let mut connection = Connection::open(Target::Path(path)).unwrap();
+        let reading = Reading::read(&mut connection, None).unwrap();
+        assert_eq!((reading.graph.edge_count, reading.graph.deadlock_count), (600, 300));
+        assert!(Condition::Deadlock.holds(&reading));
     }
 
     #[test]

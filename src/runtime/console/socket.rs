@@ -1,6 +1,8 @@
 //! The sockets of the console server. A Unix socket is a file, and only its owner can connect to it. A client of a TCP
 //! socket must send a token.
 
+#[cfg(unix)]
+use std::fs::Metadata;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,6 +14,8 @@ use mio::event::Source;
 #[cfg(unix)]
 use mio::net::UnixListener;
 use mio::net::{TcpListener, TcpStream};
+#[cfg(unix)]
+use socket2::{Domain, SockAddr, Socket as Socket2, Type};
 use socket2::{SockRef, TcpKeepalive};
 
 /// Idle time of a TCP connection after which the system asks the client whether it still exists.
@@ -117,8 +121,31 @@ pub(super) enum SocketFile {}
 
 #[cfg(unix)]
 impl SocketFile {
-    fn new(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), identity: identity(path)? })
+    /// Binds a socket to a temporary name in the folder of `path`. The name is short, because the length of a socket's
+    /// path is limited.
+    fn temporary(socket: &Socket2, path: &Path) -> io::Result<Self> {
+        /// Number of different names.
+        const NAMES: u32 = 1 << 12;
+
+        let process = std::process::id();
+        for number in 0..NAMES {
+            let path = path.with_file_name(format!(".{:03x}", process.wrapping_add(number) % NAMES));
+            match socket.bind(&SockAddr::unix(&path)?) {
+                // Another server uses the name at this moment, or has ended before it removed its file.
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                bound => {
+                    bound?;
+                    return Ok(Self { identity: identity(&path)?, path });
+                }
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::AddrInUse, "the folder has no free temporary name for a socket"))
+    }
+
+    /// Gives the file a second name. Fails if a file with this name exists.
+    fn link(&self, path: &Path) -> io::Result<Self> {
+        std::fs::hard_link(&self.path, path)?;
+        Ok(Self { path: path.to_owned(), identity: self.identity })
     }
 }
 
@@ -133,65 +160,125 @@ impl Drop for SocketFile {
 
 #[cfg(unix)]
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt;
-    let file = std::fs::symlink_metadata(path)?;
-    Ok((file.dev(), file.ino()))
+    std::fs::symlink_metadata(path).map(|file| identity_of(&file))
 }
 
-/// Binds a Unix socket, and sets the permissions of its file to 0600 before the first client can connect.
+#[cfg(unix)]
+fn identity_of(file: &Metadata) -> (u64, u64) {
+    use std::os::unix::fs::MetadataExt;
+    (file.dev(), file.ino())
+}
+
+/// Creates a Unix socket that listens at `path`. Its file has the permissions 0600 before the first client can connect.
+///
+/// Two programs may open the same path at once. A socket that is bound and does not listen refuses clients, as the
+/// socket of an ended program does. Therefore the socket first listens at a temporary name. Then it gets its final
+/// name, unless another program has created a file with this name. Tools such as `ss` show the temporary name.
 #[cfg(unix)]
 fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     use std::os::unix::fs::PermissionsExt;
 
-    use socket2::{Domain, SockAddr, Socket, Type};
-
     /// Number of clients that the system keeps until the server accepts them.
     const BACKLOG: i32 = 16;
 
-    remove_stale(path)?;
-    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.bind(&SockAddr::unix(path)?)?;
-    let file = SocketFile::new(path)?;
-    // The system refuses all clients until the call of `listen`.
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    // Returns an error if the path is too long for a client.
+    let _ = SockAddr::unix(path)?;
+    let socket = Socket2::new(Domain::UNIX, Type::STREAM, None)?;
+    let temporary = SocketFile::temporary(&socket, path)?;
+    std::fs::set_permissions(&temporary.path, std::fs::Permissions::from_mode(0o600))?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
+    remove_stale(path, &temporary.path.with_extension("old"))?;
+    let file = match temporary.link(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(in_use()),
+        file => file?,
+    };
     Ok((UnixListener::from_std(std::os::unix::net::UnixListener::from(socket)), file))
 }
 
-/// Removes the file if it is a socket without a server.
+/// Removes the file if it is a socket without a server. `aside` is a name that no other program uses.
 ///
 /// # Errors
 /// Returns an error if the file is no socket, or if a server listens.
 #[cfg(unix)]
-fn remove_stale(path: &Path) -> io::Result<()> {
+fn remove_stale(path: &Path, aside: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
 
-    use socket2::{Domain, SockAddr, Socket, Type};
-
-    match std::fs::symlink_metadata(path) {
+    let stale = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
         Ok(file) if !file.file_type().is_socket() => {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file exists and is no socket"));
         }
-        Ok(_) => {}
-    }
-    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        Ok(file) => identity_of(&file),
+    };
+    let socket = Socket2::new(Domain::UNIX, Type::STREAM, None)?;
     // A blocking connect would wait while the backlog of the server is full.
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::unix(path)?) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => remove_if_identical(path, stale, aside),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-        _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens at this socket")),
+        _ => Err(in_use()),
     }
+}
+
+/// Removes the file if it has this identity. Between a check of the identity and a removal, another program could
+/// replace the file. Therefore this function first renames the file to `aside`, and then checks the identity. If the
+/// file is the socket of another program, the function restores the name. If a third program has created a file with
+/// this name in the meantime, the name is not restored.
+#[cfg(unix)]
+fn remove_if_identical(path: &Path, stale: (u64, u64), aside: &Path) -> io::Result<()> {
+    match std::fs::rename(path, aside) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        renamed => renamed?,
+    }
+    let restored = if identity(aside)? == stale { Ok(()) } else { std::fs::hard_link(aside, path).and(Err(in_use())) };
+    std::fs::remove_file(aside)?;
+    restored
+}
+
+#[cfg(unix)]
+fn in_use() -> io::Error {
+    io::Error::new(io::ErrorKind::AddrInUse, "another server listens at this socket")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(unix)]
+    use crate::platform::sync::atomic::{AtomicUsize, Ordering};
     use crate::platform::sync::thread;
+
+    /// Two threads open the same path at once. In every second round, the path is a socket without a server.
+    #[cfg(unix)]
+    #[test]
+    fn only_one_of_two_concurrent_servers_gets_a_path() {
+        use std::os::unix::net::{UnixListener, UnixStream};
+
+        let folder = std::env::temp_dir().join(format!("procession-socket-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("console");
+        for round in 0..500 {
+            if round % 2 == 0 {
+                drop(UnixListener::bind(&path).unwrap());
+            }
+            let started = AtomicUsize::new(0);
+            let open = || {
+                started.fetch_add(1, Ordering::SeqCst);
+                while started.load(Ordering::SeqCst) != 2 {
+                    std::hint::spin_loop();
+                }
+                Listener::unix(&path)
+            };
+            let opened = thread::scope(|scope| [scope.spawn(open), scope.spawn(open)].map(|one| one.join().unwrap()));
+            UnixStream::connect(&path).unwrap();
+            let ([Ok(_), Err(error)] | [Err(error), Ok(_)]) = &opened else { panic!("not one server: round {round}") };
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{error}");
+        }
+        // This call fails if the folder contains a file.
+        std::fs::remove_dir(&folder).unwrap();
+    }
 
     #[test]
     fn the_system_checks_whether_an_idle_tcp_client_exists() {

@@ -666,6 +666,16 @@ impl<M: Send + 'static> Mailbox<M> {
         });
     }
 
+    /// If the mailbox belongs to a process and this thread does not step the process, tells the inspection that the
+    /// mailbox is polled outside the process.
+    #[cold]
+    fn note_elsewhere(&self) {
+        let control = self.me.control();
+        if !control.head.is_outside() && !Current::with(|current| current.steps(control.address())) {
+            control.inbox.note_elsewhere();
+        }
+    }
+
     /// Takes one unit from the budget of the turn. Returns false if the budget was already spent. If another executor
     /// polls the mailbox outside the runtime, there is no budget. Then this function returns true and takes no unit.
     #[inline]
@@ -717,6 +727,7 @@ impl<M: Send + 'static> Mailbox<M> {
             Poller::Task(turn) => self.front.receiver_turn(turn),
             Poller::Other => None,
         };
+        let is_other = receiver_turn.is_none();
         let reader = match receiver_turn {
             // A sender can write a message into an open mailbox slot without the lock. Such a delivery may cause an
             // unnecessary step. Therefore, if a limit counts the steps of a process, the process does not open its
@@ -735,6 +746,9 @@ impl<M: Send + 'static> Mailbox<M> {
         drop(former);
         if replaced {
             return Poll::Ready(Err(self.refuse()));
+        }
+        if is_other {
+            self.note_elsewhere();
         }
         if lent {
             Current::with(|current| current.note_waits_for_message(true));

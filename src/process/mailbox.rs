@@ -50,7 +50,7 @@ pub use crate::process::mailbox::bounded::MailboxCapacity;
 pub(crate) use crate::process::mailbox::bounded::RoomWaiter;
 pub(crate) use crate::process::mailbox::drained::Taken;
 pub(crate) use crate::process::mailbox::locked::{ClosedContents, Unsent};
-use crate::process::mailbox::locked::{Locked, RareParts, State, Waiting};
+use crate::process::mailbox::locked::{LastReceive, Locked, RareParts, State, Waiting};
 pub(crate) use crate::process::mailbox::measured::{MessageClock, MessageTimer};
 use crate::process::mailbox::queue::Buffer;
 pub(crate) use crate::process::mailbox::read_ahead::{ReadAhead, ReceiverTurn, Trial};
@@ -70,6 +70,8 @@ pub(crate) struct MailboxFigures {
     pub(crate) peak: usize,
     /// Whether a receiver waits for the next message or signal.
     pub(crate) is_awaited: bool,
+    /// Whether another process, or a thread outside the process, has polled the last receive operation.
+    pub(crate) is_read_elsewhere: bool,
     /// Capacity of the mailbox, if the mailbox is full now.
     pub(crate) full_at: Option<usize>,
     /// Number of senders that wait for free space.
@@ -107,7 +109,7 @@ impl<M> Inbox<M> {
                 lent,
                 aside,
                 waiting: Waiting::Absent,
-                left: false,
+                last_receive: LastReceive::Ordinary,
                 closed: false,
                 longest: 0,
             }),
@@ -185,7 +187,8 @@ impl<M> Inbox<M> {
             messages: state.queued_len() + state.urgent_len(),
             signals: state.aside.as_deref().map_or(0, |aside| aside.signals.len()),
             peak: state.peak(),
-            is_awaited: !state.left && !matches!(state.waiting, Waiting::Absent),
+            is_awaited: state.last_receive != LastReceive::Dropped && !matches!(state.waiting, Waiting::Absent),
+            is_read_elsewhere: state.last_receive == LastReceive::Elsewhere,
             bytes: state.buffer.bytes() + state.aside.as_deref().map_or(0, RareParts::bytes),
             unread_since,
         }

@@ -160,6 +160,36 @@ fn several_calls_at_once_are_a_deadlock_if_no_callee_can_answer() {
     assert_eq!(plant("c").deadlocks, []);
 }
 
+/// 9.2e: a process has given its mailbox to another process. The process waits in a cycle, but the other process will
+/// make room in the mailbox. Therefore the cycle is no deadlock.
+#[test]
+fn a_process_whose_mailbox_another_process_reads_is_not_deadlocked() {
+    let graph = graph_of(|host| {
+        let owner = async |ctx: Context<u8>| {
+            let (me, mut mailbox) = ctx.split();
+            drop(me.spawn(async move |ctx: Context| {
+                while mailbox.receive().await.is_ok() {
+                    ctx.sleep(HOUR).await;
+                }
+            }));
+            _ = me.call("sender", |reply: Question| reply).await;
+        };
+        let owner = host.process().name("owner").mailbox_capacity(MailboxCapacity::Reject(1)).spawn(owner).unwrap();
+        let address = owner.address();
+        let sender = async move |mut ctx: Context<Question>| {
+            for letter in 0..3 {
+                _ = address.send_wait(letter).await;
+            }
+            while let Ok(reply) = ctx.receive().await {
+                reply.send(());
+            }
+        };
+        drop(host.process().name("sender").spawn(sender).unwrap());
+    });
+    assert!(matches!(graph.edges[..], [WaitEdge { .. }, WaitEdge { .. }]), "{graph:?}");
+    assert_eq!(graph.deadlocks, []);
+}
+
 /// 9.2e: a wait for free space in a full mailbox, and a wait for an exit, are edges of a deadlock, like a call. One
 /// cycle may contain all three kinds of edge.
 #[test]

@@ -39,6 +39,8 @@ impl Host {
     ///   a [time limit](crate::future::Call::timeout). The waits of such processes can end without an action of another
     ///   process.
     /// - A [suspended](Self::suspend) process. Some of its waits may have ended.
+    /// - A process that has given its [`Mailbox`](crate::Mailbox) to another process or to a thread, if this process or
+    ///   thread has polled the last receive operation. The reader of the mailbox may make room and answer calls.
     ///
     /// A second reading confirms each deadlock. If the waits of a process have changed between the two readings, the
     /// process is not reported. Therefore all edges of a reported cycle existed at the same time.
@@ -55,6 +57,8 @@ impl Host {
     /// - A hand-written future may create a new future of [`event`](crate::Mailbox::event) or
     ///   [`receive_where`](crate::Mailbox::receive_where) in each of its polls, and drop it at the end of the poll. The
     ///   process then counts as a process that waits for no message.
+    /// - A process may have given its [`Mailbox`](crate::Mailbox) to another process that has not polled a receive
+    ///   operation yet. The graph then can report a deadlock that ends when the other process receives.
     /// - A [started](crate::future::Call::start) call has an edge, also while the process does not await the call.
     /// - A process that has polled a join handle has an edge until the handle resolves or is dropped, or until another
     ///   process polls the handle. During this time, the process may wait for an event that the runtime does not know.
@@ -239,7 +243,10 @@ impl Host {
         // A suspended process keeps the records of waits that have ended since the suspension.
         let is_suspended = self.shared().suspended.contains(|| pid);
         let has_no_receiver = blocked.is_some_and(|(step, _)| step.has_stale_receiver());
-        let awaits_more = control.mailbox_figures().is_awaited && !has_no_receiver
+        let mailbox = control.mailbox_figures();
+        let awaits_more = mailbox.is_awaited && !has_no_receiver
+            // The other reader of the mailbox can make room and answer calls.
+            || mailbox.is_read_elsewhere
             || head.yields_if_any().is_some_and(|yields| yields.outstanding() != 0)
             // A counted wait without a record is a sleep.
             || head.waiting() != counted;

@@ -45,12 +45,21 @@ pub(super) struct State<M> {
     pub(super) lent: SlotLoan,
     pub(super) aside: Option<Box<RareParts<M>>>,
     pub(super) waiting: Waiting,
-    /// Whether the receive operation of the registered receiver was dropped. Only the inspection reads this value.
-    pub(super) left: bool,
+    pub(super) last_receive: LastReceive,
     pub(super) closed: bool,
     /// Largest length that was recorded when messages were taken out, or when an urgent message arrived. This number is
     /// used only if the mailbox is unbounded.
     pub(super) longest: u32,
+}
+
+/// Information about the last receive operation. Only the inspection reads this value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LastReceive {
+    Ordinary,
+    /// The operation of the registered receiver was dropped.
+    Dropped,
+    /// Another process or a thread outside the process has polled the operation.
+    Elsewhere,
 }
 
 /// Rarely used parts of a mailbox. A mailbox allocates these parts at the first use.
@@ -329,7 +338,7 @@ impl<M> State<M> {
     #[inline]
     pub(super) fn register(&mut self, receiver: Waiting) {
         self.waiting = receiver;
-        self.left = false;
+        self.last_receive = LastReceive::Ordinary;
     }
 
     /// Records that the waiting receiver is woken, and returns the wake-up. A new message causes this wake-up.

@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use crate::platform::sync::planted;
 use crate::process::event::Signal;
-use crate::process::mailbox::locked::{Locked, Waiting};
+use crate::process::mailbox::locked::{LastReceive, Locked, Waiting};
 use crate::process::mailbox::read_ahead::{Claim, Receiving};
 use crate::process::mailbox::{Inbox, Own, ReadAhead, ReceiverTurn, RoomWaiter, Taken, Trial, Wakes};
 use crate::process::state::current::InTurn;
@@ -194,7 +194,14 @@ impl<M> Inbox<M> {
     /// receiver stays registered. A body may create a new receive operation for each of its polls, and rely on the
     /// registration of the last operation.
     pub(crate) fn note_left(&self) {
-        self.lock().left = true;
+        self.lock().last_receive = LastReceive::Dropped;
+    }
+
+    /// Records that another process, or a thread outside the process, has polled a receive operation. The next receive
+    /// operation that waits removes this mark.
+    #[cold]
+    pub(crate) fn note_elsewhere(&self) {
+        self.lock().last_receive = LastReceive::Elsewhere;
     }
 
     /// Closes the slot. If the receiver was polled outside the turns of its process while the process was active, the

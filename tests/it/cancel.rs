@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use procession::{
-    BoxError, CancelToken, Child, Context, Event, Events, Exit, Host, Name, Next, Process, Reason, Runtime, StepOutput,
-    Supervisor, check, future::Cancelled,
+    BoxError, CancelToken, Child, Context, Event, Events, Exit, Host, Name, Next, Process, Reason, RestartPolicy,
+    Runtime, StepOutput, Supervisor, check, future::Cancelled,
 };
 
 use crate::lives::settle;
@@ -660,6 +660,70 @@ fn a_supervised_child_may_have_its_own_token() {
         );
         assert_eq!(lives.load(SeqCst), 6);
     });
+}
+
+/// 6.4f: a child of a supervisor has its own deadline and an inherited token, or its own token and an inherited
+/// deadline. The inherited token or the inherited deadline does not cancel the child directly. Therefore the supervisor
+/// stops its children in reverse order.
+#[test]
+fn an_inherited_end_does_not_cancel_a_child_that_has_its_own_end() {
+    async fn ends_in_order(host: Host, by_deadline: bool, has_own_token: bool) {
+        let (token, own) = (CancelToken::new(), CancelToken::new());
+        let until = host.now() + LONG;
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        let child = |name: &'static str, time: Duration| {
+            Child::with_args(Name::new(name), Arc::clone(&ended), move |mut ctx: Context<()>, ended| async move {
+                let exit = ctx.receive().await;
+                ctx.sleep(time).await;
+                ended.lock().unwrap().push(name);
+                exit
+            })
+        };
+        let first = child("first", Duration::ZERO).options(move |process| match has_own_token {
+            true => process.cancel_token(&own),
+            false => process.deadline(until + LONG),
+        });
+        let tree = Supervisor::one_for_one().add(first).add(child("second", Duration::from_secs(1)));
+        let process = match by_deadline {
+            true => host.process().deadline_within(until, LONG),
+            false => host.process().cancel_token(&token),
+        };
+        let tree = process.spawn_process(tree).unwrap();
+        tree.started().await.unwrap();
+        if !by_deadline {
+            token.cancel("over", LONG);
+        }
+        assert!(is_cancelled(&tree.await.unwrap_err(), if by_deadline { "deadline" } else { "over" }));
+        assert_eq!(*ended.lock().unwrap(), ["second", "first"]);
+    }
+    for (by_deadline, has_own_token) in [(false, false), (true, true), (true, false)] {
+        check(0..10, move |host| ends_in_order(host, by_deadline, has_own_token));
+    }
+}
+
+/// 6.4c: a child of a supervisor may have its own deadline, also if its supervisor has another end. The own deadline
+/// cancels the child, and the supervisor does not restart a temporary child.
+#[test]
+fn a_supervised_child_may_have_its_own_deadline() {
+    for has_token in [false, true] {
+        check(0..10, async move |host| {
+            let (until, ended) = (host.now() + LONG, Arc::new(Mutex::new(Vec::new())));
+            let seen = Arc::clone(&ended);
+            let child = Child::with_args(Name::new("child"), ended, async |ctx: Context<()>, ended| {
+                let reason = ctx.cancelled().await;
+                ended.lock().unwrap().push((reason, ctx.now()));
+            });
+            let child = child.restart(RestartPolicy::Temporary).options(move |process| process.deadline(until));
+            let process = match has_token {
+                true => host.process().cancel_token(&CancelToken::new()),
+                false => host.process().deadline(until + LONG),
+            };
+            let tree = process.spawn_process(Supervisor::one_for_one().add(child)).unwrap();
+            tree.started().await.unwrap();
+            host.sleep(LONG + LONG / 2).await;
+            assert_eq!(*seen.lock().unwrap(), [(Reason::DEADLINE, until)]);
+        });
+    }
 }
 
 /// 6.6a, 6.6c: if a token cancels a scope, the token cancels the children of the scope before the body of the scope.

@@ -29,6 +29,20 @@ struct InheritedValues {
     token: Option<CancelToken>,
 }
 
+/// The two ends of a process: its cancel token and its deadline. Each value says whether this end is meant.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ends {
+    pub(crate) token: bool,
+    pub(crate) deadline: bool,
+}
+
+impl Ends {
+    #[inline]
+    pub(crate) fn is_any(self) -> bool {
+        self.token || self.deadline
+    }
+}
+
 impl InheritedContext {
     pub(crate) const NOTHING: &Self = &Self(None);
 
@@ -65,10 +79,11 @@ impl InheritedContext {
         self.0.is_none()
     }
 
-    /// Returns whether a deadline or a cancel token is set.
+    /// Returns whether a deadline and whether a cancel token is set.
     #[inline]
-    pub(crate) fn has_end(&self) -> bool {
-        self.0.as_ref().is_some_and(|inherited| inherited.deadline.is_some() || inherited.token.is_some())
+    pub(crate) fn ends(&self) -> Ends {
+        let Some(inherited) = &self.0 else { return Ends::default() };
+        Ends { token: inherited.token.is_some(), deadline: inherited.deadline.is_some() }
     }
 
     /// Returns whether the deadline has passed or the token is cancelled. The process may not have been notified yet.
@@ -86,11 +101,14 @@ impl InheritedContext {
         }
     }
 
-    /// Adds a deadline. If a deadline is already set, the earlier of the two deadlines applies.
-    pub(crate) fn limit(&mut self, at: Instant, grace: Duration) {
-        if self.deadline().is_none_or(|before| at < before) {
+    /// Adds a deadline. If a deadline is already set, the earlier of the two deadlines applies. Returns whether the new
+    /// deadline applies.
+    pub(crate) fn limit(&mut self, at: Instant, grace: Duration) -> bool {
+        let applies = self.deadline().is_none_or(|before| at < before);
+        if applies {
             self.values_mut().deadline = Some((at, grace));
         }
+        applies
     }
 
     /// Sets the cancel token. The new token replaces an existing token.

@@ -15,12 +15,15 @@
 //! position of a removed entry stays in the queue. The wheel drops such a position when it reaches the head, or when
 //! half of the positions in the queue belong to removed entries.
 
-use std::collections::{BTreeMap, VecDeque};
+mod list;
+
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::mem;
 
 use slab::Slab;
 
+use crate::host::timer::wheel::list::{EntryPosition, List};
 use crate::platform::sync::planted;
 use crate::process::sparse_slab::SparseSlab;
 
@@ -80,54 +83,8 @@ struct Entry<T> {
     number: u64,
 }
 
-/// Position of an entry in a list.
-#[derive(Debug, Clone, Copy)]
-struct EntryPosition {
-    tick: u64,
-    index: u32,
-}
-
-/// List of positions. The oldest position comes first.
-#[derive(Debug)]
-struct List {
-    places: VecDeque<EntryPosition>,
-    /// Approximate number of positions of removed entries. If an entry is removed during a descent, it may be counted
-    /// in the wrong list: see `remove`.
-    dead: usize,
-    /// Lower bound of the ticks of all entries in the list.
-    nearest: u64,
-}
-
-/// Capacity that an empty list keeps allocated.
-const KEPT: usize = 16;
 /// Capacity that the entries, and a list that is not empty, keep allocated after a burst.
 const KEPT_ENTRIES: usize = 1_024;
-
-impl List {
-    const EMPTY: Self = Self { places: VecDeque::new(), dead: 0, nearest: u64::MAX };
-
-    fn push(&mut self, place: EntryPosition) {
-        self.places.push_back(place);
-        self.nearest = self.nearest.min(place.tick);
-    }
-
-    /// Takes the oldest position. If the list is empty afterwards, resets the list.
-    fn pop(&mut self) -> Option<EntryPosition> {
-        let place = self.places.pop_front();
-        if self.places.is_empty() {
-            self.clear();
-        }
-        place
-    }
-
-    fn clear(&mut self) {
-        (self.dead, self.nearest) = (0, u64::MAX);
-        match self.places.capacity() {
-            ..=KEPT => self.places.clear(),
-            _ => self.places = VecDeque::new(),
-        }
-    }
-}
 
 /// The timer wheel. The caller chooses the unit of a tick.
 #[derive(Debug)]
@@ -140,6 +97,8 @@ pub(crate) struct Wheel<T> {
     /// One word for each level, with one bit for each slot of the level. The bit is set if the slot is not empty.
     occupied: [u64; LEVELS],
     /// Entries whose tick no level covers, and entries with the tick `u64::MAX`. The map is ordered by tick and number.
+    /// An entry stays in the map if the budget of `advance` was too small to move this entry to its list. All entries in
+    /// the lists come before all entries in the map.
     far: BTreeMap<(u64, u64), u32>,
     /// The slot whose entries are moving to lower levels. `Some` if the budget of the last `advance` was too small for
     /// the whole slot.
@@ -202,7 +161,13 @@ impl<T> Wheel<T> {
         let index = self.entries.insert(Entry { item: Some(item), tick, number });
         let index = u32::try_from(index).expect("at most 2^32 timers");
         self.live += 1;
-        match self.list_of(tick) {
+        // If the map contains an older entry that is due at this tick or earlier, the new entry goes behind the older
+        // entry. Otherwise `nearest` and `pop` could overlook the older entry.
+        let list = match self.far.first_key_value() {
+            Some((&(first, _), _)) if first <= tick => FAR,
+            _ => self.list_of(tick),
+        };
+        match list {
             FAR => drop(self.far.insert((tick, number), index)),
             list => self.append(list, EntryPosition { tick, index }),
         }
@@ -388,9 +353,9 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Returns the list that contains the entries with this tick. A new entry with this tick goes to the same list. If
-    /// the tick lies in the descending slot or before this slot, the list is the descending slot. Therefore a new entry
-    /// comes behind the older entries.
+    /// Returns the list for an entry with this tick. An entry that is not in the map `far` is in this list. If the tick
+    /// lies in the descending slot or before this slot, the list is the descending slot. Therefore a new entry comes
+    /// behind the older entries.
     fn list_of(&self, tick: u64) -> usize {
         match self.descending {
             Some(slot) if tick >> width(slot) <= self.now >> width(slot) => slot,
@@ -616,7 +581,9 @@ mod tests {
         for seed in 0..200 {
             let mut rng = Rng::seeded(seed);
             let (mut wheel, mut waiting, mut handles) = (Wheel::new(), BTreeMap::new(), Vec::new());
-            let mut now = 0;
+            // In every second run, the entries of the map `far` become due.
+            let mut now = if seed % 2 == 0 { 0 } else { SPAN - 20_000 };
+            due(&mut wheel, now);
             for item in 0..600_u64 {
                 match rng.below(4) {
                     0 | 1 => {
@@ -706,16 +673,6 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_keeps_memory_for_a_few_positions() {
-        let mut list = List::EMPTY;
-        for (count, keeps) in [(3, true), (KEPT, true), (KEPT + 1, false), (1_000, false)] {
-            (0..count).for_each(|n| list.push(EntryPosition { tick: n as u64, index: 0 }));
-            while list.pop().is_some() {}
-            assert_eq!((list.places.capacity() > 0, list.nearest), (keeps, u64::MAX), "{count}");
-        }
-    }
-
-    #[test]
     fn a_descent_frees_removed_entries() {
         let mut wheel = Wheel::new();
         let handles: Vec<_> = (0..10).map(|n| wheel.insert(70, n)).collect();
@@ -735,6 +692,25 @@ mod tests {
             assert!(!wheel.advance(3 * SPAN, budget));
             assert_eq!(wheel.far.len(), 5 - budget);
             assert_eq!((due(&mut wheel, 3 * SPAN + 1), wheel.nearest()), (vec![0, 1], Some(3 * SPAN + 2)));
+        }
+    }
+
+    /// 7.1c: the budget is too small to move all entries of one tick out of the map. The next entries go behind the
+    /// entries in the map. After the moved entries were removed, `nearest` finds the entries in the map.
+    #[test]
+    fn newer_entries_go_behind_the_entries_of_the_map() {
+        for budget in 1..4 {
+            let mut wheel = Wheel::new();
+            let handles = [0, 1, 2, 3].map(|n| wheel.insert(SPAN + 5, n));
+            assert!(!wheel.advance(SPAN, budget));
+            wheel.insert(SPAN + 9, 5);
+            wheel.insert(SPAN + 5, 4);
+            for handle in &handles[..budget] {
+                assert!(wheel.remove(*handle).is_some());
+            }
+            assert_eq!(wheel.nearest(), Some(SPAN + 5));
+            assert_eq!(due(&mut wheel, SPAN + 5), Vec::from_iter(budget as u64..5));
+            assert_eq!((wheel.nearest(), due(&mut wheel, SPAN + 9)), (Some(SPAN + 9), vec![5]));
         }
     }
 

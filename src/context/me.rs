@@ -306,13 +306,11 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 
     /// Cancels a timer of this process. If the timer was active, returns the remaining time until the timer would have
-    /// fired. In this case, the message will not be sent. Returns `None` if the message was already sent or the timer
-    /// was already cancelled.
+    /// fired. In this case, the message will not be sent. Returns `None` if the message was already sent, the timer was
+    /// already cancelled, or the timer belongs to another process.
     ///
     /// A timer of [`send_interval`](Self::send_interval) stays active after each message. If another thread sends a
-    /// message of this timer at the moment of the cancellation, this message may still arrive. Pass only a [`TimerRef`]
-    /// that this process has received from one of its own calls. A `TimerRef` does not contain the pid of its process,
-    /// so the `TimerRef` of another process may cancel a timer of this process.
+    /// message of this timer at the moment of the cancellation, this message may still arrive.
     pub fn cancel_timer(&self, timer: TimerRef) -> Option<Duration> {
         later::cancel(&self.control.head, timer)
     }

@@ -831,6 +831,38 @@ fn delayed_messages_are_sent_or_cancelled() {
     });
 }
 
+/// 6.2a, 6.2e, 7.1a: a process cannot cancel a timer with the `TimerRef` of another process. Therefore its own timers,
+/// its deadline and its kill timer stay set.
+#[test]
+fn the_timer_of_another_process_cannot_be_cancelled() {
+    check(0..10, async |host: Host| {
+        let start = host.now();
+        let body = async move |mut ctx: Context<()>| -> Result<(), Exit> {
+            ctx.send_interval(HOUR / 2, ctx.pid(), ());
+            let cancel_foreign = async || {
+                let other = |ctx: Context| {
+                    let refs: Vec<_> = (0..5).map(|_| ctx.send_after(HOUR, ctx.pid(), ())).collect();
+                    async { Ok::<_, Exit>(refs) }
+                };
+                for timer in ctx.host().spawn(other).await? {
+                    assert_eq!(ctx.cancel_timer(timer), None);
+                }
+                Ok::<_, Exit>(())
+            };
+            cancel_foreign().await?;
+            assert_eq!(ctx.cancelled().await, Reason::DEADLINE);
+            assert_eq!(ctx.now(), start + HOUR);
+            // Now the timer that kills this process is set.
+            cancel_foreign().await?;
+            assert_eq!(ctx.try_receive(), Some(()));
+            std::future::pending().await
+        };
+        let body = host.process().deadline_within(start + HOUR, HOUR).spawn(body).unwrap();
+        assert!(matches!(body.await, Err(Exit::Killed)));
+        assert_eq!(host.now(), start + 2 * HOUR);
+    });
+}
+
 /// 7.1a: when a process exits, its timers are cancelled. The messages of these timers are dropped without being sent.
 #[test]
 fn timers_are_cancelled_when_their_process_exits() {

@@ -8,17 +8,25 @@ use crate::context::time::interval::{MissedTickBehavior, next};
 use crate::host::control::{AnyControl, Head};
 use crate::host::registry::target::{Destination, Target};
 use crate::host::timer::owned::{begin, call_at, set};
-pub use crate::host::timer::pending::TimerRef;
+use crate::host::timer::pending::PendingTimer;
 use crate::platform::clock::Instant;
 use crate::platform::sync::Mutex;
 use crate::process::catch::{catch, drop_caught};
 use crate::process::error::SendErrorKind;
+use crate::process::pid::Pid;
 use crate::process::state::Ref;
+
+/// Identifies a timer of one process. [`SelfHandle::cancel_timer`](crate::SelfHandle::cancel_timer) takes this value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TimerRef {
+    owner: Pid,
+    timer: PendingTimer,
+}
 
 /// A timer that sends clones of a message periodically.
 struct Repeat<N> {
     owner: Ref<dyn AnyControl>,
-    timer: TimerRef,
+    timer: PendingTimer,
     to: Destination<N>,
     message: Mutex<N>,
     every: Duration,
@@ -69,9 +77,10 @@ pub(crate) fn send_at<N: Send + 'static>(
     message: N,
 ) -> TimerRef {
     let (to, host) = (to.way().keep(), owner.head().host().clone());
-    call_at(owner, at, move || {
+    let timer = call_at(owner, at, move || {
         let _refused = host.send_by(&to.way(), message);
-    })
+    });
+    TimerRef { owner: owner.head().pid(), timer }
 }
 
 /// Sets a timer that sends a clone of a message once per period. The period must not be zero. The first clone is sent
@@ -83,18 +92,23 @@ pub(crate) fn send_every<N: Clone + Send + 'static>(
     message: N,
 ) -> TimerRef {
     let timer = begin(&owner);
+    let pid = owner.head().pid();
     let first = owner.head().host().now() + every;
     Repeat { owner, timer, to: to.way().keep(), message: Mutex::new(message), every }.set(first);
-    timer
+    TimerRef { owner: pid, timer }
 }
 
 /// Cancels a timer, and returns the time that remained until the deadline of the timer. Returns `None` if the timer has
-/// no entry in the table.
+/// no entry in the table, or belongs to another process. The table also contains the timers of the deadline and of the
+/// kill of its process. No `TimerRef` identifies these timers.
 ///
 /// A cancellation may race with the timer that fires. The first of the two operations removes the entry from the table.
 /// If the cancellation is first, the timer finds no entry and sends no message.
 pub(crate) fn cancel(owner: &Head, timer: TimerRef) -> Option<Duration> {
-    let set = owner.pending().end(timer)?;
+    if timer.owner != owner.pid() {
+        return None;
+    }
+    let set = owner.pending().end(timer.timer)?;
     // If the timer has no key yet, another thread is setting the timer at the same time. The other thread will find no
     // entry in the table, and will then cancel the timer.
     let cancelled = set.and_then(|(key, at)| Some((owner.host().shared().timers.cancel(key)?, at)));

@@ -3,13 +3,13 @@
 
 use crate::host::control::AnyControl;
 use crate::host::timer::Fire;
-use crate::host::timer::pending::TimerRef;
+use crate::host::timer::pending::PendingTimer;
 use crate::platform::clock::Instant;
 use crate::process::catch::drop_caught;
 use crate::process::state::Ref;
 
 /// Reserves a timer of a process. If the process has exited, this function cancels the timer immediately.
-pub(crate) fn begin(owner: &Ref<dyn AnyControl>) -> TimerRef {
+pub(crate) fn begin(owner: &Ref<dyn AnyControl>) -> PendingTimer {
     let pending = owner.head().pending();
     let timer = pending.begin();
     // The first timer creates the table. At the same time, the process may exit, find no table, and close nothing. This
@@ -23,7 +23,7 @@ pub(crate) fn begin(owner: &Ref<dyn AnyControl>) -> TimerRef {
 
 /// Sets a timer that [`begin`] has reserved for a process. If the timer was cancelled after its reservation, the timer
 /// does not fire.
-pub(crate) fn set(owner: &Ref<dyn AnyControl>, timer: TimerRef, at: Instant, call: impl FnOnce() + Send + 'static) {
+pub(crate) fn set(owner: &Ref<dyn AnyControl>, timer: PendingTimer, at: Instant, call: impl FnOnce() + Send + 'static) {
     let host = owner.head().host();
     let key = host.fire_at(at, Fire::Call(Box::new(call)));
     if !owner.head().pending().set(timer, key, at) {
@@ -32,7 +32,7 @@ pub(crate) fn set(owner: &Ref<dyn AnyControl>, timer: TimerRef, at: Instant, cal
 }
 
 /// Calls a function at a deadline. If the process exits before the deadline, the function is not called.
-pub(crate) fn call_at(owner: &Ref<dyn AnyControl>, at: Instant, call: impl FnOnce() + Send + 'static) -> TimerRef {
+pub(crate) fn call_at(owner: &Ref<dyn AnyControl>, at: Instant, call: impl FnOnce() + Send + 'static) -> PendingTimer {
     let timer = begin(owner);
     let own = owner.clone();
     set(owner, timer, at, move || {

@@ -16,9 +16,9 @@ const PIECE: usize = 256;
 /// Largest capacity that a table keeps allocated after a burst.
 const KEEP: usize = 4096;
 
-/// Identifies a timer of one process. [`SelfHandle::cancel_timer`](crate::SelfHandle::cancel_timer) takes this value.
+/// Identifies a timer in the table of one process. Timers of two processes may have equal values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TimerRef {
+pub(crate) struct PendingTimer {
     slot: usize,
     number: u64,
 }
@@ -40,19 +40,19 @@ struct Table {
 impl Pending {
     /// Reserves an entry for a timer. The caller sets the timer later. If the process has exited, returns a timer
     /// without an entry. A timer without an entry counts as cancelled.
-    pub(crate) fn begin(&self) -> TimerRef {
+    pub(crate) fn begin(&self) -> PendingTimer {
         let mut table = self.0.lock();
         let number = table.next_number;
         table.next_number += 1;
         if table.closed {
-            return TimerRef { slot: usize::MAX, number };
+            return PendingTimer { slot: usize::MAX, number };
         }
-        TimerRef { slot: table.timers.insert((number, None)), number }
+        PendingTimer { slot: table.timers.insert((number, None)), number }
     }
 
     /// Stores the key of a timer that was set. Returns false if the timer has no entry. In this case the timer has
     /// fired, or was cancelled.
-    pub(crate) fn set(&self, timer: TimerRef, key: Key, at: Instant) -> bool {
+    pub(crate) fn set(&self, timer: PendingTimer, key: Key, at: Instant) -> bool {
         let mut table = self.0.lock();
         match table.timers.get_mut(timer.slot) {
             Some((number, known)) if *number == timer.number => {
@@ -63,13 +63,13 @@ impl Pending {
         }
     }
 
-    pub(crate) fn is_there(&self, timer: TimerRef) -> bool {
+    pub(crate) fn is_there(&self, timer: PendingTimer) -> bool {
         self.0.lock().timers.get(timer.slot).is_some_and(|&(number, _)| number == timer.number)
     }
 
     /// Removes the entry of a timer. If the timer is already set, returns its key and its deadline. Returns `None` if
     /// the entry was removed before. Therefore only one caller ends a timer.
-    pub(crate) fn end(&self, timer: TimerRef) -> Option<Option<(Key, Instant)>> {
+    pub(crate) fn end(&self, timer: PendingTimer) -> Option<Option<(Key, Instant)>> {
         let mut table = self.0.lock();
         table.timers.get(timer.slot).filter(|(number, _)| *number == timer.number)?;
         let (_, set) = table.timers.remove(timer.slot);

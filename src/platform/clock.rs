@@ -103,6 +103,15 @@ impl Clock {
         Self::Virtual(Arc::new(VirtualTime { ns: AtomicU64::new(0), has_stopped: AtomicBool::new(false) }))
     }
 
+    /// Returns whether both clocks advance together, although their times may count from different moments.
+    pub(crate) fn advances_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Real(_), Self::Real(_)) => true,
+            (Self::Virtual(time), Self::Virtual(other)) => Arc::ptr_eq(time, other),
+            _ => false,
+        }
+    }
+
     pub(crate) fn is_virtual(&self) -> bool {
         matches!(self, Self::Virtual(_))
     }

@@ -807,6 +807,26 @@ fn a_shared_rate_limit_outlives_one_of_its_runtimes() {
     }
 }
 
+/// 3.2e: the clocks of two runtimes that share a rate limit show different times. In both runtimes, the next command
+/// passes one period after the previous command.
+#[test]
+fn a_shared_rate_limit_does_not_compare_the_clocks_of_its_runtimes() {
+    for seed in 0..10 {
+        let limit = RateLimit::new(handler::inline(|ask: Ask| ask.0), 1, SEC);
+        let new = || Simulation::with_host(seed, HostBuilder::new("").handler(limit.clone())).unwrap();
+        let (mut old, mut young) = (new(), new());
+        let host = old.host().clone();
+        old.run(host.sleep(LONG));
+        for n in 0..6 {
+            let simulation = if n % 2 == 0 { &mut old } else { &mut young };
+            let host = simulation.host().clone();
+            let begun = host.now();
+            assert_eq!(simulation.run(ask(&host, n)).unwrap(), n);
+            assert_eq!(host.now() - begun, if n == 0 { Duration::ZERO } else { SEC });
+        }
+    }
+}
+
 /// 3.2e, 3.5a: a time limit inside a retry fails one attempt, and the command is retried. A time limit around a retry
 /// ends all attempts.
 #[test]

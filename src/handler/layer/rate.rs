@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::host::dispatch::Handler;
 use crate::host::dispatch::completion::Completion;
 use crate::host::job::blocking_pool::Overflow;
-use crate::platform::clock::Instant;
+use crate::platform::clock::{Clock, Instant};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::catch::drop_caught;
 use crate::process::command::Command;
@@ -26,7 +26,7 @@ use crate::process::command::Command;
 ///
 /// A command that is cancelled while it waits leaves the queue immediately, and uses no token. If the queue is full, a
 /// command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer share one limit, so one
-/// limit can cover several types of commands.
+/// limit can cover several types of commands, or the commands of several runtimes of a program.
 pub struct RateLimit<H> {
     inner: Arc<H>,
     rate: Rate,
@@ -108,6 +108,7 @@ struct Schedule {
 }
 
 impl Rate {
+    /// Converts a time to the unit of the schedule.
     fn parts(&self, time: Duration) -> u128 {
         u128::from(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)) * u128::from(self.count)
     }
@@ -140,6 +141,13 @@ impl Schedule {
         self.next = self.next.max(now).saturating_add(rate.interval());
         true
     }
+
+    /// Converts the schedule to another clock. `from` and `to` are the present times of the old clock and of the new
+    /// clock. The time until the next command stays the same.
+    fn convert(&mut self, rate: &Rate, from: Instant, to: Instant) {
+        let [from, to] = [from, to].map(|at| rate.parts(Duration::from_nanos(at.ns())));
+        self.next = self.next.saturating_sub(from).saturating_add(to);
+    }
 }
 
 #[derive(Default)]
@@ -150,10 +158,34 @@ struct SharedState {
 #[derive(Default)]
 struct State {
     schedule: Schedule,
+    /// Clock of the schedule. `None` before the first command.
+    clock: Option<Clock>,
     line: Line,
     /// Whether a task attends the queue. A task that attends the queue waits until the first command in the queue is
     /// due.
     attended: bool,
+}
+
+impl State {
+    /// Returns the present time of the schedule. `clock` is the clock of the runtime of the caller.
+    ///
+    /// Several runtimes may share the limit, and their clocks count from different moments. If the runtimes use the
+    /// clock of the system, the schedule keeps the clock of the first runtime. The clock of a simulation advances only
+    /// while this simulation runs. Therefore, if the clock of the schedule or the clock of the caller belongs to a
+    /// simulation, this function converts the schedule to the clock of the caller.
+    fn now(&mut self, rate: &Rate, clock: &Clock) -> Instant {
+        match &self.clock {
+            Some(known) if known.advances_with(clock) => known.now(),
+            known => {
+                let now = clock.now();
+                if let Some(known) = known {
+                    self.schedule.convert(rate, known.now(), now);
+                }
+                self.clock = Some(clock.clone());
+                now
+            }
+        }
+    }
 }
 
 impl SharedState {
@@ -162,8 +194,8 @@ impl SharedState {
     fn attend(self: &Arc<Self>, rate: Rate, host: &Host) {
         let (mut attendant, on) = (LineAttendant { tap: Some(Arc::clone(self)), rate }, host.clone());
         host.spawn_future(async move {
-            while let Some(due) = attendant.tap.as_ref().and_then(|tap| tap.run_due(&rate, &on)) {
-                on.sleep(due - on.now()).await;
+            while let Some(time) = attendant.tap.as_ref().and_then(|tap| tap.run_due(&rate, &on)) {
+                on.sleep(time).await;
             }
             // The function `run_due` found the queue empty, and cleared `attended` under the same lock. A command that
             // arrives later starts its own task. Therefore, `attendant` must not start another task when it is dropped.
@@ -171,18 +203,18 @@ impl SharedState {
         });
     }
 
-    /// Hands all due commands to the handler. Then returns the time at which the next command is due, or `None` if the
+    /// Hands all due commands to the handler. Then returns the time until the next command is due, or `None` if the
     /// queue is empty.
-    fn run_due(&self, rate: &Rate, host: &Host) -> Option<Instant> {
+    fn run_due(&self, rate: &Rate, host: &Host) -> Option<Duration> {
         loop {
-            let now = host.now();
             let mut state = self.state.lock();
             if state.line.is_empty() {
                 state.attended = false;
                 return None;
             }
+            let now = state.now(rate, host.shared().timers.clock());
             if !state.schedule.pass(rate, now, LATE) {
-                return Some(state.schedule.due(rate));
+                return Some(state.schedule.due(rate) - now);
             }
             let next = state.line.pop();
             drop(state);
@@ -231,7 +263,7 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
         let mut state = self.tap.state.lock();
         // The clock is read under the lock. If this thread read the clock before it took the lock, another thread could
         // let a command pass at a later time in between. The schedule would then delay the command of this thread.
-        let now = host.now();
+        let now = state.now(&self.rate, host.shared().timers.clock());
         // A command must not overtake the commands of the queue. If the queue is empty and `attended` is true, the
         // attending task may still hold the last command of the queue, and may not have handed this command to the
         // handler yet.
@@ -289,6 +321,20 @@ mod tests {
         let mut at = |ms: u64| schedule.pass(&rate, Instant::from_ns(ms * MS), Duration::ZERO);
         assert_eq!([at(0), at(0), at(0), at(9), at(10), at(19)], [true, true, false, false, true, false]);
         assert_eq!([at(1_000), at(1_000), at(1_000), at(1_009), at(1_010)], [true, true, false, false, true]);
+    }
+
+    /// 3.2e: the real clocks of two runtimes count from different moments. The time of the schedule never goes back.
+    #[test]
+    fn two_real_clocks_have_one_schedule() {
+        let (rate, mut state) = (rate(1, Duration::from_secs(3_600), 1), State::default());
+        let first = Clock::real();
+        while first.now().ns() < 1_000 {}
+        let before = state.now(&rate, &first);
+        assert!(state.schedule.pass(&rate, before, Duration::ZERO));
+        let due = state.schedule.due(&rate);
+        assert!(state.now(&rate, &Clock::real()) >= before);
+        assert!(state.now(&rate, &first) >= before);
+        assert_eq!(state.schedule.due(&rate), due);
     }
 
     #[test]

@@ -18,6 +18,7 @@
 
 use std::io;
 use std::task::{Wake, Waker};
+use std::time::Duration;
 
 use mio::event::Source as System;
 use mio::{Events, Interest, Registry, Token};
@@ -30,6 +31,10 @@ use crate::platform::sync::{Arc, Mutex};
 
 /// Maximum number of events that one call takes from the system. Further events stay in the system until the next call.
 const EVENTS: usize = 1024;
+
+/// Maximum duration of one wait. After this time, [`Poller::poll`] returns without an event, and its caller waits again.
+/// On macOS, a wait of more than 100,000,000 seconds fails. No thread would then wait for the sockets.
+const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
 /// Token of the event that wakes the thread in the poller.
 const WAKE: Token = Token(usize::MAX);
@@ -109,7 +114,7 @@ impl Poller {
     /// system returned an error. In both cases, the call has not waited for events.
     pub(crate) fn poll(&self, wait: Wait, ready: &mut Vec<Waker>) -> bool {
         self.turns.call(wait, |Epoll { poll, events }, limit| {
-            match poll.poll(events, limit) {
+            match poll.poll(events, system_limit(limit)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => return Called::Interrupted,
                 Err(_) => return Called::Failed,
@@ -175,6 +180,11 @@ impl Poller {
     }
 }
 
+/// Returns the time limit for a wait of the system.
+fn system_limit(limit: Option<Duration>) -> Option<Duration> {
+    limit.map(|limit| limit.min(LONGEST_WAIT))
+}
+
 impl SourceTable {
     fn insert(&mut self) -> io::Result<Arc<Source>> {
         if self.is_closed {
@@ -206,7 +216,6 @@ impl SourceTable {
 mod tests {
     use std::net::UdpSocket;
     use std::task::Poll;
-    use std::time::Duration;
 
     use super::*;
     use crate::platform::poller::source::Direction;
@@ -259,6 +268,23 @@ mod tests {
         assert!(poller.turns.calls.lock().is_woken);
         assert!(poller.poll(Wait::For(None), &mut Vec::new()));
         assert!(!poller.turns.calls.lock().is_woken);
+    }
+
+    /// 12.1b: a time limit that the system may refuse is shortened.
+    #[test]
+    fn the_time_limit_of_the_system_is_at_most_one_day() {
+        for (limit, expected) in [
+            (None, None),
+            (Some(Duration::ZERO), Some(Duration::ZERO)),
+            (Some(Duration::from_nanos(1)), Some(Duration::from_nanos(1))),
+            (Some(Duration::from_secs(100_000_001)), Some(LONGEST_WAIT)),
+            (Some(Duration::MAX), Some(LONGEST_WAIT)),
+        ] {
+            assert_eq!(system_limit(limit), expected);
+        }
+        let poller = poller();
+        poller.waker().wake_by_ref();
+        assert!(poller.poll(Wait::For(Some(Duration::MAX)), &mut Vec::new()));
     }
 
     /// 12.4b: while one thread waits in the poller, no second thread waits there. When the scheduler stops, all waits

@@ -198,8 +198,8 @@ pub struct ProcessDetails {
     /// Step that a worker runs now. `None` if the process does not run. Always `None` in a
     /// [`Simulation`](crate::Simulation).
     pub step: Option<RunningStep>,
-    /// Total running time of the steps so far, without the present step. The runtime measures this time only if it is
-    /// [limited](crate::Limits::time); otherwise this field is `None`.
+    /// Total running time of the steps so far, without the present step. [`Limits::time`](crate::Limits::time) explains
+    /// which work counts. The runtime measures this time only if it is limited. Otherwise this field is `None`.
     pub run_time: Option<Duration>,
     /// Memory of the process in bytes. The number includes the control block with the future or the state of the
     /// process, the rarely used parts of the control block, the queue of the mailbox, and the table of outstanding

@@ -55,6 +55,10 @@ impl Limits {
 
     /// Sets the maximum running time of all steps together. A step is never interrupted. The process exits after the
     /// step that exceeds the limit. In a [`Simulation`](crate::Simulation), steps take no time.
+    ///
+    /// After each step, the thread of the process passes the commands of this step to their handlers. This time also
+    /// counts. It contains the whole work of an [inline handler](crate::handler::inline), and the first poll of the
+    /// future of an [async handler](crate::handler::future).
     #[must_use]
     pub const fn time(mut self, most: Duration) -> Self {
         self.time = Some(most);
@@ -139,7 +143,7 @@ impl Meter {
         Self { limits, ..Self::default() }
     }
 
-    /// Returns the total running time of the steps, if this time is limited.
+    /// Returns the total running time of the steps and of the dispatches of their commands, if this time is limited.
     pub(crate) fn run_time(&self) -> Option<Duration> {
         self.limits.time.map(|_| Duration::from_nanos(self.ran.load(Ordering::Relaxed)))
     }
@@ -156,7 +160,7 @@ impl Meter {
         }
     }
 
-    /// Adds the duration of a step.
+    /// Adds the duration of a step, with the dispatch of its commands.
     ///
     /// # Errors
     /// Returns the exit of the process if the total running time exceeds the limit.

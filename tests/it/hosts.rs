@@ -227,6 +227,34 @@ fn a_process_that_exceeds_its_time_limit_is_ended_after_its_step() {
     });
 }
 
+/// 4.9d: the time limit of a process includes the work of an inline handler, and the first poll of an async handler.
+#[test]
+fn the_time_limit_includes_the_handlers_on_the_thread_of_the_process() {
+    struct Inline(Host);
+    struct Async(Host);
+    impl Command for Inline {
+        type Reply = ();
+    }
+    impl Command for Async {
+        type Reply = ();
+    }
+    async fn fails<C: Command<Reply = ()>>(host: &Host, command: C) {
+        let limits = Limits::new().time(Duration::from_millis(5));
+        let exit = host.process().limits(limits).spawn(async move |ctx: Context| ctx.perform(command).await).unwrap();
+        let exit = exit.await.unwrap_err();
+        assert_eq!(exit.error(), Some(&LimitExceeded::Time(Duration::from_millis(5))), "{exit}");
+    }
+    fn spin(host: &Host) {
+        let begun = host.now();
+        while host.now() - begun < Duration::from_millis(6) {}
+    }
+    let first_poll = handler::future(async |Async(host)| spin(&host));
+    let rt = Runtime::builder().workers(0).handler(handler::inline(|Inline(host)| spin(&host))).handler(first_poll);
+    let rt = rt.build().unwrap();
+    rt.block_on(fails(&rt, Inline(rt.host().clone())));
+    rt.block_on(fails(&rt, Async(rt.host().clone())));
+}
+
 /// 4.9a, 4.9d: the limit of queued messages is exact. Each refused message is returned to the sender. Each message that
 /// the receiver reads frees one place.
 #[test]

@@ -90,8 +90,9 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// Returns the time since a fixed moment.
     fn now(&self) -> Duration;
 
-    /// Fires some or all of the due timers. Returns the number of fired timers.
-    fn fire_due(&self) -> usize;
+    /// Fires some or all of the due timers. Returns the number of fired timers. Calls `begin` before each call that may
+    /// run user code, and such a call may block.
+    fn fire_due(&self, begin: &dyn Fn()) -> usize;
 
     /// Returns the time until the nearest deadline. If this deadline has passed, returns zero. If there is no deadline,
     /// returns `None`, and the call should be cheap.
@@ -114,8 +115,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn alarm(&self, waker: &Waker, after: Duration) -> Self::Alarm;
 
     /// Calls the wakers that the poller has returned, and queues the woken tasks in the order of the wakers. Leaves
-    /// `ready` empty.
-    fn wake_all(&self, ready: &mut Vec<Waker>);
+    /// `ready` empty. Calls `begin` before the first call of a waker that may run user code.
+    fn wake_all(&self, ready: &mut Vec<Waker>, begin: &dyn Fn());
 }
 
 /// The reason why a task is queued. On a worker, it determines the queue and the position of the task. All other
@@ -239,13 +240,13 @@ pub(crate) struct Scheduler<T: Task> {
 /// Object-safe form of [`Driver`], with boxed alarms.
 trait ErasedDriver: Send + Sync {
     fn now(&self) -> Duration;
-    fn fire_due(&self) -> usize;
+    fn fire_due(&self, begin: &dyn Fn()) -> usize;
     fn wait(&self) -> Option<Duration>;
     fn is_due(&self, now: Duration) -> bool;
     fn keep_time(&self) -> Option<Duration>;
     fn keeps_no_time(&self);
     fn alarm(&self, waker: &Waker, after: Duration) -> Box<dyn Send>;
-    fn wake_all(&self, ready: &mut Vec<Waker>);
+    fn wake_all(&self, ready: &mut Vec<Waker>, begin: &dyn Fn());
 }
 
 impl<D: Driver> ErasedDriver for D {
@@ -253,8 +254,8 @@ impl<D: Driver> ErasedDriver for D {
         Driver::now(self)
     }
 
-    fn fire_due(&self) -> usize {
-        Driver::fire_due(self)
+    fn fire_due(&self, begin: &dyn Fn()) -> usize {
+        Driver::fire_due(self, begin)
     }
 
     fn wait(&self) -> Option<Duration> {
@@ -277,8 +278,8 @@ impl<D: Driver> ErasedDriver for D {
         Box::new(Driver::alarm(self, waker, after))
     }
 
-    fn wake_all(&self, ready: &mut Vec<Waker>) {
-        Driver::wake_all(self, ready);
+    fn wake_all(&self, ready: &mut Vec<Waker>, begin: &dyn Fn()) {
+        Driver::wake_all(self, ready, begin);
     }
 }
 

@@ -53,9 +53,9 @@ impl Fire {
     /// [`wake_last`].
     ///
     /// A call may run user code, and this code may wait for a process in `woken`. Therefore this function queues the
-    /// processes in `woken` before a call.
+    /// processes in `woken` before a call. Also calls `begin` before a call.
     #[inline]
-    fn run(self, woken: &mut Vec<PendingSchedule>, wakers: &mut Vec<Waker>) {
+    fn run(self, woken: &mut Vec<PendingSchedule>, wakers: &mut Vec<Waker>, begin: &dyn Fn()) {
         match self {
             Self::Wake(waker) => match PendingSchedule::wake(&waker) {
                 // The drop of this waker runs no user code, because the waiting process keeps its own task cell alive.
@@ -64,6 +64,7 @@ impl Fire {
             },
             Self::Call(call) => {
                 woken.clear();
+                begin();
                 let _ = catch(call);
             }
         }
@@ -71,11 +72,12 @@ impl Fire {
 }
 
 /// Calls wakers of a batch that do not belong to waiting processes. Such a waker may run user code, and this code may
-/// wait for any process of the batch. Therefore the processes in `woken` are queued first.
+/// wait for any process of the batch. Therefore the processes in `woken` are queued first. Also calls `begin` first.
 #[inline]
-fn wake_last(woken: &mut Vec<PendingSchedule>, wakers: Vec<Waker>) {
+fn wake_last(woken: &mut Vec<PendingSchedule>, wakers: Vec<Waker>, begin: &dyn Fn()) {
     if !wakers.is_empty() {
         woken.clear();
+        begin();
         wakers.into_iter().for_each(|waker| _ = catch(|| waker.wake()));
     }
 }
@@ -298,7 +300,7 @@ impl Timers {
     ///
     /// Several threads may call this function at the same time. These threads share the work.
     pub(crate) fn fire_due(&self) -> usize {
-        self.fire_at_most(usize::MAX, &mut Vec::new())
+        self.fire_at_most(usize::MAX, &mut Vec::new(), &|| ())
     }
 
     /// Fires due timers as [`fire_due`](Self::fire_due) does, but at most about `BATCH` timers of each wheel.
@@ -308,22 +310,28 @@ impl Timers {
     /// each task is still in the cache when the task runs.
     ///
     /// On return, `woken` contains processes in the order of the timers that have woken them. The caller must queue
-    /// these processes. All other woken tasks are already queued.
-    pub(crate) fn fire_due_batch(&self, woken: &mut Vec<PendingSchedule>) -> usize {
-        self.fire_at_most(BATCH, woken)
+    /// these processes. All other woken tasks are already queued. Calls `begin` before each call that may run user code.
+    pub(crate) fn fire_due_batch(&self, woken: &mut Vec<PendingSchedule>, begin: &dyn Fn()) -> usize {
+        self.fire_at_most(BATCH, woken, begin)
     }
 
     /// Fires due timers as [`fire_due`](Self::fire_due) does, but at most one timer of each wheel.
     pub(crate) fn turn_one(&self) -> usize {
-        self.fire_at_most(1, &mut Vec::new())
+        self.fire_at_most(1, &mut Vec::new(), &|| ())
     }
 
-    fn fire_at_most(&self, most: usize, woken: &mut Vec<PendingSchedule>) -> usize {
+    fn fire_at_most(&self, most: usize, woken: &mut Vec<PendingSchedule>, begin: &dyn Fn()) -> usize {
         let now = self.now();
-        self.shards.iter().map(|shard| Self::turn_shard(shard, now, most, woken)).sum()
+        self.shards.iter().map(|shard| Self::turn_shard(shard, now, most, woken, begin)).sum()
     }
 
-    fn turn_shard(shard: &Shard, now: Instant, most: usize, woken: &mut Vec<PendingSchedule>) -> usize {
+    fn turn_shard(
+        shard: &Shard,
+        now: Instant,
+        most: usize,
+        woken: &mut Vec<PendingSchedule>,
+        begin: &dyn Fn(),
+    ) -> usize {
         if shard.nearest.load(Ordering::SeqCst) > now.ns() {
             return 0;
         }
@@ -351,9 +359,9 @@ impl Timers {
             woken.reserve(fires.len());
             let mut wakers = Vec::new();
             for fire in fires {
-                fire.run(woken, &mut wakers);
+                fire.run(woken, &mut wakers, begin);
             }
-            wake_last(woken, wakers);
+            wake_last(woken, wakers, begin);
             if last {
                 return fired;
             }
@@ -606,7 +614,7 @@ mod tests {
         f.clock.advance(Duration::from_millis(10));
         let mut told = Vec::new();
         while f.timers.wait() == Some(Duration::ZERO) {
-            let some = f.timers.fire_due_batch(&mut Vec::new());
+            let some = f.timers.fire_due_batch(&mut Vec::new(), &|| ());
             assert!((1..2 * BATCH).contains(&some), "{some}");
             told.extend(f.log());
         }

@@ -77,7 +77,7 @@ impl Driver for Arc<Timer> {
         Duration::ZERO
     }
 
-    fn fire_due(&self) -> usize {
+    fn fire_due(&self, _: &dyn Fn()) -> usize {
         let due = self.due.compare_exchange(DUE, OFF, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if let (true, Some(jobs)) = (due, &self.fired) {
             jobs.one_is_done();
@@ -108,7 +108,8 @@ impl Driver for Arc<Timer> {
 
     fn alarm(&self, _: &Waker, _: Duration) {}
 
-    fn wake_all(&self, ready: &mut Vec<Waker>) {
+    fn wake_all(&self, ready: &mut Vec<Waker>, begin: &dyn Fn()) {
+        begin();
         ready.drain(..).for_each(Waker::wake);
     }
 }

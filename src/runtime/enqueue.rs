@@ -111,11 +111,11 @@ impl Driver for Time {
         Duration::from_nanos(self.timers.now().ns())
     }
 
-    fn fire_due(&self) -> usize {
+    fn fire_due(&self, begin: &dyn Fn()) -> usize {
         Current::with(|current| {
             current.without_turn(|| {
                 let mut woken = Vec::new();
-                let fired = self.timers.fire_due_batch(&mut woken);
+                let fired = self.timers.fire_due_batch(&mut woken, begin);
                 batch::queue(woken);
                 fired
             })
@@ -142,8 +142,8 @@ impl Driver for Time {
         alarm::ring(after, waker.clone())
     }
 
-    fn wake_all(&self, ready: &mut Vec<Waker>) {
-        Current::with(|current| current.without_turn(|| batch::wake_all(ready)));
+    fn wake_all(&self, ready: &mut Vec<Waker>, begin: &dyn Fn()) {
+        Current::with(|current| current.without_turn(|| batch::wake_all(ready, begin)));
     }
 }
 

@@ -572,13 +572,11 @@ impl<T: Task> Scheduler<T> {
         self.driver.now()
     }
 
-    /// Fires the timers that are due at the time `now`. A guest calls this function each time that the guest reads the
-    /// clock. This function catches the panics of wakers.
+    /// Fires the timers that are due at the time `now`. A guest without a slot calls this function. This function
+    /// catches the panics of wakers.
     pub(crate) fn fire_due(&self, now: Duration) {
         if self.driver.is_due(now) {
-            contain(|| {
-                self.driver.fire_due();
-            });
+            contain(|| _ = self.driver.fire_due(&|| ()));
         }
     }
 

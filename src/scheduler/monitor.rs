@@ -81,10 +81,10 @@ impl Monitor {
 /// Observations of one worker in the last checks of the monitor.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
-    polls: u64,
+    step: u64,
     /// Time of the first check that saw the step.
     since: Duration,
-    /// Number of further checks in which the number of polls was unchanged.
+    /// Number of further checks in which the number of the step was unchanged.
     times: u32,
 }
 
@@ -180,6 +180,11 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
+    /// Returns a number that changes with each step of the worker, and each time that the worker begins to call wakers.
+    pub(super) fn step_number(&self, slot: usize) -> u64 {
+        self.metrics.polls(slot) + self.posts[slot].waker_calls()
+    }
+
     /// Checks the worker in one slot. Returns whether the worker is busy.
     fn look_at(self: &Arc<Self>, slot: usize, seen: &mut Option<Seen>) -> bool {
         let post = &self.posts[slot];
@@ -192,9 +197,9 @@ impl<T: Task> Scheduler<T> {
             self.wake_for_taken_slot(slot);
             return true;
         }
-        let polls = self.metrics.polls(slot);
+        let step = self.step_number(slot);
         match seen {
-            Some(seen) if seen.polls == polls => {
+            Some(seen) if seen.step == step => {
                 seen.times += 1;
                 // The code of the step may check for this preemption request, and may then yield.
                 let label = post.label();
@@ -202,7 +207,7 @@ impl<T: Task> Scheduler<T> {
                 if seen.times >= LONG {
                     post.set_blocked_since(seen.since);
                 }
-                if seen.times >= LONG && self.hand_over(slot, Some(polls)) && label != OWN_FUTURE {
+                if seen.times >= LONG && self.hand_over(slot, Some(step)) && label != OWN_FUTURE {
                     self.metrics.add(Counter::LongSteps, 1);
                     // This event is recorded before the callback runs. Then a flight record that the callback requests
                     // contains the event.
@@ -210,7 +215,7 @@ impl<T: Task> Scheduler<T> {
                     self.observe(slot, WorkerState::Blocked, Some(label));
                 }
             }
-            _ => *seen = Some(Seen { polls, since: self.driver.now(), times: 0 }),
+            _ => *seen = Some(Seen { step, since: self.driver.now(), times: 0 }),
         }
         true
     }

@@ -66,7 +66,7 @@ impl Driver for Moved {
         Duration::ZERO
     }
 
-    fn fire_due(&self) -> usize {
+    fn fire_due(&self, _: &dyn Fn()) -> usize {
         let fires = self.0.due.load(Ordering::SeqCst) && self.0.armed.swap(false, Ordering::SeqCst);
         if fires {
             self.0.fired.store(true, Ordering::SeqCst);
@@ -94,7 +94,8 @@ impl Driver for Moved {
         self.0.alarms.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn wake_all(&self, ready: &mut Vec<Waker>) {
+    fn wake_all(&self, ready: &mut Vec<Waker>, begin: &dyn Fn()) {
+        begin();
         ready.drain(..).for_each(Waker::wake);
     }
 }
@@ -549,8 +550,9 @@ impl Driver for Waits {
         Duration::ZERO
     }
 
-    fn fire_due(&self) -> usize {
+    fn fire_due(&self, begin: &dyn Fn()) -> usize {
         let due = self.0.0.swap(false, Ordering::SeqCst);
+        begin();
         let scheduler = self.0.1.lock().take();
         if let Some(scheduler) = scheduler.filter(|_| due) {
             let done = Flag::default();
@@ -577,7 +579,8 @@ impl Driver for Waits {
 
     fn alarm(&self, _: &Waker, _: Duration) {}
 
-    fn wake_all(&self, ready: &mut Vec<Waker>) {
+    fn wake_all(&self, ready: &mut Vec<Waker>, begin: &dyn Fn()) {
+        begin();
         ready.drain(..).for_each(Waker::wake);
     }
 }

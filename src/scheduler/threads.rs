@@ -234,7 +234,7 @@ impl<T: Task> Scheduler<T> {
         // If the system returns an error, the poller is unusable, and the helper thread exits.
         while !self.is_stopping() && poller.poll(Wait::Alone, &mut ready) {
             // A waker is user code. If it panics, the helper thread must continue.
-            contain(|| self.driver.wake_all(&mut ready));
+            contain(|| self.driver.wake_all(&mut ready, &|| ()));
             contain(|| ready.clear());
         }
     }
@@ -355,18 +355,18 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Hands the tasks of the worker in `slot` over to other threads, because the current step of the worker is long or
-    /// will block. Returns whether the step was handed over. If `polls` is given and differs from the worker's poll
-    /// count, this function does nothing. If no replacement thread can be started, the other workers steal the tasks.
-    pub(crate) fn hand_over(self: &Arc<Self>, slot: usize, polls: Option<u64>) -> bool {
+    /// will block. Returns whether the step was handed over. If `step` is given and differs from the
+    /// [number](Self::step_number) of the worker's step, this function does nothing. If no replacement thread can be started, the other workers steal the tasks.
+    pub(crate) fn hand_over(self: &Arc<Self>, slot: usize, step: Option<u64>) -> bool {
         let post = &self.posts[slot];
         let mut worker_threads = self.worker_threads.lock();
-        // The comparison of the poll count comes before `take`, because this thread cannot undo `take`: the worker
+        // The comparison of the step's number comes before `take`, because this thread cannot undo `take`: the worker
         // reads the state without this lock. Suppose that this thread undid `take`. If the worker had already seen
         // TAKEN, it would end a hand-over that was never counted. If the worker had called `rest` in the meantime, the
         // slot would stay BUSY although the worker runs no task. The step may return between the comparison and `take`.
         // Then the next step of the worker is handed over instead. This error costs a change of threads, but all counts
         // stay correct.
-        if polls.is_some_and(|polls| self.metrics.polls(slot) != polls) {
+        if step.is_some_and(|step| self.step_number(slot) != step) {
             if planted!("handover_is_undone") && post.take() {
                 post.resume();
                 post.begin();
@@ -374,7 +374,7 @@ impl<T: Task> Scheduler<T> {
             return false;
         }
         // If the step was handed over earlier, it has blocked since the earlier hand-over.
-        if polls.is_none() && !post.is_taken() {
+        if step.is_none() && !post.is_taken() {
             post.set_blocked_since(self.driver.now());
         }
         if !post.take() {

@@ -22,7 +22,7 @@ use crate::platform::sync::{Arc, CachePadded, NeverDropped, planted, thread};
 use crate::platform::unwind::contain;
 use crate::scheduler::idle::Woken;
 use crate::scheduler::queue::{Pushed, Queues};
-use crate::scheduler::slot::{NO_LABEL, OWN_FUTURE, WorkerSlot};
+use crate::scheduler::slot::{OWN_FUTURE, WorkerSlot};
 use crate::scheduler::threads::TOO_MANY;
 use crate::scheduler::{Placement, Scheduler, Task, hooks};
 
@@ -300,7 +300,8 @@ impl<T: Task> Local<T> {
         let Some(local) = Self::here() else { return };
         let outer = local.outer.borrow().clone();
         for (scheduler, slot) in outer.into_iter().chain([(Arc::clone(&local.scheduler), local.slot)]) {
-            if scheduler.hand_over(slot, None) {
+            // A guest's own future is no step, so its hand-over is not reported.
+            if scheduler.hand_over(slot, None) && scheduler.posts[slot].label() != OWN_FUTURE {
                 scheduler.observe(slot, WorkerState::Blocked, None);
                 scheduler.trace_worker(slot, WorkerState::Blocked);
             }
@@ -380,8 +381,7 @@ impl<T: Task> Local<T> {
     /// Wakes the tasks whose sockets are ready, in the order of `ready`. These tasks go to the queues of this worker.
     pub(super) fn queue_ready(&self, mut ready: Vec<Waker>) {
         if !ready.is_empty() {
-            self.begin_wakers();
-            contain(|| self.scheduler.driver.wake_all(&mut ready));
+            self.call_wakers(|begin| self.scheduler.driver.wake_all(&mut ready, begin));
             contain(|| ready.clear());
         }
         self.ready.set(ready);
@@ -399,11 +399,45 @@ impl<T: Task> Local<T> {
     /// Fires due timers. The tasks that the timers wake go to the queues of this worker.
     fn turn_driver(&self) {
         if self.scheduler.driver.wait().is_some_and(|wait| wait.is_zero()) {
-            self.begin_wakers();
-            contain(|| {
-                self.scheduler.driver.fire_due();
-            });
+            self.call_wakers(|begin| _ = self.scheduler.driver.fire_due(begin));
         }
+    }
+
+    /// Fires the timers that are due at the time `now`, as `turn_driver` does. A guest calls this function when it has
+    /// read the clock between two tasks.
+    #[inline]
+    pub(super) fn fire_due(&self, now: Duration) {
+        if self.scheduler.driver.is_due(now) {
+            self.call_wakers(|begin| _ = self.scheduler.driver.fire_due(begin));
+        }
+    }
+
+    /// Calls `wake`, which calls wakers. A waker is user code: it may panic, and it may block. Before the first such
+    /// call, `wake` calls its argument. From then on until `wake` returns, this worker counts as running.
+    fn call_wakers(&self, wake: impl FnOnce(&dyn Fn())) {
+        let state = self.state.get();
+        contain(|| wake(&|| self.begin_wakers()));
+        if self.state.get() != state {
+            self.enter(state);
+        }
+    }
+
+    /// Prepares this worker for calls of wakers, which may block. If a waker blocks, the monitor must hand over the
+    /// tasks of this worker. While a worker searches, a push wakes no other worker. Therefore the search of this worker
+    /// ends. If this worker was the timekeeper, it may have to wake another worker, which becomes the timekeeper.
+    #[cold]
+    fn begin_wakers(&self) {
+        let scheduler = &self.scheduler;
+        let ends_search = self.searching.take() && scheduler.idle.stop_searching();
+        let kept_time = self.kept_time.take();
+        if ends_search {
+            self.woken.set(false);
+        }
+        if ends_search && scheduler.has_tasks() || (ends_search || kept_time) && scheduler.needs_timekeeper() {
+            scheduler.notify();
+        }
+        self.enter(WorkerState::Running);
+        self.post.begins_wakers();
     }
 
     /// Returns the next task. The task comes from a local queue, from a shared queue, or from a search of at most
@@ -437,27 +471,6 @@ impl<T: Task> Local<T> {
         if self.kept_time.take() && lacks_timekeeper() {
             // This worker may run a long task and not check the timers for a long time. Therefore it wakes another
             // worker, which becomes the timekeeper.
-            self.scheduler.notify();
-        }
-    }
-
-    /// Prepares this worker for calls of wakers. A waker is user code: it may panic, and it may block. Therefore the
-    /// caller contains the panics, and this worker counts as running. If a waker blocks, the monitor hands over the
-    /// tasks of this worker, and wakes another worker if a timekeeper is missing.
-    fn begin_wakers(&self) {
-        if self.searching.get() {
-            self.ends_search();
-        }
-        self.enter(WorkerState::Running);
-        self.post.set_label(NO_LABEL);
-    }
-
-    /// Ends the search before this worker calls wakers. While a worker searches, a push wakes no other worker. If the
-    /// searching worker blocked in a waker, the pushed tasks would wait.
-    #[cold]
-    fn ends_search(&self) {
-        self.woken.set(false);
-        if self.searching.take() && self.scheduler.idle.stop_searching() && self.scheduler.has_tasks() {
             self.scheduler.notify();
         }
     }
@@ -645,13 +658,6 @@ impl<T: Task> Local<T> {
 
     pub(super) fn now(&self) -> Duration {
         self.scheduler.driver.now()
-    }
-
-    /// Fires the timers that are due at the time `now`. A guest calls this function when it has read the clock between
-    /// two tasks.
-    #[inline]
-    pub(super) fn fire_due(&self, now: Duration) {
-        self.scheduler.fire_due(now);
     }
 
     /// Ends the search of a polled guest that returns to its executor although tasks are left. The executor may never

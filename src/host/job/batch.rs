@@ -20,13 +20,16 @@ pub(crate) fn queue(woken: Vec<PendingSchedule>) {
 }
 
 /// Wakes the tasks of these wakers. Queues the woken processes in the order of their wakers. Then calls the wakers that
-/// do not belong to waiting processes, also in their order. Leaves `ready` empty.
+/// do not belong to waiting processes, also in their order. Calls `begin` before the first of these calls. Leaves
+/// `ready` empty.
 ///
 /// A single process goes to the worker's `next` slot, like a process that was woken by a message. Several processes go
 /// to the back of the queue. If they went to the `next` slot one after the other, the last of them would run first.
-pub(crate) fn wake_all(ready: &mut Vec<Waker>) {
-    if let [waker] = &ready[..] {
-        waker.wake_by_ref();
+pub(crate) fn wake_all(ready: &mut Vec<Waker>, begin: &dyn Fn()) {
+    if let [waker] = &ready[..]
+        && let Some(process) = PendingSchedule::wake(waker)
+    {
+        drop(process);
         return ready.clear();
     }
     let mut woken = Vec::with_capacity(ready.len());
@@ -43,7 +46,10 @@ pub(crate) fn wake_all(ready: &mut Vec<Waker>) {
     woken.into_iter().for_each(PendingSchedule::queue_behind);
     // The other wakers do not belong to waiting processes. Such a waker may run user code, and this code may wait for
     // any process of the batch. Therefore the processes are queued first.
-    ready.drain(..).for_each(|waker| _ = catch(|| waker.wake()));
+    if !ready.is_empty() {
+        begin();
+        ready.drain(..).for_each(|waker| _ = catch(|| waker.wake()));
+    }
 }
 
 /// Prefetches memory of a job.

@@ -232,7 +232,7 @@ impl Driver for Clocked {
         Duration::from_micros(self.0.0.load(Ordering::SeqCst))
     }
 
-    fn fire_due(&self) -> usize {
+    fn fire_due(&self, _: &dyn Fn()) -> usize {
         let now = Driver::now(self);
         let fires = self.0.1.lock().take_if(|(due, _)| *due <= now);
         fires.iter().for_each(|(_, flag)| flag.set());
@@ -256,7 +256,8 @@ impl Driver for Clocked {
 
     fn alarm(&self, _: &Waker, _: Duration) {}
 
-    fn wake_all(&self, ready: &mut Vec<Waker>) {
+    fn wake_all(&self, ready: &mut Vec<Waker>, begin: &dyn Fn()) {
+        begin();
         ready.drain(..).for_each(Waker::wake);
     }
 }

@@ -8,6 +8,7 @@
 pub(crate) mod blocked_step;
 pub(crate) mod forwarded;
 pub(crate) mod head;
+mod listening;
 mod steps;
 pub(crate) mod suspension;
 pub(crate) mod waits;
@@ -16,7 +17,8 @@ use std::any::{Any, type_name};
 use std::fmt;
 use std::task::Waker;
 
-pub(crate) use crate::host::control::head::{Change, Head, Listening, SpawnSettings, flag, poll_news};
+pub(crate) use crate::host::control::head::{Change, Head, SpawnSettings, flag};
+pub(crate) use crate::host::control::listening::{Listening, poll_news};
 use crate::host::control::waits::{Place, Wait, WaitRecord, Waits};
 use crate::host::link::{Linkable, Links};
 use crate::host::registry::PidEntry;

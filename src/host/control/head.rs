@@ -3,7 +3,6 @@
 //! head also notifies the tasks that wait for the start, the cancellation or the exit of the process.
 
 use std::borrow::Cow;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use once_cell::race::OnceBox;
@@ -12,6 +11,7 @@ use crate::host::Host;
 use crate::host::cancel::CancelRegistration;
 use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
+use crate::host::control::listening::{Listening, poll_news};
 use crate::host::control::steps::{LastWorker, LowSteps};
 use crate::host::control::waits::{MoreWaits, Wait, WaitRecord, Waits};
 use crate::host::link::Links;
@@ -22,8 +22,8 @@ use crate::observe::metrics::{SampledProcess, begin_sampled_turn};
 use crate::observe::{Counter, ProcessState, Sampled};
 use crate::platform::clock::Instant;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use crate::platform::sync::{Event, EventListener, Lock, OnceLock};
-use crate::process::catch::{Guard, delay_wakers, notify};
+use crate::platform::sync::{Event, Lock, OnceLock};
+use crate::process::catch::notify;
 use crate::process::event::Signal;
 use crate::process::exit::{Exit, Reason};
 use crate::process::limits::{Limits, Meter};
@@ -863,54 +863,5 @@ fn priority_of(flags: u16) -> Priority {
         0 => Priority::Normal,
         flag::HIGH => Priority::High,
         _ => Priority::Low,
-    }
-}
-
-/// State of a future that listens to an event.
-#[derive(Debug, Default)]
-pub(crate) struct Listening {
-    listener: Option<EventListener>,
-    guard: Guard,
-}
-
-impl Listening {
-    /// Drops the listener. If the listener was notified after its last poll, its drop notifies another listener.
-    fn stop(&mut self) {
-        if let Some(listener) = self.listener.take() {
-            delay_wakers(|| drop(listener));
-        }
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-/// Calls `check` until `check` returns a value. After each failed check, the caller waits for the next notification of
-/// `event`.
-pub(crate) fn poll_news<T>(
-    event: &Event,
-    listening: &mut Listening,
-    cx: &mut Context<'_>,
-    mut check: impl FnMut() -> Option<T>,
-) -> Poll<T> {
-    loop {
-        if let Some(found) = check() {
-            listening.stop();
-            return Poll::Ready(found);
-        }
-        match &mut listening.listener {
-            // After the registration of the listener, the loop calls `check` once more. This second call sees a change
-            // that happened between the first call and the registration.
-            None => listening.listener = Some(event.listen()),
-            Some(waiting) => {
-                if listening.guard.over(cx, |cx| Pin::new(waiting).poll(cx)).is_pending() {
-                    return Poll::Pending;
-                }
-                listening.listener = None;
-            }
-        }
     }
 }

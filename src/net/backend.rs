@@ -50,6 +50,16 @@ impl Backend {
         self.threads.open_poller(Poller::open)
     }
 
+    /// Checks that the runtime can register a new socket. A function calls this check before a system call that has an
+    /// effect outside the program: the call makes a file, or it opens a connection. If the check fails, the effect does
+    /// not occur.
+    ///
+    /// # Errors
+    /// Returns the error of the system if the poller cannot be opened. Returns an error if the runtime has ended.
+    pub(crate) fn ensure_open(&self) -> io::Result<()> {
+        self.poller()?.ensure_open()
+    }
+
     /// Returns the host of the runtime.
     ///
     /// # Errors

@@ -94,6 +94,46 @@ fn the_creation_of_a_socket_works_on_any_thread_with_a_host() {
     });
 }
 
+/// 12.4c: after a runtime has ended, a failed bind with the host of this runtime leaves no file, and a failed connect
+/// opens no connection.
+#[test]
+fn a_socket_that_cannot_be_created_has_no_effect_outside_the_program() {
+    within(60, || {
+        let rt = with(1);
+        let host = rt.host().clone();
+        let socket = TcpSocket::new_v4_in(&host).unwrap();
+        drop(rt);
+        let is_unconnected = |accepted: std::io::Result<()>| {
+            assert_eq!(accepted.expect_err("no connection").kind(), ErrorKind::WouldBlock);
+        };
+        let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        block_on(TcpStream::connect_in(&host, address)).unwrap_err();
+        is_unconnected(listener.accept().map(drop));
+        block_on(socket.connect(address)).unwrap_err();
+        is_unconnected(listener.accept().map(drop));
+        #[cfg(unix)]
+        {
+            use procession::net::{UnixDatagram, UnixListener, UnixStream};
+            let path = SocketPath::new();
+            let address = std::os::unix::net::SocketAddr::from_pathname(&path).unwrap();
+            UnixListener::bind_in(&host, &path).unwrap_err();
+            assert!(!path.as_ref().exists());
+            UnixListener::bind_addr_in(&host, &address).unwrap_err();
+            assert!(!path.as_ref().exists());
+            UnixDatagram::bind_in(&host, &path).unwrap_err();
+            assert!(!path.as_ref().exists());
+            let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+            listener.set_nonblocking(true).unwrap();
+            block_on(UnixStream::connect_in(&host, &path)).unwrap_err();
+            is_unconnected(listener.accept().map(drop));
+            block_on(UnixStream::connect_addr_in(&host, &address)).unwrap_err();
+            is_unconnected(listener.accept().map(drop));
+        }
+    });
+}
+
 /// Calls each function that creates a Unix socket on the runtime of `host`. Returns the errors of these calls.
 #[cfg(unix)]
 async fn unix_errors_in(host: &Host) -> Vec<Error> {
@@ -228,6 +268,7 @@ fn the_creation_of_a_socket_fails_after_the_end_of_the_runtime() {
                 let path = SocketPath::new();
                 failed(UnixListener::bind_in(&host, &path).unwrap_err());
                 failed(UnixListener::from_std_in(&host, std_listener()).unwrap_err());
+                failed(UnixDatagram::bind_in(&host, &path).unwrap_err());
                 failed(UnixStream::pair_in(&host).unwrap_err());
                 failed(UnixDatagram::unbound_in(&host).unwrap_err());
                 failed(UnixDatagram::pair_in(&host).unwrap_err());

@@ -187,6 +187,7 @@ impl TcpSocket {
     /// # Cancel safety
     /// Cancel safe: dropping the future ends the attempt.
     pub async fn connect(self, addr: SocketAddr) -> io::Result<TcpStream> {
+        self.backend.ensure_open()?;
         if let Err(error) = self.socket.connect(&addr.into())
             && !is_in_progress(&error)
         {

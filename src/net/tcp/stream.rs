@@ -64,6 +64,7 @@ impl TcpStream {
         let mut last = None;
         for address in resolve(unresolved(&addr), || backend.host()).await? {
             let attempt = async {
+                backend.ensure_open()?;
                 let io = mio::net::TcpStream::connect(address)?;
                 Self::register(io, backend.clone())?.connected().await
             };

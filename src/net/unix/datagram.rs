@@ -29,8 +29,7 @@ impl UnixDatagram {
     /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
     /// simulation.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
-        let backend = Backend::current()?;
-        Self::register(mio::net::UnixDatagram::bind(path)?, backend)
+        Self::bind_on(Backend::current()?, path.as_ref())
     }
 
     /// Does the same as [`bind`](Self::bind), on the runtime of `host`.
@@ -38,8 +37,14 @@ impl UnixDatagram {
     /// # Errors
     /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn bind_in(host: &Host, path: impl AsRef<Path>) -> io::Result<Self> {
-        let backend = Backend::of(host)?;
-        Self::register(mio::net::UnixDatagram::bind(path)?, backend)
+        Self::bind_on(Backend::of(host)?, path.as_ref())
+    }
+
+    fn bind_on(backend: Backend, path: &Path) -> io::Result<Self> {
+        backend.ensure_open()?;
+        let io = mio::net::UnixDatagram::bind(path)?;
+        // Without this removal, the file of a socket that cannot be registered would make each later bind fail.
+        Self::register(io, backend).inspect_err(|_| drop(std::fs::remove_file(path)))
     }
 
     /// Opens a socket without a path, on the runtime of the calling thread. The socket can send. The socket cannot

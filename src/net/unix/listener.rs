@@ -27,8 +27,7 @@ impl UnixListener {
     /// Returns the error of the system, for example [`io::ErrorKind::AddrInUse`] if the path exists. Returns an error
     /// if the thread has no runtime, or if the runtime is a simulation.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
-        let backend = Backend::current()?;
-        Self::register(mio::net::UnixListener::bind(path)?, backend)
+        Self::bind_on(Backend::current()?, &SocketAddr::from_pathname(path)?)
     }
 
     /// Does the same as [`bind`](Self::bind), on the runtime of `host`.
@@ -36,8 +35,7 @@ impl UnixListener {
     /// # Errors
     /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn bind_in(host: &Host, path: impl AsRef<Path>) -> io::Result<Self> {
-        let backend = Backend::of(host)?;
-        Self::register(mio::net::UnixListener::bind(path)?, backend)
+        Self::bind_on(Backend::of(host)?, &SocketAddr::from_pathname(path)?)
     }
 
     /// Does the same as [`bind`](Self::bind), for any address. On Linux, the address can be a name in the
@@ -46,8 +44,7 @@ impl UnixListener {
     /// # Errors
     /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
-        let backend = Backend::current()?;
-        Self::register(mio::net::UnixListener::bind_addr(addr)?, backend)
+        Self::bind_on(Backend::current()?, addr)
     }
 
     /// Does the same as [`bind_addr`](Self::bind_addr), on the runtime of `host`.
@@ -55,8 +52,14 @@ impl UnixListener {
     /// # Errors
     /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn bind_addr_in(host: &Host, addr: &SocketAddr) -> io::Result<Self> {
-        let backend = Backend::of(host)?;
-        Self::register(mio::net::UnixListener::bind_addr(addr)?, backend)
+        Self::bind_on(Backend::of(host)?, addr)
+    }
+
+    fn bind_on(backend: Backend, addr: &SocketAddr) -> io::Result<Self> {
+        backend.ensure_open()?;
+        let io = mio::net::UnixListener::bind_addr(addr)?;
+        // Without this removal, the file of a socket that cannot be registered would make each later bind fail.
+        Self::register(io, backend).inspect_err(|_| drop(addr.as_pathname().map(std::fs::remove_file)))
     }
 
     fn register(io: mio::net::UnixListener, backend: Backend) -> io::Result<Self> {

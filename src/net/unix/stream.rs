@@ -38,8 +38,7 @@ impl UnixStream {
     /// full. The system does not report when the queue has space again, so the caller must retry after a pause. Returns
     /// an error if the thread has no runtime, or if the runtime is a simulation.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
-        let backend = Backend::current()?;
-        Self::register(mio::net::UnixStream::connect(path)?, backend)?.connected().await
+        Self::connect_on(Backend::current()?, &SocketAddr::from_pathname(path)?).await
     }
 
     /// Does the same as [`connect`](Self::connect), on the runtime of `host`.
@@ -47,8 +46,7 @@ impl UnixStream {
     /// # Errors
     /// Fails under the same conditions as [`connect`](Self::connect).
     pub async fn connect_in(host: &Host, path: impl AsRef<Path>) -> io::Result<Self> {
-        let backend = Backend::of(host)?;
-        Self::register(mio::net::UnixStream::connect(path)?, backend)?.connected().await
+        Self::connect_on(Backend::of(host)?, &SocketAddr::from_pathname(path)?).await
     }
 
     /// Does the same as [`connect`](Self::connect), for any address. On Linux, the address can be a name in the
@@ -57,8 +55,7 @@ impl UnixStream {
     /// # Errors
     /// Fails under the same conditions as [`connect`](Self::connect).
     pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
-        let backend = Backend::current()?;
-        Self::register(mio::net::UnixStream::connect_addr(addr)?, backend)?.connected().await
+        Self::connect_on(Backend::current()?, addr).await
     }
 
     /// Does the same as [`connect_addr`](Self::connect_addr), on the runtime of `host`.
@@ -66,7 +63,11 @@ impl UnixStream {
     /// # Errors
     /// Fails under the same conditions as [`connect`](Self::connect).
     pub async fn connect_addr_in(host: &Host, addr: &SocketAddr) -> io::Result<Self> {
-        let backend = Backend::of(host)?;
+        Self::connect_on(Backend::of(host)?, addr).await
+    }
+
+    async fn connect_on(backend: Backend, addr: &SocketAddr) -> io::Result<Self> {
+        backend.ensure_open()?;
         Self::register(mio::net::UnixStream::connect_addr(addr)?, backend)?.connected().await
     }
 

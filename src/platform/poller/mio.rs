@@ -136,6 +136,14 @@ impl Poller {
         })
     }
 
+    /// Checks that sockets can still be registered.
+    ///
+    /// # Errors
+    /// Returns an error if the runtime has ended.
+    pub(crate) fn ensure_open(&self) -> io::Result<()> {
+        self.table.lock().ensure_open()
+    }
+
     /// Registers a socket, and returns its state.
     ///
     /// # Errors
@@ -186,10 +194,12 @@ fn system_limit(limit: Option<Duration>) -> Option<Duration> {
 }
 
 impl SourceTable {
+    fn ensure_open(&self) -> io::Result<()> {
+        if self.is_closed { Err(Source::ended()) } else { Ok(()) }
+    }
+
     fn insert(&mut self) -> io::Result<Arc<Source>> {
-        if self.is_closed {
-            return Err(Source::ended());
-        }
+        self.ensure_open()?;
         if self.sources.len() >= MOST {
             return Err(io::Error::other("the runtime has too many sockets"));
         }

@@ -74,6 +74,12 @@ impl<S: System> Registered<S> {
         &self.backend
     }
 
+    /// Returns whether an event has reported that the direction is closed: see [`Source::is_closed`].
+    #[cfg(unix)]
+    pub(crate) fn is_closed(&self, direction: Direction) -> bool {
+        self.source.is_closed(direction)
+    }
+
     /// Deregisters the socket and returns the socket.
     pub(crate) fn into_inner(mut self) -> S {
         self.deregister().expect("only this function takes it")

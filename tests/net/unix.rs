@@ -255,6 +255,55 @@ fn streams_connect_to_a_name_in_the_abstract_namespace() {
     });
 }
 
+/// 12.2a: after the read side of a datagram socket was closed, the receives return the queued packets. Each later
+/// receive returns 0 bytes. This also holds for a receive that already waits, and for a socket that was closed before
+/// its registration.
+#[test]
+fn a_receive_from_a_closed_datagram_socket_ends() {
+    on_two(async |rt| {
+        let mut buf = [0; 8];
+        let (one, other) = UnixDatagram::pair()?;
+        other.send(b"abc").await?;
+        one.shutdown(Shutdown::Read)?;
+        // Linux keeps the queued packet. macOS discards the packet.
+        #[cfg(target_os = "linux")]
+        assert_eq!(one.recv(&mut buf).await?, 3);
+        for _ in 0..3 {
+            assert_eq!(one.recv(&mut buf).await?, 0);
+            let (count, from) = one.recv_from(&mut buf).await?;
+            assert!(count == 0 && from.is_unnamed());
+            one.readable().await?;
+        }
+        // The socket has reported the end, so the other functions report the end immediately.
+        assert_eq!((one.try_recv(&mut buf)?, one.try_recv_from(&mut buf)?.0), (0, 0));
+        assert_eq!(poll_fn(|cx| one.poll_recv(cx, &mut buf)).await?, 0);
+        assert_eq!(poll_fn(|cx| one.poll_recv_from(cx, &mut buf)).await?.0, 0);
+        // The write side is still open.
+        one.send(b"de").await?;
+        assert_eq!(other.recv(&mut buf).await?, 2);
+
+        let (one, _other) = UnixDatagram::pair()?;
+        let one = Arc::new(one);
+        let (ready, is_ready) = futures::channel::oneshot::channel();
+        let shared = Arc::clone(&one);
+        let receives = rt.spawn(async move |_: Context| -> Result<_, Exit> {
+            let mut buf = [0; 8];
+            let mut receive = Box::pin(shared.recv(&mut buf));
+            assert!(futures::poll!(&mut receive).is_pending());
+            ready.send(()).expect("the test waits");
+            Ok(receive.await?)
+        });
+        is_ready.await.expect("the process waits");
+        one.shutdown(Shutdown::Both)?;
+        assert_eq!(receives.await?, 0);
+
+        let (one, _other) = std::os::unix::net::UnixDatagram::pair()?;
+        one.shutdown(Shutdown::Read)?;
+        assert_eq!(UnixDatagram::from_std(one)?.recv(&mut buf).await?, 0);
+        Ok(())
+    });
+}
+
 /// 12.2c: streams and listeners return their pending error, set options, and lend their descriptor to other crates.
 #[test]
 fn unix_sockets_set_options_and_lend_their_descriptors() {

@@ -158,7 +158,7 @@ impl UnixDatagram {
     /// # Errors
     /// Returns the error of the system.
     pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.io.op(Direction::Read, |io| io.recv(buf)).await
+        self.io.op(Direction::Read, |io| self.received(|| io.recv(buf))).await
     }
 
     /// Sends a packet to the socket at `path`. Returns the number of bytes that were sent.
@@ -180,7 +180,7 @@ impl UnixDatagram {
     /// # Errors
     /// Returns the error of the system.
     pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.io.op(Direction::Read, |io| io.recv_from(buf)).await
+        self.io.op(Direction::Read, |io| self.received_from(|| io.recv_from(buf))).await
     }
 
     /// Returns the local address.
@@ -199,7 +199,10 @@ impl UnixDatagram {
         self.io.io().peer_addr()
     }
 
-    /// Closes the read side, the write side, or both. After this call, an operation on a closed side never waits.
+    /// Closes the read side, the write side, or both. After this call, an operation on a closed side does not wait for
+    /// another socket. When all packets are taken from the closed read side, each receive returns 0 bytes. Until the
+    /// runtime gets the event of the system, [`try_recv`](Self::try_recv) and [`try_recv_from`](Self::try_recv_from)
+    /// may still return [`io::ErrorKind::WouldBlock`].
     ///
     /// # Errors
     /// Returns the error of the system, for example if the socket is not connected.
@@ -222,7 +225,7 @@ impl UnixDatagram {
     /// # Errors
     /// Fails under the same conditions as [`recv`](Self::recv).
     pub fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.io.poll_op(Direction::Read, cx, |io| io.recv(buf))
+        self.io.poll_op(Direction::Read, cx, |io| self.received(|| io.recv(buf)))
     }
 
     /// The poll function of [`send_to`](Self::send_to). If several tasks call this function or another poll function
@@ -241,7 +244,7 @@ impl UnixDatagram {
     /// # Errors
     /// Fails under the same conditions as [`recv_from`](Self::recv_from).
     pub fn poll_recv_from(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<(usize, SocketAddr)>> {
-        self.io.poll_op(Direction::Read, cx, |io| io.recv_from(buf))
+        self.io.poll_op(Direction::Read, cx, |io| self.received_from(|| io.recv_from(buf)))
     }
 
     /// Sends a packet without waiting: see [`send`](Self::send).
@@ -257,7 +260,7 @@ impl UnixDatagram {
     /// # Errors
     /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system.
     pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.io.try_op(Direction::Read, |io| io.recv(buf))
+        self.io.try_op(Direction::Read, |io| self.received(|| io.recv(buf)))
     }
 
     /// Sends a packet without waiting: see [`send_to`](Self::send_to).
@@ -273,7 +276,7 @@ impl UnixDatagram {
     /// # Errors
     /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system.
     pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.io.try_op(Direction::Read, |io| io.recv_from(buf))
+        self.io.try_op(Direction::Read, |io| self.received_from(|| io.recv_from(buf)))
     }
 
     /// Returns the pending error of the socket (`SO_ERROR`), and clears it.
@@ -287,6 +290,33 @@ impl UnixDatagram {
     /// Returns a `SockRef` of the crate `socket2`, which sets options of the socket, for example buffer sizes.
     pub fn options(&self) -> SockRef<'_> {
         SockRef::from(self.io.io())
+    }
+
+    /// Calls `receive`. If the read side is closed and has no packet, returns 0 bytes.
+    fn received(&self, receive: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
+        self.or_end(receive, || Ok(0))
+    }
+
+    /// Calls `receive`. If the read side is closed and has no packet, returns 0 bytes from an unnamed address.
+    fn received_from(
+        &self,
+        receive: impl FnOnce() -> io::Result<(usize, SocketAddr)>,
+    ) -> io::Result<(usize, SocketAddr)> {
+        self.or_end(receive, || Ok((0, SocketAddr::from_pathname("")?)))
+    }
+
+    /// Calls `receive`. If the read side is closed and has no packet, returns the result of `end`.
+    ///
+    /// On Linux, a receive from a closed and empty socket returns `WouldBlock` if the socket is non-blocking. The
+    /// system reports the close by one event, so a receive that waited for a second event would wait forever.
+    fn or_end<R>(&self, receive: impl FnOnce() -> io::Result<R>, end: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
+        // This check comes before the receive. In the other order, a packet that arrived between the receive and the
+        // close would come after the end.
+        let is_closed = self.io.is_closed(Direction::Read);
+        match receive() {
+            Err(error) if is_closed && error.kind() == io::ErrorKind::WouldBlock => end(),
+            received => received,
+        }
     }
 }
 

@@ -148,6 +148,13 @@ impl Source {
         }
     }
 
+    /// Returns whether an event has reported that the direction is closed. An operation that has since answered
+    /// `WouldBlock` has [removed](Self::clear) this mark.
+    #[cfg(unix)]
+    pub(crate) fn is_closed(&self, direction: Direction) -> bool {
+        self.state.load(Ordering::Acquire) & direction.closed() != 0
+    }
+
     /// Marks the direction as not ready. An operation calls this function when the system has answered `WouldBlock`.
     /// `seen` is the state that the operation has [read](Self::poll_ready) before its system call. If an event has
     /// arrived since then, the call has no effect.

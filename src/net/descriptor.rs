@@ -102,22 +102,75 @@ impl<T: AsFd> Async<T> {
         self.io.into_inner().0
     }
 
-    /// Waits until the descriptor can be read. When the future completes, the descriptor may have become unreadable
-    /// again.
+    /// Waits until the system reports that the descriptor can be read. When the future completes, the descriptor may
+    /// have become unreadable again.
+    ///
+    /// From then on, the descriptor counts as readable until a read operation of this value, for example
+    /// [`read_with`](Self::read_with), gets [`io::ErrorKind::WouldBlock`] from the system. If the program reads the
+    /// descriptor in another way, it must call [`clear_readable`](Self::clear_readable).
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
     pub async fn readable(&self) -> io::Result<()> {
-        self.io.ready(Direction::Read).await
+        self.io.reported(Direction::Read).await
     }
 
-    /// Waits until the descriptor can be written. When the future completes, the descriptor may have become unwritable
-    /// again.
+    /// Waits until the system reports that the descriptor can be written. When the future completes, the descriptor
+    /// may have become unwritable again.
+    ///
+    /// From then on, the descriptor counts as writable until a write operation of this value, for example
+    /// [`write_with`](Self::write_with), gets [`io::ErrorKind::WouldBlock`] from the system. If the program writes to
+    /// the descriptor in another way, it must call [`clear_writable`](Self::clear_writable).
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
     pub async fn writable(&self) -> io::Result<()> {
-        self.io.ready(Direction::Write).await
+        self.io.reported(Direction::Write).await
+    }
+
+    /// Marks the descriptor as not readable. The next [`readable`](Self::readable) then waits for the next event of the
+    /// descriptor.
+    ///
+    /// Use this method if another library reads the descriptor and does not return `WouldBlock`. Call this method
+    /// before the library reads, and let the library read until the descriptor has no more data. The system reports
+    /// only changes: if the library leaves data in the descriptor, the system does not report this data again. If this
+    /// method were called after the library has read, it would discard the event of data that has arrived in between.
+    ///
+    /// ```
+    /// # use procession::net::Async;
+    /// # use std::io::{Read, Write};
+    /// # use std::os::unix::net::UnixStream;
+    /// # /// Reads all data, as a library would do.
+    /// # fn dispatch(mut stream: &UnixStream) -> usize {
+    /// #     std::iter::from_fn(|| stream.read(&mut [0; 8]).ok()).sum()
+    /// # }
+    /// # let rt = procession::Runtime::new()?;
+    /// # rt.block_on(async {
+    /// # let (one, mut other) = UnixStream::pair()?;
+    /// # one.set_nonblocking(true)?;
+    /// let one = Async::new(one)?;
+    /// # let mut count = 0;
+    /// # other.write_all(b"abc")?;
+    /// while count < 3 {
+    ///     one.readable().await?;
+    ///     one.clear_readable();
+    ///     count += dispatch(one.get_ref());
+    /// }
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn clear_readable(&self) {
+        self.io.clear(Direction::Read);
+    }
+
+    /// Marks the descriptor as not writable. The next [`writable`](Self::writable) then waits for the next event of the
+    /// descriptor.
+    ///
+    /// Use this method as [`clear_readable`](Self::clear_readable): call it before another library writes, and let the
+    /// library write until the descriptor accepts no more data.
+    pub fn clear_writable(&self) {
+        self.io.clear(Direction::Write);
     }
 
     /// Calls `op` repeatedly until `op` returns anything other than [`io::ErrorKind::WouldBlock`]. Between two calls of

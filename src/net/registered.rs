@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use mio::event::Source as System;
 
@@ -183,7 +183,7 @@ impl<S: System> Registered<S> {
         let mut waiter = Waiter { source: &self.source, key: None };
         let mut pause = BudgetPause::default();
         poll_fn(move |cx| {
-            // The closure must own the whole guard, for the reason that is given in `ready`.
+            // The closure must own the whole guard, for the reason that is given in `ready_by`.
             let waiter = &mut waiter;
             pause.poll(cx, |cx| {
                 self.poll_with(
@@ -218,6 +218,26 @@ impl<S: System> Registered<S> {
     /// Waits until the socket is ready in this direction. When the future completes, the socket may already be unready
     /// again.
     pub(crate) async fn ready(&self, direction: Direction) -> io::Result<()> {
+        self.ready_by(|waker, key| self.source.poll_ready_as(direction, waker, key)).await
+    }
+
+    /// Like [`ready`](Self::ready), but a new socket is not ready before its first event.
+    #[cfg(unix)]
+    pub(crate) async fn reported(&self, direction: Direction) -> io::Result<()> {
+        self.ready_by(|waker, key| self.source.poll_reported_as(direction, waker, key)).await
+    }
+
+    /// Marks the direction as not ready until its next event: see [`Source::clear_present`].
+    #[cfg(unix)]
+    pub(crate) fn clear(&self, direction: Direction) {
+        self.source.clear_present(direction);
+    }
+
+    /// Waits until `poll_ready` returns `Ready`. Otherwise `poll_ready` registers the waker of the caller.
+    async fn ready_by(
+        &self,
+        poll_ready: impl Fn(&Waker, &mut Option<WaiterKey>) -> Poll<io::Result<Seen>>,
+    ) -> io::Result<()> {
         let mut waiter = Waiter { source: &self.source, key: None };
         // Without the budget, a loop of `readable` and `try_read` would not let other processes run while data arrives.
         let mut pause = BudgetPause::default();
@@ -225,7 +245,7 @@ impl<S: System> Registered<S> {
             // The closure must own the whole guard. If the closure owned only a copy of the key, the key in the guard
             // would stay `None`, and the drop of the guard would remove no waker.
             let waiter = &mut waiter;
-            pause.poll(cx, |cx| match self.source.poll_ready_as(direction, cx.waker(), &mut waiter.key) {
+            pause.poll(cx, |cx| match poll_ready(cx.waker(), &mut waiter.key) {
                 Poll::Ready(seen) => Poll::Ready(seen.map(drop)),
                 Poll::Pending => self.pending(),
             })

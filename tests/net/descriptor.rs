@@ -102,7 +102,6 @@ fn a_socket_of_the_standard_library_is_awaited() {
         other.write_all(b"x")?;
         assert_eq!(one.read_with(|mut one| one.read(&mut buf)).await?, 1);
         let one = Async::new(one.into_inner())?;
-        assert!(crate::poll_once(one.readable()).is_some(), "a new registration counts as ready");
         assert!(crate::poll_once(one.read_with(|mut one| one.read(&mut buf))).is_none());
         // An event of the write direction may still arrive, and then `readable` completes.
         while crate::poll_once(one.readable()).is_some() {
@@ -145,6 +144,65 @@ fn the_poll_functions_wait_for_a_descriptor() {
         let mut bytes = vec![0; 1 << 20];
         while other.read(&mut bytes).is_ok() {}
         assert_ne!(write.await?, 0);
+        Ok(())
+    });
+}
+
+/// 12.2b: a process waits for the end of a child process with the descriptor of the child process. This descriptor has
+/// no operation that returns `WouldBlock`.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_end_of_a_child_process_is_awaited() {
+    use std::process::{Command, Stdio};
+
+    on_two(async |_| {
+        // The child process runs until its input is closed.
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+        // SAFETY: the call takes no pointer, so it cannot access memory of this program.
+        let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
+        assert!(descriptor >= 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: the descriptor is open, and no other value owns it.
+        let ended = Async::new(unsafe { OwnedFd::from_raw_fd(i32::try_from(descriptor).expect("a descriptor")) })?;
+        let mut readable = Box::pin(ended.readable());
+        assert!(futures::poll!(&mut readable).is_pending(), "the child process runs");
+        drop(child.stdin.take());
+        readable.await?;
+        assert!(child.try_wait()?.is_some_and(|status| status.success()));
+        // The descriptor stays readable.
+        ended.readable().await?;
+        Ok(())
+    });
+}
+
+/// 12.2b: a library reads a descriptor until the descriptor has no more data, and does not report `WouldBlock`. After
+/// `clear_readable`, `readable` waits for the next event. A new `Async` reports the present state of its descriptor.
+#[test]
+fn a_process_can_wait_for_each_event_of_a_descriptor() {
+    on_two(async |_| {
+        let (one, mut other) = std::os::unix::net::UnixStream::pair()?;
+        one.set_nonblocking(true)?;
+        other.write_all(b"a")?;
+        let one = Async::new(one)?;
+        // Reads all bytes, in the same way as the library.
+        let drain = || std::iter::from_fn(|| one.get_ref().read(&mut [0; 8]).ok()).sum::<usize>();
+        for round in 0..100 {
+            one.readable().await?;
+            one.clear_readable();
+            assert_eq!(drain(), 1);
+            assert!(crate::poll_once(one.readable()).is_none(), "round {round}");
+            other.write_all(b"b")?;
+        }
+        // The event of the last byte also reports the write direction, so it must arrive before the next checks.
+        one.readable().await?;
+        one.writable().await?;
+        assert!(crate::poll_once(one.writable()).is_some());
+        one.clear_writable();
+        assert!(crate::poll_once(one.writable()).is_none());
+        // An operation still tries the system call first, unless an operation has returned `WouldBlock` before.
+        let (one, _other) = std::os::unix::net::UnixStream::pair()?;
+        one.set_nonblocking(true)?;
+        let one = Async::new(one)?;
+        assert!(matches!(crate::poll_once(one.write_with(|mut one| one.write(b"x"))), Some(Ok(1))));
         Ok(())
     });
 }

@@ -41,8 +41,12 @@ mod bit {
     pub(super) const ENDED: u32 = 1 << 4;
     /// Urgent data has arrived. A read may have ended before the urgent byte, although more bytes are available.
     pub(super) const URGENT: u32 = 1 << 5;
+    /// An event has reported that the direction is ready. `READABLE` and `WRITABLE` are also set for a new socket,
+    /// before its first event.
+    pub(super) const READ_REPORTED: u32 = 1 << 6;
+    pub(super) const WRITE_REPORTED: u32 = 1 << 7;
     /// Number that each event adds to the counter of events. The counter consists of this bit and all higher bits.
-    pub(super) const EVENT: u32 = 1 << 6;
+    pub(super) const EVENT: u32 = 1 << 8;
 }
 
 impl Direction {
@@ -50,6 +54,13 @@ impl Direction {
         match self {
             Self::Read => bit::READABLE,
             Self::Write => bit::WRITABLE,
+        }
+    }
+
+    fn reported(self) -> u32 {
+        match self {
+            Self::Read => bit::READ_REPORTED,
+            Self::Write => bit::WRITE_REPORTED,
         }
     }
 
@@ -129,6 +140,11 @@ impl Source {
         if event.is_priority() {
             bits |= bit::READABLE | bit::URGENT;
         }
+        for direction in [Direction::Read, Direction::Write] {
+            if bits & direction.ready() != 0 {
+                bits |= direction.reported();
+            }
+        }
         self.set(bits, ready);
     }
 
@@ -163,7 +179,14 @@ impl Source {
     /// is open. mio derives "closed" from events that have another meaning for some sockets. For example, a UDP socket
     /// is still open after an error.
     pub(crate) fn clear(&self, direction: Direction, seen: Seen) {
-        self.unset(direction.ready() | direction.closed(), seen);
+        self.unset(direction.ready() | direction.reported() | direction.closed(), seen);
+    }
+
+    /// Marks the direction as not ready until its next event. An event that arrives during the call may keep its
+    /// effect or lose its effect.
+    #[cfg(unix)]
+    pub(crate) fn clear_present(&self, direction: Direction) {
+        self.clear(direction, Seen(self.state.load(Ordering::Acquire)));
     }
 
     /// Like [`clear`](Self::clear), but called when a read or a write has transferred fewer bytes than its buffer
@@ -175,7 +198,7 @@ impl Source {
     pub(crate) fn drained(&self, direction: Direction, seen: Seen) {
         let stays = direction.closed() | if direction == Direction::Read { bit::URGENT } else { 0 };
         if seen.0 & stays == 0 {
-            self.unset(direction.ready(), seen);
+            self.unset(direction.ready() | direction.reported(), seen);
         }
     }
 
@@ -195,11 +218,15 @@ impl Source {
 
     /// Returns the state if the direction is ready.
     pub(crate) fn check(&self, direction: Direction) -> Poll<io::Result<Seen>> {
+        self.check_bit(direction.ready())
+    }
+
+    fn check_bit(&self, bit: u32) -> Poll<io::Result<Seen>> {
         let state = self.state.load(Ordering::Acquire);
         if state & bit::ENDED != 0 {
             return Poll::Ready(Err(Self::ended()));
         }
-        if state & direction.ready() != 0 { Poll::Ready(Ok(Seen(state))) } else { Poll::Pending }
+        if state & bit != 0 { Poll::Ready(Ok(Seen(state))) } else { Poll::Pending }
     }
 
     /// Returns the state if the direction is ready. Otherwise registers `waker`, which is called after the next event
@@ -234,14 +261,35 @@ impl Source {
         waker: &Waker,
         key: &mut Option<WaiterKey>,
     ) -> Poll<io::Result<Seen>> {
-        let checked = self.check(direction);
+        self.poll_bit_as(direction.ready(), direction, waker, key)
+    }
+
+    /// Like [`poll_ready_as`](Self::poll_ready_as), but a new source is not ready before its first event.
+    #[cfg(unix)]
+    pub(crate) fn poll_reported_as(
+        &self,
+        direction: Direction,
+        waker: &Waker,
+        key: &mut Option<WaiterKey>,
+    ) -> Poll<io::Result<Seen>> {
+        self.poll_bit_as(direction.reported(), direction, waker, key)
+    }
+
+    fn poll_bit_as(
+        &self,
+        bit: u32,
+        direction: Direction,
+        waker: &Waker,
+        key: &mut Option<WaiterKey>,
+    ) -> Poll<io::Result<Seen>> {
+        let checked = self.check_bit(bit);
         if checked.is_ready() {
             return checked;
         }
         let fresh = waker.clone();
         let mut waiters = self.waiters.lock();
         let former = waiters.register(direction, fresh, key);
-        let checked = self.check(direction);
+        let checked = self.check_bit(bit);
         drop(waiters);
         drop(former);
         checked
@@ -379,8 +427,10 @@ mod tests {
 
     #[test]
     fn the_bits_of_the_state_do_not_overlap() {
-        let bits =
+        let reported = [bit::READ_REPORTED, bit::WRITE_REPORTED];
+        let others =
             [bit::READABLE, bit::WRITABLE, bit::READ_CLOSED, bit::WRITE_CLOSED, bit::ENDED, bit::URGENT, bit::EVENT];
+        let bits = [&reported[..], &others].concat();
         assert_eq!(bits.iter().fold(0, |all, bit| all | bit).count_ones() as usize, bits.len());
         assert!(bits.iter().all(|bit| *bit <= bit::EVENT), "the counter is above all other bits");
     }

@@ -304,6 +304,42 @@ fn a_receive_from_a_closed_datagram_socket_ends() {
     });
 }
 
+/// 12.2a: `accept` returns the abstract name of the peer. An abstract name may begin with a zero byte.
+#[test]
+#[cfg(target_os = "linux")]
+fn abstract_names_are_kept() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::net::SocketAddr;
+
+    /// Returns a new abstract name that begins with `prefix`.
+    fn name(prefix: &[u8]) -> Vec<u8> {
+        [prefix, SocketPath::new().0.as_os_str().as_encoded_bytes()].concat()
+    }
+    /// Connects a blocking stream that is bound to the name `from`. The standard library has no such function.
+    fn connect(from: &[u8], to: &[u8]) -> std::io::Result<socket2::Socket> {
+        let address = |name: &[u8]| socket2::SockAddr::unix(std::ffi::OsStr::from_bytes(&[b"\0", name].concat()));
+        let stream = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+        stream.bind(&address(from)?)?;
+        stream.connect(&address(to)?)?;
+        Ok(stream)
+    }
+    on_two(async |_| {
+        for prefix in [&b""[..], b"\0", b"\0\0"] {
+            let (server, one, other) = (name(prefix), name(prefix), name(prefix));
+            let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&server)?)?;
+            assert_eq!(listener.local_addr()?.as_abstract_name(), Some(&*server));
+            let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&server)?).await?;
+            assert_eq!(stream.peer_addr()?.as_abstract_name(), Some(&*server));
+            assert!(listener.accept().await?.1.is_unnamed());
+            let _connected = [connect(&one, &server)?, connect(&other, &server)?];
+            assert_eq!(listener.accept().await?.1.as_abstract_name(), Some(&*one));
+            assert_eq!(poll_fn(|cx| listener.poll_accept(cx)).await?.1.as_abstract_name(), Some(&*other));
+        }
+        Ok(())
+    });
+}
+
 /// 12.2c: streams and listeners return their pending error, set options, and lend their descriptor to other crates.
 #[test]
 fn unix_sockets_set_options_and_lend_their_descriptors() {

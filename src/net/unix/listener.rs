@@ -57,9 +57,12 @@ impl UnixListener {
 
     fn bind_on(backend: Backend, addr: &SocketAddr) -> io::Result<Self> {
         backend.ensure_open()?;
-        let io = mio::net::UnixListener::bind_addr(addr)?;
+        // The standard library binds: mio removes the last byte of an abstract name that begins with a zero byte.
+        let io = std::os::unix::net::UnixListener::bind_addr(addr)?;
+        let bound =
+            io.set_nonblocking(true).and_then(|()| Self::register(mio::net::UnixListener::from_std(io), backend));
         // Without this removal, the file of a socket that cannot be registered would make each later bind fail.
-        Self::register(io, backend).inspect_err(|_| drop(addr.as_pathname().map(std::fs::remove_file)))
+        bound.inspect_err(|_| drop(addr.as_pathname().map(std::fs::remove_file)))
     }
 
     fn register(io: mio::net::UnixListener, backend: Backend) -> io::Result<Self> {
@@ -99,7 +102,7 @@ impl UnixListener {
     /// # Errors
     /// Fails under the same conditions as [`TcpListener::accept`](crate::net::TcpListener::accept).
     pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
-        let (io, address) = self.io.op(Direction::Read, mio::net::UnixListener::accept).await?;
+        let (io, address) = self.io.op(Direction::Read, accept).await?;
         Ok((UnixStream::register(io, self.io.backend().clone())?, address))
     }
 
@@ -109,7 +112,7 @@ impl UnixListener {
     /// # Errors
     /// Fails under the same conditions as [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
-        let (io, address) = ready!(self.io.poll_op(Direction::Read, cx, mio::net::UnixListener::accept))?;
+        let (io, address) = ready!(self.io.poll_op(Direction::Read, cx, accept))?;
         Poll::Ready(UnixStream::register(io, self.io.backend().clone()).map(|stream| (stream, address)))
     }
 
@@ -133,6 +136,17 @@ impl UnixListener {
     pub fn options(&self) -> SockRef<'_> {
         SockRef::from(self.io.io())
     }
+}
+
+/// Accepts a connection. mio returns an unnamed address if the peer has an abstract name.
+fn accept(listener: &mio::net::UnixListener) -> io::Result<(mio::net::UnixStream, SocketAddr)> {
+    let (stream, address) = listener.accept()?;
+    let address = if cfg!(any(target_os = "linux", target_os = "android")) && address.is_unnamed() {
+        stream.peer_addr().unwrap_or(address)
+    } else {
+        address
+    };
+    Ok((stream, address))
 }
 
 lends_handle!(UnixListener, io.io());

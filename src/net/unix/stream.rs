@@ -1,7 +1,15 @@
 //! [`UnixStream`]: a connection between two programs of one system.
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
+#[cfg(target_os = "android")]
+use std::os::android::net::SocketAddrExt;
+#[cfg(target_os = "linux")]
+use std::os::linux::net::SocketAddrExt;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
@@ -9,6 +17,8 @@ use std::task::{Context, Poll};
 
 use futures::io::{AsyncRead, AsyncWrite};
 use socket2::SockRef;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::host::Host;
 use crate::net::backend::Backend;
@@ -68,7 +78,7 @@ impl UnixStream {
 
     async fn connect_on(backend: Backend, addr: &SocketAddr) -> io::Result<Self> {
         backend.ensure_open()?;
-        Self::register(mio::net::UnixStream::connect_addr(addr)?, backend)?.connected().await
+        Self::register(start_connect(addr)?, backend)?.connected().await
     }
 
     async fn connected(self) -> io::Result<Self> {
@@ -228,6 +238,19 @@ impl UnixStream {
     pub fn options(&self) -> SockRef<'_> {
         SockRef::from(self.io.io())
     }
+}
+
+/// Begins a connection to `addr`.
+fn start_connect(addr: &SocketAddr) -> io::Result<mio::net::UnixStream> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Some(name) = addr.as_abstract_name() {
+        // mio removes the last byte of an abstract name that begins with a zero byte.
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        socket.connect(&SockAddr::unix(OsStr::from_bytes(&[b"\0", name].concat()))?)?;
+        return Ok(mio::net::UnixStream::from_std(socket.into()));
+    }
+    mio::net::UnixStream::connect_addr(addr)
 }
 
 impl AsyncRead for &UnixStream {

@@ -47,6 +47,47 @@ fn outside(stream: &TcpStream, trips: u8) {
     });
 }
 
+/// 12.4b: a worker waits in the poller. A wake-up of the future of `block_on` wakes only the thread of `block_on`, and
+/// does not wake this worker.
+#[test]
+fn a_wake_up_of_a_guest_does_not_wake_the_worker_in_the_poller() {
+    within(60, || {
+        let parks = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&parks);
+        let park = move || {
+            count.fetch_add(1, SeqCst);
+        };
+        let rt = Runtime::builder().workers(1).on_thread_park(park).build().unwrap();
+        let count = Arc::clone(&parks);
+        let opens = rt.spawn(async move |_: Context| -> Result<_, Exit> {
+            Ok((TcpListener::bind("127.0.0.1:0").await?, count.load(SeqCst)))
+        });
+        let (_listener, before) = block_on(opens).unwrap();
+        // The worker becomes the timekeeper before it calls the function of `on_thread_park`.
+        while parks.load(SeqCst) == before {
+            thread::yield_now();
+        }
+        let (mut wakes, mut is_woken) = futures::channel::mpsc::unbounded();
+        let (waits, is_waiting) = mpsc::channel();
+        let waker = thread::spawn(move || {
+            for () in is_waiting {
+                // The thread of `block_on` parks in the meantime in most rounds.
+                (0..100).for_each(|_| thread::yield_now());
+                block_on(futures::SinkExt::send(&mut wakes, ())).expect("the guest waits");
+            }
+        });
+        rt.block_on(async {
+            for _ in 0..200 {
+                waits.send(()).expect("the thread runs");
+                futures::StreamExt::next(&mut is_woken).await;
+            }
+        });
+        drop(waits);
+        waker.join().expect("it does not panic");
+        assert_eq!(parks.load(SeqCst), before + 1);
+    });
+}
+
 /// 12.4c: sockets still work after each change of the number of workers. When there are no workers, a guest thread
 /// drives the runtime.
 #[test]

@@ -24,6 +24,10 @@ use std::io;
 /// The first call installs a handler, which stays installed until the program ends. So after the first call, Ctrl-C
 /// does not end the program any more. The future ignores signals that arrive before its first poll.
 ///
+/// On Unix, each waiting future uses two descriptors, and its first poll takes time in proportion to the number of
+/// waiting futures: see `signal::unix::signal`. If many processes need the signal, one process should wait for it and
+/// forward it.
+///
 /// # Errors
 /// Returns an error if the handler cannot be installed. On Unix, returns an error if the thread has no runtime, if the
 /// runtime is a simulation, or if the runtime has ended: see [`net`](crate::net).

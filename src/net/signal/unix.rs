@@ -69,6 +69,10 @@ pub struct Signal {
 /// The first call for a kind installs a handler, which stays installed until the program ends. So after the first call,
 /// the default effect of this kind of signal never occurs again, even after the [`Signal`] was dropped.
 ///
+/// Each `Signal` uses two descriptors of the program. The time of this call, and the time of the signal handler, is in
+/// proportion to the number of `Signal` values. If many processes need the same signal, one process should own the
+/// `Signal` and send a message to the others, for example through a group.
+///
 /// # Errors
 /// Returns an error if the handler cannot be installed: the kind does not exist, or the signal is `SIGKILL`, `SIGSTOP`,
 /// `SIGILL`, `SIGFPE` or `SIGSEGV`. Returns an error if the thread has no runtime, or if the runtime is a simulation.

@@ -99,10 +99,12 @@ impl Host {
         details.joined_by = self.joined_by(pid);
         details.yields = self.read_yields(pid)?;
         details.timers = self.read_timers(pid)?;
-        let redirect = |waits: &mut [Wait]| _ = self.shared().forwarded.redirect(pid.word(), waits);
+        let redirect = |waits: &mut [Wait], earlier: &[Wait]| {
+            _ = self.shared().forwarded.redirect(pid.word(), waits, earlier);
+        };
         match details.info.state {
             Some(state) if state.is_waiting() => {
-                redirect(&mut waits);
+                redirect(&mut waits, &[]);
                 let waits_for = &mut details.waits_for;
                 waits_for.extend(is_awaited.then_some(WaitsFor::Message));
                 waits_for.extend(details.yields.iter().cloned().map(WaitsFor::Command));
@@ -118,7 +120,7 @@ impl Host {
                 if let Some(step) = step.filter(|step| step.pending().is_some()) {
                     let joins = joins().into_iter().filter(|join| step.has_joined(join.target));
                     let mut waits = step.without_earlier(waits);
-                    redirect(&mut waits);
+                    redirect(&mut waits, step.earlier());
                     let waits = waits.into_iter().filter_map(|wait| self.waits_for(wait));
                     let joins = joins.map(|join| WaitsFor::Exit { process: join.target });
                     details.waits_for.extend(waits.chain(joins));

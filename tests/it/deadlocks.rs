@@ -1,7 +1,7 @@
 //! Section 9.2 of the specification: the wait-for graph and its deadlocks.
 
 use std::future::{Future, pending};
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -1302,6 +1302,45 @@ fn a_forwarded_call_in_block_on_is_an_edge_of_a_deadlock() {
         assert_deadlock(&graph, &["a", "c"], 0);
         assert_eq!(callees(&rt, blocks.pid()), [rt.whereis("c")]);
         rt.kill(rt.whereis("c").unwrap()).unwrap();
+        rt.block_on(blocks).unwrap();
+    });
+}
+
+/// 9.2e: before a step calls `block_on`, its process has started a call to the same callee, and the callee has forwarded
+/// the reply of this first call. The runtime cannot tell the two calls apart, so it reports no deadlock.
+#[test]
+fn a_forwarded_reply_of_an_earlier_call_makes_no_deadlock_in_block_on() {
+    crate::within(60, || {
+        let rt = Arc::new(crate::two());
+        let (inner, forwarded) = (Arc::clone(&rt), Arc::new(AtomicBool::new(false)));
+        keeps_and_calls(&rt, "c", "a");
+        let sets = Arc::clone(&forwarded);
+        let callee = async move |mut ctx: Context<Question>| {
+            let to = find(&ctx, "c").await;
+            ctx.receive().await?.forward(&to, |reply| reply).unwrap();
+            sets.store(true, SeqCst);
+            let second = ctx.receive().await?;
+            pending::<()>().await;
+            drop(second);
+            Ok::<_, Exit>(())
+        };
+        rt.process().name("b").spawn(callee).unwrap();
+        let blocks = async move |ctx: Context<Question>| {
+            let first = ctx.call("b", |reply: Question| reply).start();
+            while !forwarded.load(SeqCst) {
+                ctx.yield_now().await;
+            }
+            _ = inner.block_on(ctx.call("b", |reply: Question| reply));
+            drop(first);
+        };
+        let blocks = rt.process().name("a").spawn(blocks).unwrap();
+        let is_call_of = |pid, callee| callees(&rt, pid) == [Some(callee)];
+        let [b, c] = ["b", "c"].map(|name| rt.whereis(name).unwrap());
+        while !is_call_of(c, blocks.pid()) || !is_call_of(blocks.pid(), b) {
+            thread::yield_now();
+        }
+        assert_eq!(rt.wait_for_graph().deadlocks, []);
+        rt.kill(b).unwrap();
         rt.block_on(blocks).unwrap();
     });
 }

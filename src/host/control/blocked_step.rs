@@ -78,6 +78,11 @@ impl BlockedStep {
         (phase & (PENDING | WOKEN) == PENDING).then_some(phase)
     }
 
+    /// Returns the waits that existed before the call of `block_on`.
+    pub(crate) fn earlier(&self) -> &[Wait] {
+        &self.earlier
+    }
+
     /// Removes the waits that existed before the call of `block_on` from the waits of the process.
     pub(crate) fn without_earlier(&self, mut waits: Vec<Wait>) -> Vec<Wait> {
         for earlier in &self.earlier {

@@ -67,12 +67,15 @@ impl Host {
     ///   the `Reply` in a plain message, the graph still has an edge to the receiver of the request.
     /// - A process may have several calls to one receiver, and the receiver may forward only some of their replies. The
     ///   runtime then does not know the source line of a forwarded call, and the edge may show the line of another of
-    ///   these calls. If one of the calls has moved to another process, an edge may lead to the wrong process.
+    ///   these calls. If one of the calls has moved to another process, an edge may lead to the wrong process. The same
+    ///   may happen if a process forwards a `Reply` that it did not get with the request, and the caller also calls this
+    ///   process.
     /// - A call of a hand-written process has no edge, because this call is a yield. A hand-written process handles
     ///   messages while it waits.
     /// - A step may block its thread in [`block_on`](crate::Runtime::block_on) of the same runtime. The process then
     ///   has the edges of the future that the step has passed to `block_on`. A call that the process has started before
-    ///   `block_on` has no edge. A step that blocks its thread in another way, for example in `block_on` of another
+    ///   `block_on` has no edge. If the reply of such a call to the same receiver was forwarded, the graph reports no
+    ///   deadlock of the process. A step that blocks its thread in another way, for example in `block_on` of another
     ///   executor, has no edge.
     ///
     /// Any thread can make this call, also during a step. The call never stops a worker. The duration of the call is
@@ -218,7 +221,8 @@ impl Host {
         let Waits { waits, generation } = control.waits();
         let counted: u32 = waits.iter().map(|wait| u32::from(wait.is_counted())).sum();
         let mut waits = blocked.iter().fold(waits, |waits, (step, _)| step.without_earlier(waits));
-        let forwards = self.shared().forwarded.redirect(head.pid().word(), &mut waits);
+        let earlier = blocked.map_or(&[][..], |(step, _)| step.earlier());
+        let redirected = self.shared().forwarded.redirect(head.pid().word(), &mut waits, earlier);
         let joins = joins.iter().filter(|join| blocked.is_none_or(|(step, _)| step.has_joined(join.target)));
         let joins: Vec<Pid> = joins.map(|join| join.target).collect();
         if !is_waiting || waits.is_empty() && joins.is_empty() {
@@ -250,8 +254,9 @@ impl Host {
             || head.yields_if_any().is_some_and(|yields| yields.outstanding() != 0)
             // A counted wait without a record is a sleep.
             || head.waiting() != counted;
-        let is_free = !is_bound || may_be_ended || awaits_more || is_suspended || !waits_now();
-        let generation = (generation.0, generation.1, blocked.map_or(0, |(_, phase)| phase), forwards);
+        let is_free =
+            !is_bound || may_be_ended || awaits_more || is_suspended || redirected.is_uncertain || !waits_now();
+        let generation = (generation.0, generation.1, blocked.map_or(0, |(_, phase)| phase), redirected.number);
         Ok((!edges.is_empty()).then_some(WaitNode { edges, is_free, generation }))
     }
 }

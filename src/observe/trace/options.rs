@@ -300,7 +300,6 @@ impl Selection {
         }
         if lane.skips && !is_end {
             // An entry `Lost` stands for all events that its worker has discarded.
-            // An entry `Lost` stands for all events that its worker has discarded.
             lane.missing += if let TraceEvent::Lost { total } = entry.event { total } else { 1 };
             return Admission::Skipped;
         }

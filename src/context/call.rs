@@ -268,9 +268,9 @@ impl<T: Send + 'static> Reply<T> {
     /// [`Host::wait_for_graph`]. The receiver may forward the `Reply` again.
     ///
     /// The first `forward` of a `Reply` must run in a step of the process that received the request. On a thread that
-    /// runs no process, the first `forward` only sends the message. If a [`Pool`](crate::Pool) is called, the pool counts
-    /// as the receiver of the request, and a `forward` in a member of the pool does not change the callee of the call.
-    /// If `to` belongs to another runtime, the callee is no longer known.
+    /// runs no process, the first `forward` only sends the message. If a [`Pool`](crate::Pool) is called, the pool
+    /// counts as the receiver of the request, and a `forward` in a member of the pool does not change the callee of the
+    /// call. If `to` belongs to another runtime, the callee is no longer known.
     ///
     /// Compared with a plain send, `forward` costs about three short critical sections and three small allocations.
     ///

@@ -310,7 +310,8 @@ impl Timers {
     /// each task is still in the cache when the task runs.
     ///
     /// On return, `woken` contains processes in the order of the timers that have woken them. The caller must queue
-    /// these processes. All other woken tasks are already queued. Calls `begin` before each call that may run user code.
+    /// these processes. All other woken tasks are already queued. Calls `begin` before each call that may run user
+    /// code.
     pub(crate) fn fire_due_batch(&self, woken: &mut Vec<PendingSchedule>, begin: &dyn Fn()) -> usize {
         self.fire_at_most(BATCH, woken, begin)
     }

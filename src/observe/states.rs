@@ -63,14 +63,16 @@ impl ProcessState {
 #[non_exhaustive]
 pub enum WorkerState {
     /// The worker runs processes, or the thread of the worker polls its own future in
-    /// [`block_on`](crate::Runtime::block_on). The state does not change while this future blocks the thread.
+    /// [`block_on`](crate::Runtime::block_on). The state does not change while this future blocks the thread. The
+    /// worker also has this state while it calls a waker that does not belong to a process.
     Running,
     /// The worker searches for work.
     Searching,
     /// The worker sleeps until it is woken for new work.
     Parked,
-    /// The worker is in a long step, or in a step that called [`block_in_place`](crate::block_in_place). A replacement
-    /// thread may run the tasks in the queues of this worker. The monitor thread reports a long step. Therefore this
-    /// report may arrive after the report of a later state of the worker.
+    /// The worker is in a long step, or in a step that called [`block_in_place`](crate::block_in_place). A long call of
+    /// a waker that does not belong to a process also counts as a long step, without a pid. A replacement thread may
+    /// run the tasks in the queues of this worker. The monitor thread reports a long step. Therefore this report may
+    /// arrive after the report of a later state of the worker.
     Blocked,
 }

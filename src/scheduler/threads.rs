@@ -356,7 +356,8 @@ impl<T: Task> Scheduler<T> {
 
     /// Hands the tasks of the worker in `slot` over to other threads, because the current step of the worker is long or
     /// will block. Returns whether the step was handed over. If `step` is given and differs from the
-    /// [number](Self::step_number) of the worker's step, this function does nothing. If no replacement thread can be started, the other workers steal the tasks.
+    /// [number](Self::step_number) of the worker's step, this function does nothing. If no replacement thread can be
+    /// started, the other workers steal the tasks.
     pub(crate) fn hand_over(self: &Arc<Self>, slot: usize, step: Option<u64>) -> bool {
         let post = &self.posts[slot];
         let mut worker_threads = self.worker_threads.lock();

@@ -1306,8 +1306,8 @@ fn a_forwarded_call_in_block_on_is_an_edge_of_a_deadlock() {
     });
 }
 
-/// 9.2e: before a step calls `block_on`, its process has started a call to the same callee, and the callee has forwarded
-/// the reply of this first call. The runtime cannot tell the two calls apart, so it reports no deadlock.
+/// 9.2e: before a step calls `block_on`, its process has started a call to the same callee, and the callee has
+/// forwarded the reply of this first call. The runtime cannot tell the two calls apart, so it reports no deadlock.
 #[test]
 fn a_forwarded_reply_of_an_earlier_call_makes_no_deadlock_in_block_on() {
     crate::within(60, || {

@@ -127,8 +127,8 @@ impl ForwardedReplies {
     /// that has the records. `excluded` contains further records of this process, which do not interest the caller of
     /// this function.
     ///
-    /// A record does not contain the address of the cell. If the process has several calls to one process, this function
-    /// changes the first of their records.
+    /// A record does not contain the address of the cell. If the process has several calls to one process, this
+    /// function changes the first of their records.
     pub(crate) fn redirect(&self, caller: u64, waits: &mut [Wait], excluded: &[Wait]) -> Redirected {
         let table = self.of(caller);
         let mut redirected = Redirected::default();

@@ -1,10 +1,10 @@
-//! The number of steps of a process, and the worker that ran the last step. Only inspections and the limit on steps read
-//! them.
+//! The number of steps of a process, and the worker that ran the last step. Only inspections and the limit on steps
+//! read them.
 //!
 //! The number of steps has 47 bits, but the head of a control block has room for 16 bits only: a larger head would need
-//! another cache line. The head contains the low bits ([`LowSteps`]). The other bits are the number of *batches* of 2^15
-//! steps ([`StepBatches`]). They are in another cache line of the control block, and only one step in 2^15 accesses
-//! them.
+//! another cache line. The head contains the low bits ([`LowSteps`]). The other bits are the number of *batches* of
+//! 2^15 steps ([`StepBatches`]). They are in another cache line of the control block, and only one step in 2^15
+//! accesses them.
 //!
 //! The fields are standard atomics also under a model checker, because no decision of the scheduler depends on them.
 

@@ -100,8 +100,8 @@ pub(crate) struct WaitRecord {
     line: AtomicStaticRef<Location<'static>>,
     /// The low bits contain the kind of the record. The high bits contain the number of records so far.
     word: AtomicU32,
-    /// Part of the number of steps of the process. The field is not part of the record. It is here, because it fits into
-    /// the padding. Only the field in the place of the first record is used.
+    /// Part of the number of steps of the process. The field is not part of the record. It is here, because it fits
+    /// into the padding. Only the field in the place of the first record is used.
     pub(super) step_batches: StepBatches,
 }
 

@@ -68,8 +68,8 @@ impl Host {
     /// - A process may have several calls to one receiver, and the receiver may forward only some of their replies. The
     ///   runtime then does not know the source line of a forwarded call, and the edge may show the line of another of
     ///   these calls. If one of the calls has moved to another process, an edge may lead to the wrong process. The same
-    ///   may happen if a process forwards a `Reply` that it did not get with the request, and the caller also calls this
-    ///   process.
+    ///   may happen if a process forwards a `Reply` that it did not get with the request, and the caller also calls
+    ///   this process.
     /// - A call of a hand-written process has no edge, because this call is a yield. A hand-written process handles
     ///   messages while it waits.
     /// - A step may block its thread in [`block_on`](crate::Runtime::block_on) of the same runtime. The process then

@@ -97,8 +97,8 @@ pub(crate) struct Wheel<T> {
     /// One word for each level, with one bit for each slot of the level. The bit is set if the slot is not empty.
     occupied: [u64; LEVELS],
     /// Entries whose tick no level covers, and entries with the tick `u64::MAX`. The map is ordered by tick and number.
-    /// An entry stays in the map if the budget of `advance` was too small to move this entry to its list. All entries in
-    /// the lists come before all entries in the map.
+    /// An entry stays in the map if the budget of `advance` was too small to move this entry to its list. All entries
+    /// in the lists come before all entries in the map.
     far: BTreeMap<(u64, u64), u32>,
     /// The slot whose entries are moving to lower levels. `Some` if the budget of the last `advance` was too small for
     /// the whole slot.

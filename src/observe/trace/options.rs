@@ -266,9 +266,9 @@ impl Selection {
         self.lanes.values().map(|lane| lane.missing).sum()
     }
 
-    /// Applies the limit of the rate. A turn is either taken or skipped as a whole, so that its slices nest. Some events
-    /// belong to no turn of a selected process, for example the messages of other processes and of threads that run no
-    /// process. Each of these events is taken or skipped on its own.
+    /// Applies the limit of the rate. A turn is either taken or skipped as a whole, so that its slices nest. Some
+    /// events belong to no turn of a selected process, for example the messages of other processes and of threads that
+    /// run no process. Each of these events is taken or skipped on its own.
     fn limit(&mut self, entry: &TraceEntry) -> Admission {
         let second = entry.at / SECOND;
         if self.second.0 != second {

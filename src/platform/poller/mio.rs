@@ -32,8 +32,8 @@ use crate::platform::sync::{Arc, Mutex};
 /// Maximum number of events that one call takes from the system. Further events stay in the system until the next call.
 const EVENTS: usize = 1024;
 
-/// Maximum duration of one wait. After this time, [`Poller::poll`] returns without an event, and its caller waits again.
-/// On macOS, a wait of more than 100,000,000 seconds fails. No thread would then wait for the sockets.
+/// Maximum duration of one wait. After this time, [`Poller::poll`] returns without an event, and its caller waits
+/// again. On macOS, a wait of more than 100,000,000 seconds fails. No thread would then wait for the sockets.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
 /// Token of the event that wakes the thread in the poller.

@@ -124,7 +124,7 @@
 //! | If a process has not exited after the grace period, the process is killed. | `a_process_is_killed_after_the_grace_period_of_its_token` |
 //! | A process can cancel its own token. Any thread can wait for a token. | `a_process_can_cancel_its_own_token`, `a_token_can_be_awaited_on_any_thread` |
 //! | Dropping a token cancels no process. | `dropping_a_token_cancels_no_process` |
-//! | A token of a supervisor does not cancel the children directly. The supervisor cancels its children in its own order, and restarts none of its children. If a child has its own token or deadline, this token or deadline also cancels the child. | `a_supervisor_under_a_token_stops_its_children_in_order`, `a_supervised_child_may_have_its_own_token`, `an_inherited_end_does_not_cancel_a_child_that_has_its_own_end` |
+//! | A token of a supervisor does not cancel the children directly. The supervisor cancels its children in its own order, and restarts none of its children. If a child has its own token or deadline, this token or deadline also cancels the child. | `a_supervisor_under_a_token_stops_its_children_in_order`, `a_supervised_child_may_have_its_own_token`, `an_inherited_token_or_deadline_does_not_cancel_a_child_with_its_own` |
 //! | A token may cancel a process that was spawned by a child of a supervisor. If the child exits for this reason, the supervisor does not restart the child. | `a_child_that_exits_because_of_the_token_of_its_supervisor_is_not_restarted` |
 //! | If the children of a scope are cancelled before its body, the scope does not fail. | `a_scope_body_receives_the_cancellation_of_its_token` |
 //!

@@ -49,8 +49,8 @@ impl fmt::Debug for Fire {
 
 impl Fire {
     /// Performs the action. If the action wakes a waiting process, this function adds the process to `woken`. If the
-    /// action calls another waker, this function adds the waker to `wakers`, and the caller calls the waker: see
-    /// [`wake_last`].
+    /// action must call another waker, this function only adds the waker to `wakers`. The caller of this function calls
+    /// it later: see [`wake_last`].
     ///
     /// A call may run user code, and this code may wait for a process in `woken`. Therefore this function queues the
     /// processes in `woken` before a call. Also calls `begin` before a call.

@@ -623,9 +623,10 @@ impl<T: Task> Scheduler<T> {
             };
             if local.may_sleep() {
                 let mut ready = Vec::new();
-                // Only the timekeeper waits in the poller. Any other guest parks as a thread, and a wake-up of its
-                // future must not wake the worker in the poller. The role of this slot cannot change before `wake_up`.
-                // If a thread opens the poller after this line, `rearm` wakes the slot of the timekeeper.
+                // Only the timekeeper waits in the poller. Any other guest parks its thread outside the poller, and a
+                // wake-up of its future must not wake the worker that waits in the poller. The role of this slot cannot
+                // change before `wake_up`. If a thread opens the poller after this line, `rearm` wakes the slot of the
+                // timekeeper.
                 let poller = self.poller().filter(|_| self.idle.timekeeper() == Some(local.slot()));
                 unpark.park(poller, || local.park(&mut ready));
                 // The driver stores this time, and processes that begin to wait read the stored time.

@@ -8,7 +8,7 @@ pub(crate) mod builder;
 use crate::context::Context;
 use crate::context::me::SelfHandle;
 use crate::context::step::Process;
-use crate::host::cancel::inherited::{Ends, InheritedContext};
+use crate::host::cancel::inherited::{CancelSources, InheritedContext};
 use crate::host::control::{AnyControl, Head, flag};
 use crate::host::job::Anywhere;
 use crate::host::link::{SpawnLinks, Watch};
@@ -106,13 +106,13 @@ impl Host {
         mut wanted: impl SpawnRequest,
         schedule: S,
     ) -> Result<(Spawned<X>, RunnableProcess), (SpawnErrorKind, X)> {
-        let ends = wanted.direct_ends();
+        let sources = wanted.direct_sources();
         let parent = match wanted.take_parent() {
             Ok(parent) => parent,
             Err(refusal) => return Err((refusal, machine)),
         };
         match wanted.admit(self, schedule) {
-            Ok(reserved) => Ok(self.begin(machine, reserved, ends, parent)),
+            Ok(reserved) => Ok(self.begin(machine, reserved, sources, parent)),
             Err(refusal) => Err((refusal, machine)),
         }
     }
@@ -177,13 +177,13 @@ impl Host {
         &self,
         machine: X,
         reserved: ReservedProcess<X, S>,
-        ends: Ends,
+        sources: CancelSources,
         parent: Option<(Ref<dyn AnyControl>, SpawnLinks)>,
     ) -> (Spawned<X>, RunnableProcess) {
         let method = if self.shared().metrics.recorder().is_on() { Some(Box::from(machine.method())) } else { None };
         let (joined, ready) = reserved.start(machine);
         let control = joined.address().control();
-        let monitor = self.announce(&control.head, &|| control.any(), X::name, method, ends, parent);
+        let monitor = self.announce(&control.head, &|| control.any(), X::name, method, sources, parent);
         ((joined, monitor), ready)
     }
 
@@ -196,7 +196,7 @@ impl Host {
         any: &dyn Fn() -> Ref<dyn AnyControl>,
         name: fn() -> &'static str,
         method: Option<Box<str>>,
-        ends: Ends,
+        sources: CancelSources,
         parent: Option<(Ref<dyn AnyControl>, SpawnLinks)>,
     ) -> Option<MonitorRef> {
         self.shared().metrics.add(Counter::Spawned, 1);
@@ -222,22 +222,22 @@ impl Host {
         if self.shared().metrics.recorder().is_on() {
             self.trace_spawn(head, name(), method.as_deref().unwrap_or_default());
         }
-        if ends.is_any() {
-            self.bind(any(), ends);
+        if sources.is_any() {
+            self.bind(any(), sources);
         }
         // The process is not queued yet. Therefore, it cannot exit before the link and the monitor are set.
         parent.and_then(|(parent, ties)| table::adopt(&parent, &any(), ties))
     }
 
-    /// Arranges that the ends in `ends` cancel the process.
+    /// Arranges that each source in `sources` cancels the process.
     #[cold]
-    fn bind(&self, control: Ref<dyn AnyControl>, ends: Ends) {
+    fn bind(&self, control: Ref<dyn AnyControl>, sources: CancelSources) {
         let inherited = control.head().inherited();
-        let token = inherited.cancel_token().filter(|_| ends.token);
+        let token = inherited.cancel_token().filter(|_| sources.token);
         if let Some(registration) = token.and_then(|token| token.adopt(&control)) {
             control.head().set_cancel_registration(registration);
         }
-        let Some((at, grace)) = inherited.deadline_and_grace().filter(|_| ends.deadline) else { return };
+        let Some((at, grace)) = inherited.deadline_and_grace().filter(|_| sources.deadline) else { return };
         let now = self.now();
         if at <= now {
             // A timer would cancel the process only after its first step. The grace period begins with the
@@ -372,8 +372,8 @@ impl<M: Send + 'static> SelfHandle<M> {
 
 /// The options of a spawn.
 pub(crate) trait SpawnRequest {
-    /// Returns which ends of the new process cancel the new process directly.
-    fn direct_ends(&self) -> Ends;
+    /// Returns the sources that cancel the new process directly.
+    fn direct_sources(&self) -> CancelSources;
 
     /// Takes the spawner if the spawner will be linked to the new process or will monitor the new process. Returns
     /// `None` if neither a link nor a monitor was requested.
@@ -387,8 +387,8 @@ pub(crate) trait SpawnRequest {
 /// for each body does not contain the code for options.
 impl SpawnRequest for InheritedContext {
     #[inline]
-    fn direct_ends(&self) -> Ends {
-        self.ends()
+    fn direct_sources(&self) -> CancelSources {
+        self.cancel_sources()
     }
 
     #[inline]

@@ -666,7 +666,7 @@ fn a_supervised_child_may_have_its_own_token() {
 /// deadline. The inherited token or the inherited deadline does not cancel the child directly. Therefore the supervisor
 /// stops its children in reverse order.
 #[test]
-fn an_inherited_end_does_not_cancel_a_child_that_has_its_own_end() {
+fn an_inherited_token_or_deadline_does_not_cancel_a_child_with_its_own() {
     async fn ends_in_order(host: Host, by_deadline: bool, has_own_token: bool) {
         let (token, own) = (CancelToken::new(), CancelToken::new());
         let until = host.now() + LONG;
@@ -701,8 +701,8 @@ fn an_inherited_end_does_not_cancel_a_child_that_has_its_own_end() {
     }
 }
 
-/// 6.4c: a child of a supervisor may have its own deadline, also if its supervisor has another end. The own deadline
-/// cancels the child, and the supervisor does not restart a temporary child.
+/// 6.4c: a child of a supervisor may have its own deadline, even if the supervisor has a cancel token or another
+/// deadline. The own deadline cancels the child, and the supervisor does not restart a temporary child.
 #[test]
 fn a_supervised_child_may_have_its_own_deadline() {
     for has_token in [false, true] {

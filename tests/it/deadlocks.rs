@@ -1062,7 +1062,7 @@ async fn find(ctx: &Context<Question>, name: &str) -> Address<Question> {
 }
 
 /// Spawns a process with the name `name`. The process forwards its first request to the process `to`, and then waits
-/// forever. If `calls` is `Some`, it calls this process instead.
+/// forever. If `calls` names a process, it then calls this process. Otherwise it waits forever.
 fn forwards(host: &Host, name: &'static str, to: &'static str, calls: Option<&'static str>) {
     let body = async move |mut ctx: Context<Question>| {
         let to = find(&ctx, to).await;
@@ -1306,8 +1306,8 @@ fn a_forwarded_call_in_block_on_is_an_edge_of_a_deadlock() {
     });
 }
 
-/// 9.2e: before a step calls `block_on`, its process has started a call to the same callee, and the callee has
-/// forwarded the reply of this first call. The runtime cannot tell the two calls apart, so it reports no deadlock.
+/// 9.2e: a process starts a first call, and the callee forwards its reply. Then a step of the process calls the same
+/// callee again, in `block_on`. The runtime cannot tell the two calls apart, so it reports no deadlock.
 #[test]
 fn a_forwarded_reply_of_an_earlier_call_makes_no_deadlock_in_block_on() {
     crate::within(60, || {
@@ -1345,7 +1345,7 @@ fn a_forwarded_reply_of_an_earlier_call_makes_no_deadlock_in_block_on() {
     });
 }
 
-/// A request of the storm of forwards, or the question of a front to its caller.
+/// A request of the test with many forwards. A process that forwards requests also sends such a request to its caller.
 enum Passed {
     Ask(u64, Address<Question>, Question),
 }

@@ -400,7 +400,7 @@ fn a_row_contains_the_steps_and_the_last_worker() {
             while ctx.receive().await.is_ok() {}
         })
     };
-    // A poll that waits ends a step. The last count passes two limits of the counter's parts.
+    // Each poll that returns `Pending` ends a step. The last count passes two limits of the counter's parts.
     let counts = [0, 1, 32_766, 32_767, 32_768, 70_000];
     let processes = counts.map(yields);
     assert!(
@@ -427,7 +427,7 @@ fn a_row_contains_the_steps_and_the_last_worker() {
 #[test]
 fn the_last_worker_is_the_worker_that_ran_the_last_step() {
     within(60, || {
-        // The monitor is off, so that it hands no blocked step over.
+        // The monitor is off, so that it hands over no blocked step.
         let rt = Runtime::builder().workers(2).long_step_threshold(Duration::MAX).build().unwrap();
         let process = rt.spawn(async |mut ctx: Context<u8>| while ctx.receive().await.is_ok() {});
         let until = |condition: &dyn Fn() -> bool| {

@@ -1000,8 +1000,8 @@ fn a_process_that_has_exited_cannot_set_a_timer() {
 }
 
 /// 7.1a, 11: two timers fire in one turn. One timer wakes a process, and the other timer calls a waker of another
-/// executor. This waker blocks until the process has run. The wait ends, because the process is already queued, also if
-/// its timer has the later deadline.
+/// executor. This waker blocks until the process has run. Even if the timer of the process has the later deadline, the
+/// wait ends, because the process is already queued.
 #[test]
 fn a_waker_may_wait_for_a_process_that_was_woken_in_the_same_turn() {
     struct Waits {

@@ -151,8 +151,8 @@ fn a_process_states_the_number_of_its_sleeps() {
     }
 }
 
-/// 9.2b: the details contain the number of sleeps, also of a thousand sleeps. The head of a process has room for a
-/// smaller number.
+/// 9.2b: the details contain the number of sleeps, even if the process has a thousand sleeps. The head of a process has
+/// room for a smaller number.
 #[test]
 fn a_process_states_the_number_of_a_thousand_sleeps() {
     let rt = lone();

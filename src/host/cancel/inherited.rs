@@ -29,14 +29,15 @@ struct InheritedValues {
     token: Option<CancelToken>,
 }
 
-/// The two ends of a process: its cancel token and its deadline. Each value says whether this end is meant.
+/// Set of the two sources that can cancel a process: its cancel token and its deadline. Each field says whether the set
+/// contains this source.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Ends {
+pub(crate) struct CancelSources {
     pub(crate) token: bool,
     pub(crate) deadline: bool,
 }
 
-impl Ends {
+impl CancelSources {
     #[inline]
     pub(crate) fn is_any(self) -> bool {
         self.token || self.deadline
@@ -81,9 +82,9 @@ impl InheritedContext {
 
     /// Returns whether a deadline and whether a cancel token is set.
     #[inline]
-    pub(crate) fn ends(&self) -> Ends {
-        let Some(inherited) = &self.0 else { return Ends::default() };
-        Ends { token: inherited.token.is_some(), deadline: inherited.deadline.is_some() }
+    pub(crate) fn cancel_sources(&self) -> CancelSources {
+        let Some(inherited) = &self.0 else { return CancelSources::default() };
+        CancelSources { token: inherited.token.is_some(), deadline: inherited.deadline.is_some() }
     }
 
     /// Returns whether the deadline has passed or the token is cancelled. The process may not have been notified yet.

@@ -169,9 +169,9 @@ struct CrashDetails {
 /// Parts of the head that are used more rarely than [`Rare`]. These parts are allocated in a box at the first use.
 #[derive(Debug, Default)]
 struct RarestParts {
-    /// Second part of the number of waits. Threads that do not step the process change this part, and so does the
-    /// thread that steps the process, if `Head::waiting` is 0 or at its maximum. The total number of waits is the sum
-    /// of this field and `Head::waiting`.
+    /// Second part of the number of waits. Each thread that does not step the process changes this part. The thread
+    /// that steps the process changes it only if `Head::waiting` is 0 or at its maximum. The total number of waits is
+    /// the sum of this field and `Head::waiting`.
     waiting: AtomicU32,
     /// Records of the operations that the process waits for, after the first two records.
     waits: Lock<MoreWaits>,

@@ -11,7 +11,7 @@
 use crate::observe::metrics::NO_WORKER;
 use crate::platform::sync::tally::{AtomicU8, AtomicU16, AtomicU32, Ordering, fence};
 
-/// Number of steps in a batch, as a number of bits.
+/// Binary logarithm of the number of steps in a batch.
 const BITS: u32 = 15;
 /// Mask of the bits that count the steps of one batch.
 const IN_BATCH: u16 = (1 << BITS) - 1;

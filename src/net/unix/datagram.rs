@@ -200,9 +200,9 @@ impl UnixDatagram {
     }
 
     /// Closes the read side, the write side, or both. After this call, an operation on a closed side does not wait for
-    /// another socket. When all packets are taken from the closed read side, each receive returns 0 bytes. Until the
-    /// runtime gets the event of the system, [`try_recv`](Self::try_recv) and [`try_recv_from`](Self::try_recv_from)
-    /// may still return [`io::ErrorKind::WouldBlock`].
+    /// the peer. When all packets are taken from the closed read side, each receive returns 0 bytes. Until the runtime
+    /// gets the event of the system, [`try_recv`](Self::try_recv) and [`try_recv_from`](Self::try_recv_from) may still
+    /// return [`io::ErrorKind::WouldBlock`].
     ///
     /// # Errors
     /// Returns the error of the system, for example if the socket is not connected.

@@ -11,7 +11,7 @@ use crate::context::me::SelfHandle;
 use crate::context::step::Process;
 use crate::host::Host;
 use crate::host::cancel::CancelToken;
-use crate::host::cancel::inherited::{Ends, InheritedContext};
+use crate::host::cancel::inherited::{CancelSources, InheritedContext};
 use crate::host::control::{AnyControl, Control, flag};
 use crate::host::job::Anywhere;
 use crate::host::link::SpawnLinks;
@@ -103,7 +103,7 @@ impl ProcessBuilder {
     /// time `grace` has passed after the cancellation, the process is killed. An earlier cancellation with a longer
     /// grace period does not delay the kill.
     pub fn deadline_within(mut self, at: Instant, grace: Duration) -> Self {
-        self.options.own_ends.deadline |= self.inherited.limit(at, grace);
+        self.options.own_sources.deadline |= self.inherited.limit(at, grace);
         self
     }
 
@@ -114,7 +114,7 @@ impl ProcessBuilder {
     /// spawner](SelfHandle::cancel_token).
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
         self.inherited.set_token(token);
-        self.options.own_ends.token = true;
+        self.options.own_sources.token = true;
         self
     }
 
@@ -315,13 +315,13 @@ impl ProcessBuilder {
         X: Machine + Send + 'static,
     {
         let Self { host, inherited, options: mut wishes, .. } = self;
-        let (ends, mut message) = (wishes.direct_ends(&inherited), Some(message));
+        let (sources, mut message) = (wishes.direct_sources(&inherited), Some(message));
         let admitted = wishes.take_parent().and_then(|parent| {
             Ok(host.admit_or_send(inherited, &wishes, &mut message)?.map(|reserved| (parent, reserved)))
         });
         match admitted {
             Ok(Ok((parent, reserved))) => {
-                let ((joined, _), ready) = host.begin(machine, reserved, ends, parent);
+                let ((joined, _), ready) = host.begin(machine, reserved, sources, parent);
                 ready.schedule(WakeSource::Waiting(Some(&host.shared().place)));
                 Ok(joined.address().pid())
             }
@@ -360,8 +360,8 @@ impl<'a> WithOptions<'a> {
 }
 
 impl SpawnRequest for WithOptions<'_> {
-    fn direct_ends(&self) -> Ends {
-        self.options.direct_ends(&self.inherited)
+    fn direct_sources(&self) -> CancelSources {
+        self.options.direct_sources(&self.inherited)
     }
 
     fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnErrorKind> {
@@ -379,9 +379,8 @@ pub(super) struct SpawnOptions {
     limits: Option<Box<Limits>>,
     by_hand: bool,
     supervised: bool,
-    /// Whether the builder has set the deadline and the token of the process. A value is false if the process has
-    /// inherited its deadline or its token.
-    own_ends: Ends,
+    /// The sources that the builder has set. A source that the process has inherited is not in the set.
+    own_sources: CancelSources,
     priority: Priority,
     name: Option<Cow<'static, str>>,
     bound: MailboxCapacity,
@@ -395,11 +394,11 @@ impl SpawnOptions {
         Self { parent: Some(Parent { process: Some(process), ties }), ..Self::default() }
     }
 
-    /// Returns which ends of the process cancel the process directly. An inherited deadline or an inherited token does
-    /// not cancel a supervised process directly. The supervisor has inherited the same deadline and the same token, and
-    /// ends its children in order.
-    fn direct_ends(&self, inherited: &InheritedContext) -> Ends {
-        if self.supervised { self.own_ends } else { inherited.ends() }
+    /// Returns the sources that cancel the process directly: the cancel token, the deadline, or both. An inherited
+    /// deadline or an inherited token does not cancel a supervised process directly. The supervisor has inherited the
+    /// same deadline and the same token, and ends its children in order.
+    fn direct_sources(&self, inherited: &InheritedContext) -> CancelSources {
+        if self.supervised { self.own_sources } else { inherited.cancel_sources() }
     }
 
     fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnErrorKind> {

@@ -18,8 +18,9 @@ const ROWS: u64 = 20;
 /// Number of rows of each table of names. With the longest texts, a reply with more rows could be too long.
 const TABLE_ROWS: u64 = 200;
 
-/// Maximum number of edges of the wait-for graph. An edge has three texts, and a second copy in the cycle of its
-/// deadlock. The number of deadlocks in the reply does not depend on this limit.
+/// Maximum number of edges of the wait-for graph. An edge contains three texts. If the edge belongs to a deadlock, the
+/// cycle of this deadlock contains a second copy of the edge. The number of deadlocks in the reply does not depend on
+/// this limit.
 const EDGES: u64 = 100;
 
 /// Condition of `--fail-if`.

@@ -604,6 +604,20 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
     });
 }
 
+/// 4.7a: the monitor does not take two calls of wakers for one long step.
+#[test]
+fn each_call_of_wakers_has_its_own_step_number() {
+    let scheduler = Scheduler::<Job>::new(options(1), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();
+    let numbers = [(); 3].map(|()| {
+        scheduler.posts[0].begins_wakers();
+        scheduler.step_number(0)
+    });
+    assert!(numbers.is_sorted_by(|one, other| one < other));
+    let outdated = Some(numbers[1]);
+    scheduler.posts[0].begin();
+    assert!(!scheduler.hand_over(0, outdated) && scheduler.hand_over(0, Some(numbers[2])));
+}
+
 /// 4.2b: if the former timekeeper runs short tasks without a pause, the monitor wakes another worker, which becomes the
 /// timekeeper.
 #[test]

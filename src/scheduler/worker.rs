@@ -413,13 +413,9 @@ impl<T: Task> Local<T> {
     }
 
     /// Calls `wake`, which calls wakers. A waker is user code: it may panic, and it may block. Before the first such
-    /// call, `wake` calls its argument. From then on until `wake` returns, this worker counts as running.
+    /// call, `wake` calls its argument. From then on, this worker counts as running, until it enters another state.
     fn call_wakers(&self, wake: impl FnOnce(&dyn Fn())) {
-        let state = self.state.get();
         contain(|| wake(&|| self.begin_wakers()));
-        if self.state.get() != state {
-            self.enter(state);
-        }
     }
 
     /// Prepares this worker for calls of wakers, which may block. If a waker blocks, the monitor must hand over the
@@ -428,16 +424,17 @@ impl<T: Task> Local<T> {
     #[cold]
     fn begin_wakers(&self) {
         let scheduler = &self.scheduler;
-        let ends_search = self.searching.take() && scheduler.idle.stop_searching();
-        let kept_time = self.kept_time.take();
-        if ends_search {
+        self.enter(WorkerState::Running);
+        self.post.begins_wakers();
+        let searched = self.searching.take();
+        if searched {
             self.woken.set(false);
         }
+        let ends_search = searched && scheduler.idle.stop_searching();
+        let kept_time = self.kept_time.take();
         if ends_search && scheduler.has_tasks() || (ends_search || kept_time) && scheduler.needs_timekeeper() {
             scheduler.notify();
         }
-        self.enter(WorkerState::Running);
-        self.post.begins_wakers();
     }
 
     /// Returns the next task. The task comes from a local queue, from a shared queue, or from a search of at most

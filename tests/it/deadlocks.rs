@@ -1345,6 +1345,31 @@ fn a_forwarded_reply_of_an_earlier_call_makes_no_deadlock_in_block_on() {
     });
 }
 
+/// 9.2e: the inner future of `block_on` calls another process than the earlier call whose reply was forwarded. The
+/// runtime can tell these calls apart, so it reports the deadlock.
+#[test]
+fn a_forwarded_reply_of_an_earlier_call_hides_no_deadlock_with_another_callee() {
+    crate::within(60, || {
+        let rt = Arc::new(crate::two());
+        let inner = Arc::clone(&rt);
+        forwards(&rt, "b", "c", None);
+        rt.process().name("c").spawn(async |_: Context<Question>| pending::<()>().await).unwrap();
+        keeps_and_calls(&rt, "d", "a");
+        let blocks = async move |ctx: Context<Question>| {
+            let first = ctx.call("b", |reply: Question| reply).start();
+            while callees(ctx.host(), ctx.pid()).is_empty() && ctx.host().whereis("d").is_none() {
+                ctx.yield_now().await;
+            }
+            _ = inner.block_on(ctx.call("d", |reply: Question| reply));
+            drop(first);
+        };
+        let blocks = rt.process().name("a").spawn(blocks).unwrap();
+        assert_deadlock(&until_deadlock(&rt), &["a", "d"], 0);
+        rt.kill(rt.whereis("d").unwrap()).unwrap();
+        rt.block_on(blocks).unwrap();
+    });
+}
+
 /// A request of the test with many forwards. A process that forwards requests also sends such a request to its caller.
 enum Passed {
     Ask(u64, Address<Question>, Question),

@@ -1048,20 +1048,24 @@ fn a_blocked_waker_of_a_parked_worker_does_not_stop_the_timers() {
             self.0.lock().unwrap().recv().unwrap();
         }
     }
+    // With the default threshold, the monitor notices the blocked waker. Without a monitor, the worker itself must wake
+    // the other worker before it calls the waker.
     within(60, || {
-        let rt = Runtime::builder().workers(2).build().unwrap();
-        let (fed, feeds) = mpsc::channel();
-        let mut foreign = pin!(rt.sleep(ms(20)));
-        let waker = Waker::from(Arc::new(Blocks(Mutex::new(feeds))));
-        assert!(foreign.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
-        let process = rt.spawn(async move |ctx: Context| {
-            ctx.sleep(ms(60)).await;
-            fed.send(()).unwrap();
-        });
-        // No thread drives the runtime from outside, so only the workers can fire the timers.
-        let host = rt.host().clone();
-        _ = block_on(host.exited(process.pid()));
-        drop(process);
+        for threshold in [ms(10), Duration::MAX] {
+            let rt = Runtime::builder().workers(2).long_step_threshold(threshold).build().unwrap();
+            let (fed, feeds) = mpsc::channel();
+            let mut foreign = pin!(rt.sleep(ms(20)));
+            let waker = Waker::from(Arc::new(Blocks(Mutex::new(feeds))));
+            assert!(foreign.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
+            let process = rt.spawn(async move |ctx: Context| {
+                ctx.sleep(ms(60)).await;
+                fed.send(()).unwrap();
+            });
+            // No thread drives the runtime from outside, so only the workers can fire the timers.
+            let host = rt.host().clone();
+            _ = block_on(host.exited(process.pid()));
+            drop(process);
+        }
     });
 }
 

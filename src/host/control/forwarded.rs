@@ -19,7 +19,7 @@
 //! so that the calls of different callers rarely contend for one lock. The tables contain only numbers, so no user code
 //! runs under a lock. A thread that holds the lock of a table takes no other lock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::task::{Wake, Waker};
 
 use crate::host::control::waits::Wait;
@@ -140,12 +140,13 @@ impl ForwardedReplies {
         for (at, wait) in waits.iter().enumerate().rev().filter(|(_, wait)| wait.is_call()) {
             calls.entry(wait.process).or_default().push(at);
         }
+        let excluded: BTreeSet<u64> = excluded.iter().filter(|wait| wait.is_call()).map(|wait| wait.process).collect();
         let forwards = table.forwards.lock();
         for entry in forwards.entries.range((caller, 0)..=(caller, usize::MAX)).map(|(_, entry)| entry) {
-            let Some(holder) = entry.holder else { continue };
-            if excluded.iter().any(|wait| wait.is_call() && wait.process == entry.from) {
+            let (Some(holder), Some(records)) = (entry.holder, calls.get_mut(&entry.from)) else { continue };
+            if excluded.contains(&entry.from) {
                 redirected.is_uncertain = true;
-            } else if let Some(at) = calls.get_mut(&entry.from).and_then(Vec::pop) {
+            } else if let Some(at) = records.pop() {
                 waits[at].process = holder;
                 redirected.number = redirected.number.max(entry.number);
             }
@@ -252,6 +253,7 @@ mod tests {
         // A forwarded reply may belong to an excluded call of the same callee.
         let is_uncertain = |excluded| replies.redirect(1, &mut [call(2)], &[excluded]).is_uncertain;
         assert!(is_uncertain(call(2)) && !is_uncertain(call(9)));
+        assert!(!replies.redirect(1, &mut [call(9)], &[call(2)]).is_uncertain);
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! [`UnixListener`]: accepts connections on a path of the file system.
 
 use std::io;
+#[cfg(target_os = "android")]
+use std::os::android::net::SocketAddrExt;
+#[cfg(target_os = "linux")]
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::task::{Context, Poll, ready};
@@ -57,10 +61,7 @@ impl UnixListener {
 
     fn bind_on(backend: Backend, addr: &SocketAddr) -> io::Result<Self> {
         backend.ensure_open()?;
-        // The standard library binds: mio removes the last byte of an abstract name that begins with a zero byte.
-        let io = std::os::unix::net::UnixListener::bind_addr(addr)?;
-        let bound =
-            io.set_nonblocking(true).and_then(|()| Self::register(mio::net::UnixListener::from_std(io), backend));
+        let bound = Self::register(bind(addr)?, backend);
         // Without this removal, the file of a socket that cannot be registered would make each later bind fail.
         bound.inspect_err(|_| drop(addr.as_pathname().map(std::fs::remove_file)))
     }
@@ -150,3 +151,15 @@ fn accept(listener: &mio::net::UnixListener) -> io::Result<(mio::net::UnixStream
 }
 
 lends_handle!(UnixListener, io.io());
+
+/// Creates a listener for `addr`.
+fn bind(addr: &SocketAddr) -> io::Result<mio::net::UnixListener> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if addr.as_abstract_name().is_some() {
+        // mio removes the last byte of an abstract name that begins with a zero byte.
+        let io = std::os::unix::net::UnixListener::bind_addr(addr)?;
+        io.set_nonblocking(true)?;
+        return Ok(mio::net::UnixListener::from_std(io));
+    }
+    mio::net::UnixListener::bind_addr(addr)
+}

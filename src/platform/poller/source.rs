@@ -183,10 +183,13 @@ impl Source {
     }
 
     /// Marks the direction as not ready until its next event. An event that arrives during the call may keep its
-    /// effect or lose its effect.
+    /// effect or lose its effect. A closed direction stays ready, because the system reports no further event for it.
     #[cfg(unix)]
     pub(crate) fn clear_present(&self, direction: Direction) {
-        self.clear(direction, Seen(self.state.load(Ordering::Acquire)));
+        let seen = Seen(self.state.load(Ordering::Acquire));
+        if seen.0 & direction.closed() == 0 {
+            self.unset(direction.ready() | direction.reported(), seen);
+        }
     }
 
     /// Like [`clear`](Self::clear), but called when a read or a write has transferred fewer bytes than its buffer

@@ -1,6 +1,7 @@
 //! Tests of the scheduler. The tasks are closures, and each test advances the clock itself.
 
 pub(crate) mod guest;
+mod wakers;
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -537,85 +538,6 @@ fn a_task_can_wait_in_another_scheduler_for_a_task_that_it_woke_in_its_own_sched
         eventually("it returns", || done.is_set());
         end(&one);
     });
-}
-
-/// Driver with one timer. The waker of the timer blocks the worker that fires the timer. The waker waits until a task
-/// in the queue of this worker has run.
-struct Waits(Arc<(AtomicBool, Mutex<Option<Arc<Scheduler<Job>>>>)>);
-
-impl Driver for Waits {
-    type Alarm = ();
-
-    fn now(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn fire_due(&self, begin: &dyn Fn()) -> usize {
-        let due = self.0.0.swap(false, Ordering::SeqCst);
-        begin();
-        let scheduler = self.0.1.lock().take();
-        if let Some(scheduler) = scheduler.filter(|_| due) {
-            let done = Flag::default();
-            let sets = done.clone();
-            scheduler.schedule(job(move || sets.set()), Placement::Woken);
-            scheduler.block_on(done.wait());
-        }
-        usize::from(due)
-    }
-
-    fn wait(&self) -> Option<Duration> {
-        self.0.0.load(Ordering::SeqCst).then_some(Duration::ZERO)
-    }
-
-    fn is_due(&self, _: Duration) -> bool {
-        self.0.0.load(Ordering::SeqCst)
-    }
-
-    fn keep_time(&self) -> Option<Duration> {
-        Driver::wait(self)
-    }
-
-    fn keeps_no_time(&self) {}
-
-    fn alarm(&self, _: &Waker, _: Duration) {}
-
-    fn wake_all(&self, ready: &mut Vec<Waker>, begin: &dyn Fn()) {
-        begin();
-        ready.drain(..).for_each(Waker::wake);
-    }
-}
-
-#[test]
-fn a_worker_ends_its_search_before_it_calls_a_waker() {
-    within(|| {
-        let timer = Arc::new((AtomicBool::new(false), Mutex::new(None)));
-        let metrics = Arc::new(Metrics::new(SLOTS));
-        let scheduler = Scheduler::new(options(0), Waits(Arc::clone(&timer)), metrics).unwrap();
-        *timer.1.lock() = Some(Arc::clone(&scheduler));
-        let worker = scheduler.occupy(false).unwrap().act();
-        // The sleeping worker is woken and must search, but there is no task.
-        assert!(worker.may_sleep());
-        scheduler.notify();
-        worker.wake_up();
-        timer.0.store(true, Ordering::SeqCst);
-        assert!(worker.find(0).is_none());
-        assert!(timer.1.lock().is_none(), "the timer has fired");
-        worker.stop_acting().leave();
-    });
-}
-
-/// 4.7a: the monitor does not take two calls of wakers for one long step.
-#[test]
-fn each_call_of_wakers_has_its_own_step_number() {
-    let scheduler = Scheduler::<Job>::new(options(1), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();
-    let numbers = [(); 3].map(|()| {
-        scheduler.posts[0].begins_wakers();
-        scheduler.step_number(0)
-    });
-    assert!(numbers.is_sorted_by(|one, other| one < other));
-    let outdated = Some(numbers[1]);
-    scheduler.posts[0].begin();
-    assert!(!scheduler.hand_over(0, outdated) && scheduler.hand_over(0, Some(numbers[2])));
 }
 
 /// 4.2b: if the former timekeeper runs short tasks without a pause, the monitor wakes another worker, which becomes the

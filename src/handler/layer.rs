@@ -26,7 +26,8 @@
 //! exits, the inner handler sees the cancellation immediately. If a cancelled command waits in the queue of a layer,
 //! the layer drops the command immediately. A panic of a handler counts as a failure. A layer measures time with the
 //! clock of the command's runtime, and takes random numbers from the seed of that runtime. The clones of a limit
-//! share the limit, also if they are handlers of several runtimes.
+//! share the limit, even if they are handlers of several runtimes. A [`RateLimit`] that several runtimes share uses one
+//! clock, and its docs name a condition for these runtimes.
 //!
 //! # Writing a layer
 //!

@@ -109,7 +109,7 @@ impl Host {
                 waits_for.extend(is_awaited.then_some(WaitsFor::Message));
                 waits_for.extend(details.yields.iter().cloned().map(WaitsFor::Command));
                 // Each call has a record in `waits`. Therefore all other counted waits are sleeps.
-                let sleeps = details.info.waits.saturating_sub(waits.iter().filter(|wait| wait.is_counted()).count());
+                let sleeps = details.info.waits.saturating_sub(waits.iter().filter(|wait| wait.is_call()).count());
                 waits_for.extend((sleeps != 0).then_some(WaitsFor::Sleep { count: sleeps }));
                 waits_for.extend(waits.into_iter().filter_map(|wait| self.waits_for(wait)));
                 waits_for.extend(joins().into_iter().map(|join| WaitsFor::Exit { process: join.target }));

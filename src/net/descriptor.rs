@@ -129,7 +129,8 @@ impl<T: AsFd> Async<T> {
     }
 
     /// Marks the descriptor as not readable. The next [`readable`](Self::readable) then waits for the next event of the
-    /// descriptor.
+    /// descriptor. If the system has reported that the other end is closed, the descriptor stays readable, because no
+    /// further event follows. The program must end its loop when it reads the end of the data.
     ///
     /// Use this method if another library reads the descriptor and does not return `WouldBlock`. Call this method
     /// before the library reads, and let the library read until the descriptor has no more data. The system reports
@@ -165,7 +166,7 @@ impl<T: AsFd> Async<T> {
     }
 
     /// Marks the descriptor as not writable. The next [`writable`](Self::writable) then waits for the next event of the
-    /// descriptor.
+    /// descriptor. If the system has reported that the other end is closed, the descriptor stays writable.
     ///
     /// Use this method as [`clear_readable`](Self::clear_readable): call it before another library writes, and let the
     /// library write until the descriptor accepts no more data.

@@ -66,11 +66,7 @@ impl Wait {
         Self { kind, process: callee, line: Some(line) }
     }
 
-    /// Returns whether `Head::wait_for` counts operations of this kind.
-    pub(crate) fn is_counted(&self) -> bool {
-        self.is_call()
-    }
-
+    /// Returns whether the operation is a call. Of the operations with a record, `Head::wait_for` counts only calls.
     pub(crate) fn is_call(&self) -> bool {
         matches!(self.kind, WaitKind::Call | WaitKind::LimitedCall)
     }

@@ -285,7 +285,7 @@ impl Reading {
         activity.waiting += 1;
         let waits = control.waits().waits;
         let has = |kinds: &[WaitKind]| usize::from(waits.iter().any(|wait| kinds.contains(&wait.kind)));
-        let counted = waits.iter().filter(|wait| wait.is_counted()).count();
+        let counted = waits.iter().filter(|wait| wait.is_call()).count();
         let for_process = has(&[WaitKind::Start, WaitKind::Exit]).max(usize::from(joins.contains_key(&head.pid())));
         let kinds = [
             (&mut activity.for_message, usize::from(figures.is_awaited)),

@@ -74,8 +74,9 @@ impl Host {
     ///   messages while it waits.
     /// - A step may block its thread in [`block_on`](crate::Runtime::block_on) of the same runtime. The process then
     ///   has the edges of the future that the step has passed to `block_on`. A call that the process has started before
-    ///   `block_on` has no edge. Such a call may go to the same receiver as a call in `block_on`. If the reply of one of these two calls was forwarded, the graph reports no deadlock of the process. A step that blocks its thread in another way, for
-    ///   example in `block_on` of another executor, has no edge.
+    ///   `block_on` has no edge. Such a call may go to the same receiver as a call in `block_on`. If the reply of one of
+    ///   these two calls was forwarded, the graph reports no deadlock of the process. A step that blocks its thread in
+    ///   another way, for example in `block_on` of another executor, has no edge.
     ///
     /// Any thread can make this call, also during a step. The call never stops a worker. The duration of the call is
     /// proportional to the largest number of processes that were alive at one time. The call can confirm a deadlock
@@ -218,7 +219,7 @@ impl Host {
         };
         let is_waiting = waits_now();
         let Waits { waits, generation } = control.waits();
-        let counted: u32 = waits.iter().map(|wait| u32::from(wait.is_counted())).sum();
+        let counted: u32 = waits.iter().map(|wait| u32::from(wait.is_call())).sum();
         let mut waits = blocked.iter().fold(waits, |waits, (step, _)| step.without_earlier(waits));
         let earlier = blocked.map_or(&[][..], |(step, _)| step.earlier());
         let redirected = self.shared().forwarded.redirect(head.pid().word(), &mut waits, earlier);

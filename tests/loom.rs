@@ -195,7 +195,7 @@ models! {
     poller::helper_against_guest, 1200;
     poller::last_worker_against_outside, 44_000;
     poller::helper_stops, 31;
-    poller::polled_guest_against_leaver, 1500;
+    poller::polled_guest_against_leaver, 2150;
     handover::behind_a_long_step, 120_000;
     handover::spawned_by_a_long_step, 90_000;
     handover::return_against_hand_over, 27_000;

@@ -159,9 +159,10 @@ pub fn polled_guest_against_leaver() {
     let waker = jobs.waker();
     assert!(guest.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     poller.report(Operation::waker(&jobs));
+    poller.report(Operation::waker(&jobs));
     // The executor polls the guest only if the guest was woken. If the helper thread already waits in the poller, it
-    // takes the event.
-    while !jobs.wait_once(1) {
+    // takes the events.
+    while !jobs.wait_once(2) {
         assert!(guest.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     }
     join(leaver);

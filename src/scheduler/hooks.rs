@@ -16,9 +16,9 @@ pub(crate) struct Hooks {
     pub(crate) start: Option<Hook>,
     /// Called on a worker thread, after its last task.
     pub(crate) stop: Option<Hook>,
-    /// Called after a worker has announced its sleep, immediately before the worker parks.
+    /// Called before a worker announces that it will park.
     pub(crate) park: Option<Hook>,
-    /// Called after a worker was unparked.
+    /// Called after a worker was unparked, or if the worker has not parked because it has found work.
     pub(crate) unpark: Option<Hook>,
     /// Called with the number of a slot, when a worker thread occupies this slot. The call does not unwind.
     pub(crate) occupied: Option<Arc<dyn Fn(usize) + Send + Sync>>,

@@ -180,9 +180,10 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Returns a number that changes with each step of the worker, and each time that the worker begins to call wakers.
+    /// Returns a number that changes with each step of the worker, and each time that the worker begins to call wakers
+    /// or a hook.
     pub(super) fn step_number(&self, slot: usize) -> u64 {
-        self.metrics.polls(slot) + self.posts[slot].waker_calls()
+        self.metrics.polls(slot) + self.posts[slot].user_calls()
     }
 
     /// Checks the worker in one slot. Returns whether the worker is busy.

@@ -40,7 +40,7 @@ pub(crate) struct WorkerSlot {
     label: AtomicU64,
     /// Number of times that the worker began to call wakers. With this number, the monitor detects that two observed
     /// calls are different calls.
-    waker_calls: AtomicU64,
+    user_calls: AtomicU64,
     /// Word for preemption requests to the tasks that run in this slot.
     asked: Arc<Asked>,
     /// Whether a guest thread occupies the slot.
@@ -67,7 +67,7 @@ impl WorkerSlot {
         Self {
             duty: AtomicU8::new(FREE),
             label: AtomicU64::new(NO_LABEL),
-            waker_calls: AtomicU64::new(0),
+            user_calls: AtomicU64::new(0),
             asked: Asked::new(),
             lent: tally::AtomicBool::new(false),
             blocked_since: AtomicU64::new(0),
@@ -136,15 +136,15 @@ impl WorkerSlot {
         self.duty.load(Ordering::Relaxed) == TAKEN
     }
 
-    /// Records that the worker begins to call wakers. The wakers belong to no task.
-    pub(crate) fn begins_wakers(&self) {
+    /// Records that the worker begins to call wakers or a hook. These calls belong to no task.
+    pub(crate) fn begins_user_code(&self) {
         self.set_label(NO_LABEL);
-        self.waker_calls.store(self.waker_calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.user_calls.store(self.user_calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Returns how many times the worker began to call wakers.
-    pub(crate) fn waker_calls(&self) -> u64 {
-        self.waker_calls.load(Ordering::Relaxed)
+    /// Returns how many times the worker began to call wakers or a hook.
+    pub(crate) fn user_calls(&self) -> u64 {
+        self.user_calls.load(Ordering::Relaxed)
     }
 
     /// Publishes the label of the task that runs next.

@@ -20,11 +20,12 @@ use crate::platform::preempt;
 use crate::platform::random::Rng;
 use crate::platform::sync::{Arc, CachePadded, NeverDropped, planted, thread};
 use crate::platform::unwind::contain;
+use crate::scheduler::hooks::Hook;
 use crate::scheduler::idle::Woken;
 use crate::scheduler::queue::{Pushed, Queues};
 use crate::scheduler::slot::{OWN_FUTURE, WorkerSlot};
 use crate::scheduler::threads::TOO_MANY;
-use crate::scheduler::{Placement, Scheduler, Task, hooks};
+use crate::scheduler::{Placement, Scheduler, Task};
 
 /// Every 61st time that a worker looks for a task, the worker first checks the timers, the sockets, the global queue
 /// and the unattended slots. Otherwise a worker with many local tasks would never check them.
@@ -370,7 +371,7 @@ impl<T: Task> Local<T> {
 
     /// Asks the poller for ready sockets without blocking, and queues the tasks that wait for these sockets on this
     /// worker. Does nothing if another thread uses the poller.
-    fn poll_sockets(&self) {
+    pub(super) fn poll_sockets(&self) {
         if let Some(poller) = self.scheduler.poller() {
             let mut ready = self.ready.take();
             poller.poll(Wait::No, &mut ready);
@@ -415,17 +416,19 @@ impl<T: Task> Local<T> {
     /// Calls `wake`, which calls wakers. A waker is user code: it may panic, and it may block. Before the first such
     /// call, `wake` calls its argument. From then on, this worker counts as running, until it enters another state.
     fn call_wakers(&self, wake: impl FnOnce(&dyn Fn())) {
-        contain(|| wake(&|| self.begin_wakers()));
+        contain(|| wake(&|| self.begin_user_code()));
     }
 
-    /// Prepares this worker for calls of wakers, which may block. If a waker blocks, the monitor must hand over the
-    /// tasks of this worker. While a worker searches, a push wakes no other worker. Therefore the search of this worker
-    /// ends. If this worker was the timekeeper, it may have to wake another worker, which becomes the timekeeper.
+    /// Prepares this worker for calls of wakers or of a hook, which may block. If such a call blocks, the monitor must
+    /// hand over the tasks of this worker. While a worker searches, a push wakes no other worker. Therefore the search
+    /// of this worker ends. If this worker was the timekeeper, it may have to wake another worker, which becomes the
+    /// timekeeper.
     #[cold]
-    fn begin_wakers(&self) {
+    fn begin_user_code(&self) {
         let scheduler = &self.scheduler;
+        // The label is set before the state, as in `run`.
+        self.post.begins_user_code();
         self.enter(WorkerState::Running);
-        self.post.begins_wakers();
         let searched = self.searching.take();
         if searched {
             self.woken.set(false);
@@ -476,9 +479,10 @@ impl<T: Task> Local<T> {
     /// the worker continues.
     #[inline]
     pub(super) fn run(&self, task: T) {
-        self.enter(WorkerState::Running);
         let (label, begun) = task.begin();
+        // The label is set before the state, because the monitor reads the label of a worker that runs.
         self.post.set_label(label);
+        self.enter(WorkerState::Running);
         self.scheduler.metrics.add_in(self.slot, Counter::Polls, 1);
         contain(|| task.run(begun));
     }
@@ -525,8 +529,9 @@ impl<T: Task> Local<T> {
         if self.searching.get() || self.kept_time.get() {
             self.has_found();
         }
-        self.enter(WorkerState::Running);
+        // The label is set before the state, as in `run`.
         self.post.set_label(OWN_FUTURE);
+        self.enter(WorkerState::Running);
     }
 
     /// Ends the hand-over of the last step, if there was a hand-over. Called when a task or a guest's own future has
@@ -708,23 +713,40 @@ impl<T: Task> Local<T> {
     /// Parks until there may be work.
     #[cold]
     fn sleep(&self) {
-        if self.post.is_taken() || !self.may_sleep() {
+        if self.post.is_taken() {
             return;
         }
         let scheduler = &self.scheduler;
-        let mut ready = self.ready.take();
-        Self::without_worker(|| {
-            hooks::call(scheduler.options.hooks.park.as_ref());
+        let hooks = &scheduler.options.hooks;
+        // A hook may block. Therefore no hook runs after the announcement: a push could then choose this worker, or
+        // this worker could be the timekeeper.
+        self.call_hook(hooks.park.as_ref());
+        // If the hook has blocked, the monitor may have handed over the tasks of this worker.
+        if !self.post.is_taken() && self.may_sleep() {
+            let mut ready = self.ready.take();
             let began = scheduler.driver.now();
-            self.park(&mut ready);
+            Self::without_worker(|| self.park(&mut ready));
             // If a ready socket ended this sleep, a longer search before the sleep would not have found the task of
             // this socket. Therefore this sleep counts as a long sleep.
             let slept = scheduler.driver.now().saturating_sub(began);
             self.learn(if ready.is_empty() { slept } else { Duration::MAX });
             self.wake_up();
-            hooks::call(scheduler.options.hooks.unpark.as_ref());
-        });
-        self.queue_ready(ready);
+            if hooks.unpark.is_none() {
+                self.queue_ready(ready);
+            } else {
+                // The hook below may block, so the tasks must not wait in the queues of this worker.
+                Self::without_worker(|| self.queue_ready(ready));
+            }
+        }
+        self.call_hook(hooks.unpark.as_ref());
+    }
+
+    /// Calls the hook, if there is one. The hook may block, so this function first prepares the worker, as for a waker.
+    fn call_hook(&self, hook: Option<&Hook>) {
+        if let Some(hook) = hook {
+            self.begin_user_code();
+            Self::without_worker(|| hook());
+        }
     }
 
     /// Parks the thread until the slot is woken. The timekeeper parks at most until the nearest deadline. If the poller

@@ -2,12 +2,13 @@
 //! tests the pinning of workers to cores.
 
 use std::panic::panic_any;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use futures::executor::block_on;
-use procession::observe::{Observer, ProcessState, Transition};
+use procession::observe::{Observer, ProcessState, Transition, WorkerState};
 use procession::*;
 
 use crate::{shut_down, within};
@@ -87,7 +88,7 @@ fn hooks_that_panic_have_no_effect() {
         (0..20).for_each(|_| some_work(&rt));
         rt.set_workers(1);
         some_work(&rt);
-        assert!(shut_down(rt, std::time::Duration::from_secs(10)).left.is_empty());
+        assert!(shut_down(rt, Duration::from_secs(10)).left.is_empty());
     });
 }
 
@@ -123,6 +124,44 @@ fn hooks_may_use_their_runtime() {
         let own = host.lock().unwrap().take();
         drop(own);
     });
+}
+
+/// 4.4a: a park hook or an unpark hook blocks its worker. Meanwhile the other worker runs all tasks and fires the
+/// timers.
+#[test]
+fn a_hook_that_blocks_delays_only_its_worker() {
+    for blocks_park in [true, false] {
+        within(60, move || {
+            let blocks = Arc::new(AtomicBool::new(false));
+            let (entered, is_entered) = mpsc::channel();
+            let (release, gate) = mpsc::channel::<()>();
+            let (gate, blocking) = (Mutex::new(gate), blocks.clone());
+            let hook = move || {
+                if blocking.swap(false, Ordering::SeqCst) {
+                    entered.send(()).unwrap();
+                    let _ = gate.lock().unwrap().recv();
+                }
+            };
+            // The monitor is off, so no thread replaces the blocked worker.
+            let builder = Runtime::builder().workers(2).long_step_threshold(Duration::MAX);
+            let rt = if blocks_park { builder.on_thread_park(hook) } else { builder.on_thread_unpark(hook) };
+            let rt = rt.build().unwrap();
+            for _ in 0..20 {
+                while rt.metrics().workers_in(WorkerState::Parked) != 2 {
+                    thread::yield_now();
+                }
+                blocks.store(true, Ordering::SeqCst);
+                rt.spawn(async |_: Context| ());
+                is_entered.recv().unwrap();
+                let sleeps = rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_millis(1)).await);
+                let others: Vec<_> = (0..3).map(|_| rt.spawn(async |_: Context| ())).collect();
+                for handle in others.into_iter().chain([sleeps]) {
+                    block_on(handle).unwrap();
+                }
+                release.send(()).unwrap();
+            }
+        });
+    }
 }
 
 /// 4.10b: if workers are pinned to cores, they run only on these cores. If a core does not exist, `build` returns an
@@ -189,7 +228,7 @@ fn a_process_notices_what_an_observer_does_at_the_end_of_its_turn() {
     let host = Arc::new(Mutex::new(None::<Host>));
     let cancels = {
         let host = Arc::clone(&host);
-        move |pid| host.lock().unwrap().take().unwrap().cancel(pid, "idle", std::time::Duration::MAX).unwrap()
+        move |pid| host.lock().unwrap().take().unwrap().cancel(pid, "idle", Duration::MAX).unwrap()
     };
     let observer = Acts(ProcessState::Idle, Mutex::new(Some(cancels)));
     let rt = Runtime::builder().workers(0).observer(observer).build().unwrap();

@@ -74,7 +74,7 @@ fn each_call_of_wakers_has_its_own_step_number() {
     // A guest occupies the slot, so a hand-over changes no count of worker threads.
     scheduler.posts[0].occupied(true);
     let numbers = [(); 3].map(|()| {
-        scheduler.posts[0].begins_wakers();
+        scheduler.posts[0].begins_user_code();
         scheduler.step_number(0)
     });
     assert!(numbers.is_sorted_by(|one, other| one < other));

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -373,6 +374,15 @@ impl<T: Task> GuestSlot<T> {
         f()
     }
 
+    /// Asks the poller for ready sockets without blocking, if there is a poller.
+    fn poll_sockets(&mut self) {
+        if self.scheduler.poller().is_some()
+            && let Some(worker) = ActingGuest::new(self)
+        {
+            worker.poll_sockets();
+        }
+    }
+
     /// Wakes the tasks whose sockets are ready. These tasks go to the queues of the guest's worker.
     fn queue_ready(&mut self, ready: Vec<Waker>) {
         if !ready.is_empty()
@@ -472,12 +482,12 @@ impl<T: Task, F: Future> Future for Run<T, F> {
             if own.is_woken() {
                 *polls = polls.saturating_add(1);
                 let poll = || this.future.as_mut().poll(&mut Context::from_waker(&waker));
-                let polled = lender.inside(|| T::poll_own(|| own.poll(poll)));
-                if polled.is_ready() {
-                    // No more tasks will run in this slot. Therefore the guest leaves its slot now, and does not keep
-                    // the slot until this `Run` is dropped.
+                let polled = catch_unwind(AssertUnwindSafe(|| lender.inside(|| T::poll_own(|| own.poll(poll)))));
+                if !matches!(polled, Ok(Poll::Pending)) {
+                    // The future has completed or has panicked, so no more tasks will run in this slot. Therefore the
+                    // guest leaves its slot now, and does not keep the slot until this `Run` is dropped.
                     lender.leave();
-                    return polled;
+                    return polled.unwrap_or_else(|panic| resume_unwind(panic));
                 }
                 budget.spend_own(lender.scheduler.driver.now());
             }
@@ -607,6 +617,9 @@ impl<T: Task> Scheduler<T> {
                 continue;
             }
             if own.is_woken() {
+                // A future that wakes itself may keep this thread busy without a task. Such a thread counts few tasks,
+                // and a worker polls the sockets once in 61 tasks. Therefore this thread polls the sockets here.
+                lender.poll_sockets();
                 continue;
             }
             let Some(local) = &lender.local else {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use futures::task::{Spawn, SpawnExt};
+use procession::observe::WorkerState;
 use procession::*;
 
 use crate::{alone, shut_down, step_aside, subprocess, two, within};
@@ -990,8 +991,9 @@ fn the_builder_enters_the_context_of_tokio() {
                 count.fetch_add(usize::from(tokio::runtime::Handle::try_current().is_ok()), Ordering::SeqCst);
                 work();
             };
-            let builder = Runtime::builder().workers(workers).tokio(tokio.handle().clone());
-            let rt = builder.wrap_threads(wrap).build().unwrap();
+            // The monitor is off, because the test counts the threads.
+            let builder = Runtime::builder().workers(workers).long_step_threshold(Duration::MAX);
+            let rt = builder.tokio(tokio.handle().clone()).wrap_threads(wrap).build().unwrap();
             let blocking = rt.spawn_blocking(|| tokio::runtime::Handle::try_current().is_ok());
             assert!(futures::executor::block_on(blocking).unwrap());
             assert_eq!(rt.block_on(rt.spawn(naps)).unwrap(), 7);
@@ -1404,4 +1406,31 @@ fn a_vacant_slot_wakes_every_waiting_guest() {
         poll(&mut late, Waker::noop());
     }
     assert!(process.is_finished());
+}
+
+/// 4.4a: the own future of `run` sends a message and panics. The executor catches the panic, and does not drop the
+/// future of `run`. The receiver of the message runs on another thread.
+#[test]
+fn a_panic_of_the_own_future_releases_the_tasks_of_its_slot() {
+    within(60, || {
+        let rt = Arc::new(Runtime::builder().workers(0).build().unwrap());
+        let receiver = rt.spawn(async |mut ctx: Context<u32>| ctx.receive().await);
+        let address = receiver.address();
+        let driver = {
+            let rt = Arc::clone(&rt);
+            thread::spawn(move || rt.block_on(receiver))
+        };
+        while rt.metrics().workers_in(WorkerState::Parked) != 1 {
+            thread::yield_now();
+        }
+        let mut run = Box::pin(rt.run(async {
+            address.send(7).unwrap();
+            panic!("the own future");
+        }));
+        let poll = || run.as_mut().poll(&mut Cx::from_waker(Waker::noop()));
+        let panic: Result<std::task::Poll<()>, _> = std::panic::catch_unwind(std::panic::AssertUnwindSafe(poll));
+        assert!(panic.is_err());
+        assert_eq!(driver.join().unwrap().unwrap(), 7);
+        drop(run);
+    });
 }

@@ -10,7 +10,7 @@ use futures::executor::block_on;
 use procession::net::{TcpListener, TcpStream};
 use procession::*;
 
-use crate::{round_trip, serve, with, within};
+use crate::{round_trip, serve, with, within, yield_now};
 
 /// Starts an echo server. Returns the address of the server.
 fn server(rt: &Runtime) -> std::net::SocketAddr {
@@ -383,5 +383,39 @@ fn no_wake_up_is_lost_between_workers_and_the_poller() {
                 block_on(trip).unwrap();
             }
         }
+    });
+}
+
+/// 12.4b: the own future of `block_on` wakes itself in each poll, and the runtime has no workers. Each poll is followed
+/// by a check of the sockets.
+#[cfg(unix)]
+#[test]
+fn a_busy_own_future_does_not_delay_sockets() {
+    use futures::AsyncReadExt;
+    use procession::net::UnixStream;
+    within(60, || {
+        let rt = with(0);
+        let (has_read, waits) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let polls = rt.block_on(async {
+            let (mut near, far) = UnixStream::pair().expect("a pair");
+            let (reads, begins) = (Arc::clone(&has_read), Arc::clone(&waits));
+            rt.spawn(async move |_: Context| -> Result<(), Exit> {
+                begins.store(true, SeqCst);
+                near.read_exact(&mut [0]).await?;
+                reads.store(true, SeqCst);
+                Ok(())
+            });
+            while !waits.load(SeqCst) {
+                rt.host().sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(far.try_write(&[1]).expect("room for one byte"), 1);
+            let mut polls = 0;
+            while !has_read.load(SeqCst) {
+                polls += 1;
+                yield_now().await;
+            }
+            polls
+        });
+        assert!(polls < 10, "{polls} polls");
     });
 }

@@ -747,6 +747,30 @@ fn two_upgrades_of_one_body_get_their_own_replies() {
     });
 }
 
+/// 6.7b: a body awaits two upgrades at the same time. The new body of the first upgrade waits for a message. It then
+/// replaces the old body, and the second upgrade has no effect.
+#[test]
+fn a_second_upgrade_does_not_cancel_an_accepted_upgrade() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let process = rt.spawn(async |ctx: Context<u32>| -> Result<u32, Exit> {
+            let stale = Arc::new(std::sync::Mutex::new(None));
+            let keeps = Arc::clone(&stale);
+            let failed = ctx.upgrade(async move |ctx: Context<u32>| -> Result<u32, &str> {
+                *keeps.lock().unwrap() = Some(ctx);
+                Err("no")
+            });
+            let (ctx, _) = failed.await;
+            let stale = stale.lock().unwrap().take().unwrap();
+            let new = ctx.upgrade(async |mut ctx: Context<u32>| ctx.receive().await);
+            let _ = join(new, stale.upgrade(async |_: Context<u32>| Ok::<u32, Exit>(1))).await;
+            unreachable!("the new body has replaced this body");
+        });
+        process.send(7).unwrap();
+        assert_eq!(rt.block_on(process).unwrap(), 7);
+    });
+}
+
 /// 6.7b: the step of a hand-written process polls the upgrade future of an async body. This upgrade never replaces the
 /// body of another process.
 #[test]

@@ -63,7 +63,10 @@ impl UpgradeRequest {
         if let Some((_, fit)) = self.exchange.borrow_mut().1.take_if(|(answered, _)| *answered == question) {
             return Some(fit);
         }
-        self.request(Request::Fits(question));
+        // If another upgrade of the body has requested a replacement, the task drops the asking body after this poll.
+        if !matches!(self.exchange.borrow().0, Some(Request::Replace(_))) {
+            self.request(Request::Fits(question));
+        }
         None
     }
 

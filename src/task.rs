@@ -667,8 +667,12 @@ impl<X: Machine> Turn<'_, X> {
                 }
                 Stepped::Waits => {
                     answered += 1;
-                    if answered == ANSWERED_IN_TURN {
+                    let is_last = answered == ANSWERED_IN_TURN;
+                    if is_last {
                         this.head().host().count_budget_yield();
+                    }
+                    // If the process has called `yield_now`, other tasks run before its next step.
+                    if is_last || this.current.wants_again() {
                         this.current.note_woken();
                         return Poll::Pending;
                     }

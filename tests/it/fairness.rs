@@ -642,3 +642,31 @@ fn a_sleep_that_does_not_wait_completes_beside_a_greedy_future() {
         rt.block_on(body).unwrap();
     });
 }
+
+/// 4.2e: a process awaits `yield_now` and an inline command at the same time. The answer of the command does not make
+/// the process run again before the other tasks.
+#[test]
+fn an_inline_answer_does_not_shorten_a_yield() {
+    struct Ask;
+    impl Command for Ask {
+        type Reply = ();
+    }
+    let rt = Runtime::builder().workers(0).handle(|_: Ask| ()).build().unwrap();
+    let turns = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&turns);
+    rt.spawn(async move |ctx: Context| -> () {
+        loop {
+            counts.fetch_add(1, Ordering::SeqCst);
+            ctx.yield_now().await;
+        }
+    });
+    let yields = rt.spawn(async move |ctx: Context| {
+        let before = turns.load(Ordering::SeqCst);
+        for _ in 0..64 {
+            futures::join!(ctx.perform(Ask), ctx.yield_now()).0.expect("an answer");
+        }
+        Ok::<_, Exit>(turns.load(Ordering::SeqCst) - before)
+    });
+    let turns = rt.block_on(yields).unwrap();
+    assert!(turns >= 63, "{turns} turns");
+}

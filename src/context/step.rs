@@ -130,7 +130,7 @@ pub enum Next<T> {
     /// The process is stepped again. The tasks that are already in the queue run before this next step.
     Again,
     /// The process exits with this result. The runtime still dispatches the commands of this step, but discards the
-    /// answers.
+    /// answers. The exit then cancels the commands that their handlers have not answered.
     Done(T),
 }
 

@@ -57,8 +57,10 @@ impl Host {
     /// Runs a closure on the blocking pool, and returns a future of the closure's result. The closure runs even if the
     /// future is never polled.
     ///
-    /// If the future is dropped before the closure begins, the closure never runs. A closure that has begun runs to its
-    /// end. If the future of a waiting closure is dropped, the closure may stay in the queue for a while. When another
+    /// If the future is dropped before the closure begins, the closure never runs. To let the closure run without its
+    /// result, call [`Blocking::detach`](crate::future::Blocking::detach). A closure that has begun runs to its end.
+    /// The drop of the runtime does not wait for this end, so the closure may be interrupted by the end of the program.
+    /// If the future of a waiting closure is dropped, the closure may stay in the queue for a while. When another
     /// closure arrives and the queue is full, the pool checks the next 128 closures of the queue, and removes each
     /// closure whose future was dropped.
     ///
@@ -99,7 +101,7 @@ impl Host {
         }
         let cell = Arc::new(ReplySlot::new(false));
         self.run_blocking(Box::new(Once(f, Arc::clone(&cell))));
-        Blocking { cell, host: self.clone(), recorded: RecordedWait::default(), over: false }
+        Blocking { cell, host: self.clone(), recorded: RecordedWait::default(), over: false, is_detached: false }
     }
 
     /// Runs blocking work on the pool. A simulation has no pool, so the work runs as a task.
@@ -148,12 +150,21 @@ impl Drop for InTurn {
 }
 
 /// Future of the result of a closure on the blocking pool: see [`Host::spawn_blocking`].
-#[must_use = "the closure runs anyway, but its result is lost"]
+#[must_use = "if this future is dropped before the closure begins, the closure never runs: see `Blocking::detach`"]
 pub struct Blocking<T> {
     cell: Arc<ReplySlot<Result<T, Failure>>>,
     host: Host,
     recorded: RecordedWait,
     over: bool,
+    is_detached: bool,
+}
+
+impl<T> Blocking<T> {
+    /// Drops this future, and lets the closure run. The result of the closure is discarded. If the pool refuses the
+    /// closure, the closure is dropped.
+    pub fn detach(mut self) {
+        self.is_detached = true;
+    }
 }
 
 impl<T> fmt::Debug for Blocking<T> {
@@ -193,7 +204,9 @@ impl<T> FusedFuture for Blocking<T> {
 impl<T> Drop for Blocking<T> {
     fn drop(&mut self) {
         self.recorded.end(&self.host, || Wait::BLOCKING);
-        drop(self.cell.close());
+        if !self.is_detached {
+            drop(self.cell.close());
+        }
     }
 }
 

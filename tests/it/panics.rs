@@ -930,13 +930,23 @@ fn closures_and_futures_may_panic() {
         let failure = block_on(scene.rt.spawn_blocking(move || drop(bomb))).unwrap_err();
         assert!(matches!(&failure, Failure::Panicked(text) if *text == "bomb"), "{failure:?}");
         assert_eq!(block_on(scene.rt.spawn_blocking(|| 5)).unwrap(), 5);
-        // The handle is dropped before the closure returns, so the result of the closure is dropped.
-        let (release, gate) = std::sync::mpsc::channel::<()>();
-        drop(scene.rt.spawn_blocking(move || {
-            let _ = gate.recv();
-            Bomb(true)
-        }));
-        drop(release);
+        // The handle is dropped or detached before the closure returns, so the result of the closure is dropped.
+        for is_detached in [false, true] {
+            let (release, gate) = std::sync::mpsc::channel::<()>();
+            let (begins, has_begun) = std::sync::mpsc::channel();
+            let handle = scene.rt.spawn_blocking(move || {
+                begins.send(()).unwrap();
+                let _ = gate.recv();
+                Bomb(true)
+            });
+            has_begun.recv().unwrap();
+            if is_detached {
+                handle.detach()
+            } else {
+                drop(handle)
+            }
+            drop(release);
+        }
         assert_eq!(block_on(scene.rt.spawn_blocking(|| 6)).unwrap(), 6);
 
         scene.rt.spawn_future(async { panic!("first poll") });

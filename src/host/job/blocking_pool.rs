@@ -30,8 +30,9 @@ pub(crate) trait Job: Send {
 /// Reason why the pool refuses a job. The failure with its text is created later, without the lock of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
-    /// All threads are busy, the pool has the maximum number of threads, and the queue is full.
-    Full,
+    /// All threads are busy, the pool can start no further thread, and the queue is full. The value is the number of
+    /// threads.
+    Full(usize),
     /// The job waited in the queue, and the pool removed it to make room for a newer job: see [`Overflow::DropOldest`].
     Displaced,
     /// The pool has no thread, because the maximum is 0 or because the system refused to start a thread.
@@ -44,8 +45,12 @@ impl Refusal {
     fn failure(self, options: &Options) -> Failure {
         let Options { most, queue, .. } = options;
         Failure::Overloaded(Reason::from(match self {
-            Self::Full => format!(
-                "the blocking pool is full: its {most} threads are busy and its queue of {queue} has no room; raise \
+            Self::Full(threads) if threads < *most => format!(
+                "the blocking pool is full: its {threads} threads are busy, its queue of {queue} has no room, and the \
+                 operating system refused to start another thread"
+            ),
+            Self::Full(threads) => format!(
+                "the blocking pool is full: its {threads} threads are busy and its queue of {queue} has no room; raise \
                  `max_blocking_threads` or `blocking_queue_capacity`"
             ),
             Self::Displaced => format!(
@@ -259,7 +264,7 @@ impl Pool {
                 return Err((job, Refusal::NoThread));
             } else if !state.has_room(options, unwanted) {
                 if options.when_full == Overflow::Reject || options.queue == 0 {
-                    return Err((job, Refusal::Full));
+                    return Err((job, Refusal::Full(state.threads)));
                 }
                 // Free threads will soon take the first `free` jobs of the queue. The next job in the queue has no free
                 // thread. Therefore the pool refuses this job as the oldest waiting job.
@@ -664,6 +669,10 @@ mod tests {
         // space.
         f.pool.shared.state.lock().exhausted = true;
         assert!(f.run() && !f.run());
+        let refusals = Arc::default();
+        f.pool.run(Box::new(Closure(|| (), Arc::clone(&refusals))));
+        let text = refusals.lock()[0].to_string();
+        assert!(text.contains("its 1 threads are busy") && text.contains("refused to start"), "{text}");
         f.gate.raise();
         f.ended.reached(2);
     }

@@ -112,7 +112,9 @@ static NODES: AtomicU32 = AtomicU32::new(1);
 /// The drop of the runtime kills the remaining processes. The drop waits up to one second for steps in progress. If a
 /// step does not return within this second, the drop prints the pid of its process to stderr, and does not stop the
 /// thread of the step. The drop does not wait for a step on a thread that polls a future of
-/// [`shutdown`](Self::shutdown). Such a thread runs steps if the runtime has no workers.
+/// [`shutdown`](Self::shutdown). Such a thread runs steps if the runtime has no workers. The drop does not wait for
+/// closures that run on the blocking pool, and does not wait until the system has ended the threads of the workers.
+/// Therefore the destructors of thread-local values of the workers may run after the drop.
 ///
 /// ```
 /// let rt = procession::Runtime::new()?;
@@ -241,8 +243,10 @@ impl Runtime {
     /// the poll reads the clock after each step. While steps are short, the poll reads the clock at least once in 16
     /// steps. Therefore, while steps are long, a poll exceeds 100 µs by at most one step. If long steps follow short
     /// steps, up to 16 long steps may run before the poll reads the clock. Each poll runs at least one step, even if
-    /// the poll of `future` takes more than 100 µs. Therefore, `future` does not starve the processes. If processes are
-    /// still runnable at the end of a poll, the poll wakes its own waker before it returns.
+    /// the poll of `future` takes more than 100 µs. There is one exception: if another thread wakes `future` during
+    /// each of its polls, `future` is polled up to 16 times before the next step. Therefore, `future` does not starve
+    /// the processes. If processes are still runnable at the end of a poll, the poll wakes its own waker before it
+    /// returns.
     ///
     /// When `future` is woken, `future` is polled again after the step in progress, as in [`block_on`](Self::block_on).
     ///
@@ -269,8 +273,8 @@ impl Runtime {
     }
 
     /// Shuts the runtime down in order, as [`Host::shutdown`] does. The shutdown begins with this call, and not with
-    /// the first poll of the returned future. If the runtime has no workers, the returned future runs the processes. In
-    /// this case, the shutdown ends by its deadline only if every step returns.
+    /// the first poll of the returned future. If the runtime has no workers at this first poll, the returned future
+    /// runs the processes. In this case, the shutdown ends by its deadline only if every step returns.
     ///
     /// Any executor can poll the returned future, including this runtime. The future does not borrow the runtime. The
     /// threads of the runtime are stopped later, by the drop of the runtime. If a step does not return, this drop waits
@@ -325,7 +329,7 @@ impl Runtime {
         if !stopped {
             for control in self.host.alive() {
                 let head = control.head();
-                if head.state() == Some(ProcessState::Running) {
+                if head.state() == Some(ProcessState::Running) && !control.has_turn_here() {
                     // A broken pipe must not panic here, because the rest of this function must run.
                     let _ = writeln!(
                         stderr(),
@@ -648,16 +652,18 @@ impl Builder {
         self
     }
 
-    /// Sets a function that a worker thread calls directly before it parks, after it has found no runnable task: see
-    /// [`on_thread_start`](Self::on_thread_start). If a task becomes runnable for this worker during the call, the task
-    /// waits until the function returns.
+    /// Sets a function that a worker thread calls before it parks, after it has found no runnable task: see
+    /// [`on_thread_start`](Self::on_thread_start). If a task becomes runnable during the call, another worker runs the
+    /// task. If there is no other worker, the task waits until the function returns. After the call, the worker checks
+    /// once more for runnable tasks. If it finds one, it does not park.
     pub fn on_thread_park(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.park = Some(hook(f));
         self
     }
 
     /// Sets a function that a worker thread calls each time that the thread is unparked. For each call of the function
-    /// that [`on_thread_park`](Self::on_thread_park) sets, there is one call of this function.
+    /// that [`on_thread_park`](Self::on_thread_park) sets, there is one call of this function, even if the thread has
+    /// found a task and has not parked.
     pub fn on_thread_unpark(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.unpark = Some(hook(f));
         self

@@ -82,6 +82,9 @@
 //!   when it is cancelled, because `receive` then returns an error.
 //! - **A failure is not silent.** If no join handle, link, monitor or supervisor receives the exit of a failed process,
 //!   the runtime reports the failure on stderr.
+//! - **The drop of a runtime does not wait for blocking closures.** tokio's drop waits for closures of `spawn_blocking`
+//!   that have begun. If the result matters, await the closure before the drop. A closure whose future is dropped
+//!   before the closure begins never runs: see [`Blocking::detach`](crate::future::Blocking::detach).
 //! - **`block_on` inside a process does not panic.** `block_on` blocks the worker until the future completes. Use
 //!   `await` instead of `block_on`.
 //! - **Calls have no time limit by default.** If two processes call each other at the same time, both processes wait

@@ -695,6 +695,11 @@ impl dyn AnyControl {
         })
     }
 
+    /// Returns whether a turn of this process is in progress on this thread.
+    pub(crate) fn has_turn_here(&self) -> bool {
+        Current::with(|current| current.is_inside_turn_of(std::ptr::from_ref(self).cast::<()>() as usize))
+    }
+
     /// Delivers the cancel event, at most once. Returns false if the event was delivered before. This function does not
     /// set the timer that kills the process at the deadline. The caller must make sure that such a timer is set.
     pub(crate) fn cancel(&self, reason: Reason, deadline: Instant) -> bool {

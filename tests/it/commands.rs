@@ -18,7 +18,7 @@ use futures::{FutureExt, StreamExt};
 use procession::future::*;
 use procession::*;
 
-use crate::{patience, step_aside, within};
+use crate::{step_aside, within};
 
 /// Command whose handler stores the completion and answers later.
 struct Ask(u64);
@@ -1757,9 +1757,10 @@ fn a_command_whose_handler_waits_is_in_flight() {
         }
     }
     async fn scenario(host: Host) {
-        let ended = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&ended);
+        let (begun, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (begins, count) = (Arc::clone(&begun), Arc::clone(&ended));
         let handler = move |c: Ask| {
+            begins.fetch_add(1, Ordering::SeqCst);
             let ended = CountsDrop(Arc::clone(&count));
             async move {
                 let _ended = ended;
@@ -1774,20 +1775,21 @@ fn a_command_whose_handler_waits_is_in_flight() {
             }
         };
         let host = host.add_host(HostBuilder::new("slow").handle_async(handler)).unwrap();
-        let seen = Arc::clone(&ended);
+        let (called, seen) = (Arc::clone(&begun), Arc::clone(&ended));
         let body = async move |ctx: Context| {
             let ended = || seen.load(Ordering::SeqCst);
-            // The time limit is longer than the duration of a step. The first round sets the limit after the dispatch
-            // of the command, the second round before the dispatch.
-            let limit = Duration::from_millis(2) * patience();
-            for leave in [true, false] {
-                let mut ask = Box::pin(ctx.perform(Ask(u64::MAX)));
-                assert!(futures::poll!(&mut ask).is_pending());
-                if leave {
-                    ctx.yield_now().await;
+            // The first round sets the limit after the dispatch of the command, the second round before the dispatch.
+            // If the limit passes before the dispatch, no handler gets the command. Then the round is repeated.
+            for (round, leave) in [(1, true), (2, false)] {
+                while called.load(Ordering::SeqCst) < round {
+                    let mut ask = Box::pin(ctx.perform(Ask(u64::MAX)));
+                    assert!(futures::poll!(&mut ask).is_pending());
+                    if leave {
+                        ctx.yield_now().await;
+                    }
+                    let failure = Pin::into_inner(ask).timeout(Duration::from_millis(2)).await;
+                    assert!(matches!(failure, Err(Failure::TimedOut)));
                 }
-                let failure = Pin::into_inner(ask).timeout(limit).await;
-                assert!(matches!(failure, Err(Failure::TimedOut)));
             }
             while ended() < 2 {
                 ctx.yield_now().await;
@@ -1817,7 +1819,7 @@ fn a_command_whose_handler_waits_is_in_flight() {
             Ok::<_, Failure>((ctx.perform(Ask(1)).await?, ctx.perform(Ask(9)).await?))
         };
         assert_eq!(host.spawn(body).await.unwrap(), (1, 9));
-        assert_eq!(ended.load(Ordering::SeqCst), 7);
+        assert_eq!((begun.load(Ordering::SeqCst), ended.load(Ordering::SeqCst)), (7, 7));
     }
     within(30, || {
         let rt = Runtime::builder().workers(0).build().unwrap();

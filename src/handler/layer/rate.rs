@@ -28,8 +28,8 @@ use crate::process::command::Command;
 /// command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer share one limit, so one
 /// limit can cover several types of commands, or the commands of several runtimes of a program. While commands wait, a
 /// task of one of these runtimes serves the queue. It is the runtime of the command that was the first to wait.
-/// Therefore each of the runtimes must have a worker or a thread that drives it, also after its own commands have ended.
-/// Otherwise the commands of the other runtimes wait until this runtime shuts down.
+/// Therefore each of the runtimes must have a worker or a thread that drives it, also after its own commands have
+/// ended. Otherwise the commands of the other runtimes wait until this runtime shuts down.
 pub struct RateLimit<H> {
     inner: Arc<H>,
     rate: Rate,

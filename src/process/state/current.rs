@@ -378,6 +378,12 @@ impl Current {
         self.turn.get() == process
     }
 
+    /// Returns whether this thread is in a turn of the process with this control block, or whether such a turn is an
+    /// outer turn of the present turn.
+    pub(crate) fn is_inside_turn_of(&self, process: usize) -> bool {
+        self.is_in_turn_of(process) || self.outer.borrow().iter().any(|outer| outer.turn == process)
+    }
+
     /// Returns the place for the inline command if this thread is in a turn of the process with this control block. The
     /// check is necessary, because a tag identifies a command only within its process.
     #[inline]

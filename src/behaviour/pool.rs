@@ -26,6 +26,7 @@ use crate::host::Host;
 use crate::host::control::Control;
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Mutex};
+use crate::process::catch::Held;
 use crate::process::error::SpawnError;
 use crate::process::exit::{Exit, Reason};
 use crate::process::mailbox::MailboxCapacity;
@@ -218,8 +219,8 @@ where
 struct Vacancy<M: Send + 'static> {
     place: usize,
     former: Ref<Control<M>>,
-    /// Exit of the former member.
-    exit: Exit,
+    /// Refusal of the last attempt.
+    exit: Held<Exit>,
 }
 
 /// Future of the exit of a member. The future resolves to the position, the control block and the exit of the member.
@@ -229,12 +230,12 @@ struct Member<T, M: Send + 'static> {
 }
 
 impl<T, M: Send + 'static> Future for Member<T, M> {
-    type Output = (usize, Ref<Control<M>>, Exit);
+    type Output = (usize, Ref<Control<M>>, Held<Exit>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.handle).poll(cx).map(|result| {
+        self.handle.poll_exit(cx).map(|exit| {
             let member = self.handle.0.address().control().clone();
-            (self.place, member, result.err().unwrap_or(Exit::Normal))
+            (self.place, member, exit)
         })
     }
 }
@@ -271,7 +272,7 @@ where
         // A shutdown, the token and the deadline of the pool cancel only the pool, and the pool cancels its members. If
         // a member were cancelled before the pool, the pool would replace this member.
         let process = self.me.process().supervised().mailbox_capacity(MailboxCapacity::Reject(self.room));
-        let handle = process.spawn(self.body.clone())?;
+        let handle = process.spawn(self.body.clone()).map_err(SpawnError::into_exit_caught)?;
         let member = handle.address();
         member.control().inbox.leave_to(self.members.clone());
         self.members.set(place, member.control().clone());
@@ -285,7 +286,7 @@ where
     ///
     /// # Errors
     /// Returns the exit of the pool if there were too many replacements, or if the runtime has shut down.
-    fn fill(&mut self, place: usize, former: Ref<Control<M>>, exit: Exit) -> Result<(), Exit> {
+    fn fill(&mut self, place: usize, former: Ref<Control<M>>, exit: Held<Exit>) -> Result<(), Exit> {
         // After the exit of the member, the pool may have removed this position, and may have added the position again
         // for another member.
         if !self.members.list().get(place).is_some_and(|there| there.is_same(&former)) {
@@ -293,19 +294,20 @@ where
         }
         // The member may wait for a process that it has spawned. If this process is cancelled before the pool, its exit
         // may end the member. The pool is cancelled next.
-        if self.me.control().head.shares_cancellation(&exit) {
+        if self.me.control().head.shares_cancellation(exit.get()) {
             return Ok(());
         }
         if !self.intensity.allows(self.me.now()) {
             let (most, within) = (self.intensity.most(), self.intensity.within());
             let error = format!(
-                "the pool exceeded its restart intensity of {most} in {within:?}; the last exit of a member: {exit}"
+                "the pool exceeded its restart intensity of {most} in {within:?}; the last exit of a member: {}",
+                exit.get()
             );
             return Err(Exit::failed(error));
         }
         match self.add(place) {
-            Err(exit) if exit.is_spawn_after_shutdown() => return Err(exit),
-            Err(exit) => self.vacancies.push(Vacancy { place, former, exit }),
+            Err(refusal) if refusal.is_spawn_after_shutdown() => return Err(refusal),
+            Err(refusal) => self.vacancies.push(Vacancy { place, former, exit: Held::new(refusal) }),
             Ok(()) => {}
         }
         Ok(())

@@ -34,6 +34,7 @@ use crate::host::control::flag;
 use crate::host::link::exit_for_peers;
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
+use crate::process::catch::{Held, drop_caught};
 use crate::process::event::Event;
 use crate::process::exit::{Exit, Reason};
 use crate::process::pid::Pid;
@@ -141,7 +142,8 @@ enum PlanProgress {
 struct ChildEntry {
     child: Child,
     restarts: u64,
-    last: Option<Exit>,
+    /// Last exit of the child. The error in the exit is a user value.
+    last: Option<Held<Exit>>,
     /// Pid of the kept mailbox. The pid identifies the child until the mailbox is closed or replaced.
     mailbox: Option<Pid>,
     /// `starters` are the callers that wait until the child has started. `stoppers` are the callers that wait until the
@@ -381,13 +383,13 @@ impl Supervisor {
                 self.lives.push(NextNews(Some(life)));
                 return true;
             }
-            Err(NotMade::Panicked(exit)) => self.has_ended(me, id, Over::Unmade, exit),
+            Err(NotMade::Panicked(exit)) => self.has_ended(me, id, Over::Unmade, Held::new(exit)),
             Err(NotMade::Refused(exit)) => {
                 if exit.is_spawn_after_shutdown() {
                     // After the shutdown of the runtime, no later start can succeed.
                     self.end(Exit::Cancelled(Reason::SHUTDOWN), Reason::SHUTDOWN, me.host().shutdown_deadline());
                 }
-                self.has_ended(me, id, Over::Refused, exit);
+                self.has_ended(me, id, Over::Refused, Held::new(exit));
             }
         }
         false
@@ -421,11 +423,11 @@ impl Supervisor {
 
     /// Handles the exit of an instance of a child. If the child is a supervisor that failed with `StartFailed`, the
     /// start of this child counts as refused.
-    fn instance_has_exited(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, exit: Exit) {
+    fn instance_has_exited(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, exit: Held<Exit>) {
         let is_supervisor = self.children.get(&id).is_some_and(|kept| kept.child.spec.is_supervisor);
-        let over = if is_supervisor && matches!(exit.error(), Some(SupervisorError::StartFailed { .. })) {
+        let over = if is_supervisor && matches!(exit.get().error(), Some(SupervisorError::StartFailed { .. })) {
             Over::Refused
-        } else if me.control().head.shares_cancellation(&exit) {
+        } else if me.control().head.shares_cancellation(exit.get()) {
             // The child may wait for a process that it has spawned. If this process is cancelled before the supervisor,
             // its exit may end the child.
             Over::Cancelled
@@ -435,20 +437,20 @@ impl Supervisor {
         self.has_ended(me, id, over, exit);
     }
 
-    fn has_ended(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, over: Over, exit: Exit) {
+    fn has_ended(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, over: Over, exit: Held<Exit>) {
         if let Some(member) = self.live_children.remove(id) {
             self.pids.remove(&member.control.head().pid());
         }
-        let action = self.plan.exited(id, over, &exit, me.now(), || me.random());
+        let action = self.plan.exited(id, over, exit.get(), me.now(), || me.random());
         if action == ExitAction::Again {
-            me.host().report_restart(me.pid(), || self.name(id), &exit);
+            me.host().report_restart(me.pid(), || self.name(id), exit.get());
         }
         let Some(kept) = self.children.get_mut(&id) else { return };
         match action {
             ExitAction::Again => {}
-            ExitAction::Down => kept.child.make.close_unused_mailbox(&exit),
+            ExitAction::Down => kept.child.make.close_unused_mailbox(exit.get()),
             ExitAction::Finished | ExitAction::Forgotten => {
-                kept.child.make.close_mailbox(&exit);
+                kept.child.make.close_mailbox(exit.get());
                 if let Some(mailbox) = kept.mailbox.take() {
                     self.pids.remove(&mailbox);
                 }
@@ -473,8 +475,8 @@ impl Supervisor {
             // mailbox of the child is closed together with the child.
             action = self.plan.forget(id);
         }
-        let exit = kept.last.clone().unwrap_or(Exit::NoProcess);
-        kept.starters.drain(..).for_each(|reply| reply.send(Err(exit.clone())));
+        let exit = kept.last.clone().unwrap_or(Held::new(Exit::NoProcess));
+        kept.starters.drain(..).for_each(|reply| reply.send(Err(exit.get().clone())));
         kept.stoppers.drain(..).for_each(|reply| reply.send(true));
         if action == ExitAction::Forgotten {
             if let Some(name) = &kept.child.spec.name
@@ -482,8 +484,11 @@ impl Supervisor {
             {
                 self.names.remove(name);
             }
-            if let Some(mailbox) = self.children.remove(&id).and_then(|gone| gone.mailbox) {
-                self.pids.remove(&mailbox);
+            if let Some(gone) = self.children.remove(&id) {
+                if let Some(mailbox) = gone.mailbox {
+                    self.pids.remove(&mailbox);
+                }
+                let _ = drop_caught(gone);
             }
         }
     }
@@ -492,13 +497,16 @@ impl Supervisor {
 
     fn answer(&mut self, me: &SelfHandle<SupervisorMessage>, message: SupervisorMessage) {
         match message {
-            SupervisorMessage::StartChild(_, reply) if self.plan.is_ending() => {
+            SupervisorMessage::StartChild(child, reply) if self.plan.is_ending() => {
                 reply.send(Err(Exit::Refused(Reason::from("its supervisor ends"))));
+                let _ = drop_caught(child);
             }
             SupervisorMessage::StartChild(child, reply) => {
                 let taken = child.spec.name.as_ref().filter(|name| self.names.contains_key(*name));
                 if let Some(name) = taken {
-                    return reply.send(Err(Exit::Refused(Reason::from(format!("there is a child {name} already")))));
+                    reply.send(Err(Exit::Refused(Reason::from(format!("there is a child {name} already")))));
+                    let _ = drop_caught(child);
+                    return;
                 }
                 let id = self.adopt(child, true, me.now());
                 self.kept(id).starters.push(reply);

@@ -10,6 +10,7 @@ use std::error::Error;
 use std::{fmt, io};
 
 use crate::platform::sync::Mutex;
+use crate::process::catch::drop_caught;
 use crate::process::exit::{BoxError, Exit};
 use crate::process::pid::Pid;
 
@@ -302,6 +303,14 @@ impl<B> SpawnError<B> {
     /// Converts the body with `f`. For example, `f` extracts a body from its wrapper.
     pub fn map<C>(self, f: impl FnOnce(B) -> C) -> SpawnError<C> {
         SpawnError::new(self.kind, f(*self.body.into_inner()))
+    }
+
+    /// Returns the exit of a process that returns this error. If the `Drop` of the body panics, this function catches
+    /// the panic.
+    pub(crate) fn into_exit_caught(self) -> Exit {
+        let Self { kind, body_type, body } = self;
+        let _ = drop_caught(body);
+        SpawnError { kind, body_type, body: Mutex::new(Box::new(())) }.into_exit()
     }
 
     /// Returns the exit of a process that returns this error.

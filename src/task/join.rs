@@ -17,7 +17,7 @@ use crate::host::control::waits::{Wait, WaitKind};
 use crate::host::control::{AnyControl, Control, Listening, flag};
 use crate::host::refs::RecordedWait;
 use crate::host::registry::target::{Route, Target, Way};
-use crate::process::catch::Guard;
+use crate::process::catch::{Guard, Held};
 use crate::process::event::MonitorRef;
 use crate::process::exit::{Exit, Reason};
 use crate::process::payload::Payload;
@@ -199,6 +199,22 @@ impl<T, M: Send + 'static> FusedFuture for JoinHandle<T, M> {
 /// A join handle that kills its process when it is dropped.
 #[derive(Debug)]
 pub(crate) struct KillOnDrop<T, M: Send + 'static>(pub(crate) JoinHandle<T, M>);
+
+impl<T, M: Send + 'static> KillOnDrop<T, M> {
+    /// Polls the exit of the process, and drops the output of the process. The output and the error in the exit are user
+    /// values, and a panic of their `Drop` must not end the process that makes the poll.
+    pub(crate) fn poll_exit(&mut self, cx: &mut Cx<'_>) -> Poll<Held<Exit>> {
+        Pin::new(&mut self.0).poll(cx).map(|result| {
+            Held::new(match result {
+                Ok(output) => {
+                    drop(Held::new(output));
+                    Exit::Normal
+                }
+                Err(exit) => exit,
+            })
+        })
+    }
+}
 
 impl<T, M: Send + 'static> Future for KillOnDrop<T, M> {
     type Output = Result<T, Exit>;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures::executor::block_on;
 use futures::future::FutureExt;
 use procession::observe::*;
+use procession::supervisor::SupervisorMessage;
 use procession::*;
 
 use crate::giver::{Give, Giver};
@@ -502,18 +503,27 @@ fn a_panic_in_the_drop_of_an_inherited_value_affects_no_process() {
     });
 }
 
+/// Error that panics when it is dropped.
+#[derive(Debug)]
+struct Explodes(#[expect(dead_code)] Mutex<Bomb>);
+
+impl Explodes {
+    fn new() -> Self {
+        Self(Mutex::new(Bomb(true)))
+    }
+}
+
+impl std::fmt::Display for Explodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("explodes")
+    }
+}
+
+impl std::error::Error for Explodes {}
+
 /// 11: if an unread result or an unread error panics when it is dropped, no process is affected.
 #[test]
-
 fn a_panic_in_the_drop_of_a_result_affects_no_process() {
-    #[derive(Debug)]
-    struct Explodes(#[expect(dead_code)] Mutex<Bomb>);
-    impl std::fmt::Display for Explodes {
-        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("explodes")
-        }
-    }
-    impl std::error::Error for Explodes {}
     within(20, || {
         let scene = Scene::new(Runtime::builder());
         let result = scene.rt.spawn(async |ctx: Context| {
@@ -527,7 +537,7 @@ fn a_panic_in_the_drop_of_a_result_affects_no_process() {
         let scene = Scene::new(Runtime::builder());
         let error = scene.rt.spawn(async |ctx: Context| {
             ctx.yield_now().await;
-            Err::<(), _>(Explodes(Mutex::new(Bomb(true))))
+            Err::<(), _>(Explodes::new())
         });
         let ended = error.exited();
         drop(error);
@@ -536,6 +546,91 @@ fn a_panic_in_the_drop_of_a_result_affects_no_process() {
         assert!(exit.error::<Explodes>().is_some());
         scene.assert_unaffected(0);
         assert!(catch_unwind(AssertUnwindSafe(|| drop(exit))).is_err(), "it was the last one");
+    });
+}
+
+/// 11: a supervisor drops the outputs and the errors of its children. A panic in one of these drops does not affect the
+/// supervisor.
+#[test]
+fn a_panic_in_the_drop_of_a_result_does_not_affect_the_supervisor() {
+    const FAILS: Name<()> = Name::new("fails");
+    within(20, || {
+        let rt = lone();
+        let starts = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&starts);
+        let returns = Child::unnamed(async |_: Context| Ok::<_, Exit>(Bomb(true))).restart(RestartPolicy::Temporary);
+        // The first two instances fail. The exit of the second instance replaces the exit of the first instance.
+        let fails = Child::new(FAILS, move |_: Context<()>| {
+            let start = count.fetch_add(1, SeqCst);
+            async move { if start < 2 { Err(Explodes::new()) } else { Ok(pending::<()>().await) } }
+        });
+        let supervisor = rt.spawn_process(Supervisor::one_for_one().add(returns).add(fails));
+        settle(&rt);
+        assert_eq!((starts.load(SeqCst), supervisor.is_finished()), (3, false));
+        // The supervisor removes the child and drops the last exit of the child.
+        let removed = supervisor.call(|reply| SupervisorMessage::DeleteChild(FAILS.into(), reply));
+        assert_eq!(rt.block_on(removed), Ok(true));
+        assert_eq!(rt.block_on(supervisor.call(SupervisorMessage::CountChildren)), Ok(0));
+    });
+}
+
+/// Hand-written process that panics when it is dropped.
+struct Armed(#[expect(dead_code)] Bomb);
+
+impl Process for Armed {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: Events<'_, ()>, _: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+        Ok(Next::Wait)
+    }
+}
+
+/// 11: a supervisor drops a child that it refuses or removes, and a hand-written process whose spawn was refused. A
+/// panic in one of these drops does not affect the supervisor.
+#[test]
+fn a_panic_in_the_drop_of_a_child_does_not_affect_the_supervisor() {
+    const TAKEN: Name<()> = Name::new("taken");
+    within(20, || {
+        let rt = lone();
+        let _holder = rt.process().name(TAKEN).spawn(async |_: Context<()>| pending::<()>().await).unwrap();
+        let supervisor = rt.spawn_process(Supervisor::one_for_one());
+        let start = |child| {
+            let started = supervisor.call(|reply| SupervisorMessage::StartChild(child, reply));
+            rt.block_on(started).expect("the supervisor answers")
+        };
+        let armed = |name: &'static str| {
+            let bomb = Mutex::new(Bomb(true));
+            Child::new(name, move |_: Context<()>| {
+                drop(bomb.lock());
+                pending::<()>()
+            })
+        };
+        assert!(start(armed("child")).is_ok());
+        assert!(matches!(start(armed("child")), Err(Exit::Refused(_))));
+        let removed = supervisor.call(|reply| SupervisorMessage::DeleteChild("child".into(), reply));
+        assert_eq!(rt.block_on(removed), Ok(true));
+        assert!(start(Child::process(TAKEN, || Armed(Bomb(true)))).is_err());
+        assert_eq!(rt.block_on(supervisor.call(SupervisorMessage::CountChildren)), Ok(0));
+    });
+}
+
+/// 11: a pool drops the outputs and the errors of its members. A panic in one of these drops does not affect the pool.
+#[test]
+fn a_panic_in_the_drop_of_a_result_does_not_affect_the_pool() {
+    async fn serve(mut ctx: Context<(bool, Reply<()>)>) -> Result<Bomb, Exit> {
+        let (succeeds, reply) = ctx.receive().await?;
+        reply.send(());
+        if succeeds { Ok(Bomb(true)) } else { Err(Exit::failed(Explodes::new())) }
+    }
+    within(20, || {
+        let rt = lone();
+        let pool = rt.spawn_pool(Pool::new(2, serve));
+        for number in 0..8 {
+            assert_eq!(rt.block_on(pool.call(|reply| (number % 2 == 0, reply))), Ok(()));
+        }
+        settle(&rt);
+        assert!(!pool.is_finished());
     });
 }
 

@@ -24,7 +24,7 @@ use crate::context::step::Process;
 use crate::host::control::{AnyControl, Control};
 use crate::host::timer::backoff::Backoff;
 use crate::platform::sync::{Arc, Mutex};
-use crate::process::catch::catch;
+use crate::process::catch::{Held, catch};
 use crate::process::error::SpawnError;
 use crate::process::exit::{Exit, Reason};
 use crate::process::mailbox::MailboxCapacity;
@@ -288,7 +288,7 @@ impl NotMade {
 
 impl<B> From<SpawnError<B>> for NotMade {
     fn from(error: SpawnError<B>) -> Self {
-        Self::Refused(error.into())
+        Self::Refused(error.into_exit_caught())
     }
 }
 
@@ -419,13 +419,13 @@ impl LiveChildren {
 pub(super) struct Instance {
     id: Id,
     started: Option<Started>,
-    ended: BoxFuture<'static, Exit>,
+    ended: BoxFuture<'static, Held<Exit>>,
 }
 
 /// A report of an instance.
 pub(super) enum ChildReport {
     Started,
-    Ended(Exit),
+    Ended(Held<Exit>),
 }
 
 impl fmt::Debug for Instance {
@@ -468,9 +468,9 @@ struct Watched<T, N: Send + 'static> {
 }
 
 impl<T, N: Send + 'static> Future for Watched<T, N> {
-    type Output = Exit;
+    type Output = Held<Exit>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Exit> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Held<Exit>> {
         if let Some(kept) = &self.kept
             && let Err(exit) = kept.hand_on(cx)
         {
@@ -487,7 +487,7 @@ impl<T, N: Send + 'static> Future for Watched<T, N> {
             }
             self.kept = None;
         }
-        self.handle.poll_unpin(cx).map(|result| result.err().unwrap_or(Exit::Normal))
+        self.handle.poll_exit(cx)
     }
 }
 

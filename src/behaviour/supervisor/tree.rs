@@ -100,7 +100,7 @@ impl Supervisor {
                 Some(ChildPhase::Stopping) => ChildState::Stopping,
             },
             restarts: kept.restarts,
-            last: kept.last.clone(),
+            last: kept.last.as_ref().map(|exit| exit.get().clone()),
             is_supervisor: kept.child.spec.is_supervisor,
             below: None,
         });

@@ -23,7 +23,7 @@ use crate::observe::{Counter, ProcessState, Sampled};
 use crate::platform::clock::Instant;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::platform::sync::{Event, Lock, OnceLock};
-use crate::process::catch::notify;
+use crate::process::catch::{Held, notify};
 use crate::process::event::Signal;
 use crate::process::exit::{Exit, Reason};
 use crate::process::limits::{Limits, Meter};
@@ -147,7 +147,8 @@ struct Rare {
 /// An exit that is not normal, and details of this exit.
 #[derive(Debug)]
 struct Abnormal {
-    exit: Exit,
+    /// The error in the exit is a user value. Any thread may drop the last reference to the process.
+    exit: Held<Exit>,
     /// Whether a link, a monitor or a join handle has received the exit, or whether the exit was reported as
     /// unobserved.
     received: AtomicBool,
@@ -694,7 +695,7 @@ impl Head {
     /// Returns the exit, if the process has exited.
     #[inline]
     pub(crate) fn exit(&self) -> Option<Exit> {
-        let exit = || self.abnormal().map_or(Exit::Normal, |abnormal| abnormal.exit.clone());
+        let exit = || self.abnormal().map_or(Exit::Normal, |abnormal| abnormal.exit.get().clone());
         self.has_ended().then(exit)
     }
 
@@ -730,7 +731,7 @@ impl Head {
             name: last.name.clone(),
             type_name: last.type_name,
             parent: self.parent(),
-            exit: exit.clone(),
+            exit: exit.get().clone(),
             mailbox_len: last.unread,
             links: links.iter().take(MAX_LINKS).copied().collect(),
             has_more_links: links.len() > MAX_LINKS,
@@ -771,7 +772,7 @@ impl Head {
         {
             // If two threads try to set an exit, only the first exit is stored. Therefore this function publishes the
             // stored exit.
-            let exit = self.abnormal().map_or(&Exit::Normal, |abnormal| &abnormal.exit);
+            let exit = self.abnormal().map_or(&Exit::Normal, |abnormal| abnormal.exit.get());
             if links.dissolve(self.pid(), exit) {
                 self.received_exit();
             }
@@ -788,7 +789,7 @@ impl Head {
             links: self.links_if_any().map_or(Vec::new(), |links| links.linked(MAX_LINKS + 1)),
         });
         let _ = self.rare().exit.set(Box::new(Abnormal {
-            exit,
+            exit: Held::new(exit),
             received: AtomicBool::new(false),
             is_report_requested: AtomicBool::new(false),
             crash,

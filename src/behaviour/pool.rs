@@ -23,7 +23,7 @@ use crate::context::mailbox::Mailbox;
 use crate::context::me::SelfHandle;
 use crate::context::time::Sleep;
 use crate::host::Host;
-use crate::host::control::Control;
+use crate::host::control::{Control, flag};
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::catch::Held;
@@ -34,6 +34,9 @@ use crate::process::state::Ref;
 use crate::task::body::Body;
 use crate::task::join::{JoinHandle, KillOnDrop};
 use crate::task::spawn::ProcessBuilder;
+
+/// Maximum number of members that the keeper starts in one turn.
+const STARTS_AT_ONCE: usize = 256;
 
 /// Maximum number of exits of members that the keeper handles in one turn.
 const EXITS_AT_ONCE: usize = 256;
@@ -269,16 +272,22 @@ where
     }
 
     fn add(&mut self, place: usize) -> Result<(), Exit> {
+        let member = self.spawn(place)?;
+        self.members.set(place, member);
+        Ok(())
+    }
+
+    /// Spawns the member for the position `place`. The caller puts the member into the list.
+    fn spawn(&mut self, place: usize) -> Result<Ref<Control<M>>, Exit> {
         // A shutdown, the token and the deadline of the pool cancel only the pool, and the pool cancels its members. If
         // a member were cancelled before the pool, the pool would replace this member.
         let process = self.me.process().supervised().mailbox_capacity(MailboxCapacity::Reject(self.room));
         let handle = process.spawn(self.body.clone()).map_err(SpawnError::into_exit_caught)?;
-        let member = handle.address();
-        member.control().inbox.leave_to(self.members.clone());
-        self.members.set(place, member.control().clone());
+        let member = handle.address().control().clone();
+        member.inbox.leave_to(self.members.clone());
         self.running.push(Member { place, handle: KillOnDrop(handle) });
         self.size = self.size.max(place + 1);
-        Ok(())
+        Ok(member)
     }
 
     /// Replaces a member that has exited. If the runtime refuses the replacement, the pool tries again in a later turn,
@@ -329,8 +338,27 @@ where
         Ok(())
     }
 
-    fn start(&mut self) -> Result<(), Exit> {
-        (0..self.least).try_for_each(|place| self.add(place))
+    /// Starts the first members. If the pool is cancelled, this function returns before all members have started.
+    ///
+    /// Each append copies the list of members. Therefore new members are appended only when their number exceeds the
+    /// length of the list, and the total cost of the copies is linear.
+    async fn start(&mut self) -> Result<(), Exit> {
+        let (mut fresh, mut listed) = (Vec::new(), 0);
+        for place in 0..self.least {
+            if place > 0 && place.is_multiple_of(STARTS_AT_ONCE) {
+                self.me.yield_now().await;
+                if self.me.is_cancelled() {
+                    break;
+                }
+            }
+            fresh.push(self.spawn(place)?);
+            if fresh.len() > listed {
+                listed += fresh.len();
+                self.members.append(&mut fresh);
+            }
+        }
+        self.members.append(&mut fresh);
+        Ok(())
     }
 
     fn poll(&mut self, cx: &mut Cx<'_>) -> Poll<Result<(), Exit>> {
@@ -424,7 +452,10 @@ where
     F: Body<M> + Clone,
 {
     let mut keeper = Keeper::new(ctx, pool);
-    keeper.start()?;
+    // The start may need several turns. The pool has started when all its first members were spawned.
+    keeper.me.control().head.set(flag::BY_HAND);
+    keeper.start().await?;
+    keeper.me.mark_started();
     let failed = std::future::poll_fn(|cx| match keeper.me.control().head.cancel() {
         Some(_) => Poll::Ready(Ok(())),
         None => keeper.poll(cx),

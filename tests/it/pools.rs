@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as Cx, Waker};
 use std::time::Duration;
 
+use futures::FutureExt;
 use procession::future::*;
 use procession::*;
 
@@ -689,4 +690,40 @@ fn kills_of_members_lose_only_messages_in_progress() {
         assert_eq!((begun.load(SeqCst), rt.counters().messages, rt.counters().dead_letters), (all, all as u64, 0));
         assert!(read.load(SeqCst) <= all);
     });
+}
+
+/// 4.6b: a pool starts its first members in several turns, so other tasks run between these turns. The pool has started
+/// when all members were spawned. If the pool is cancelled during its start, all members exit.
+#[test]
+fn a_large_pool_starts_its_members_in_several_turns() {
+    const MEMBERS: usize = 2000;
+    async fn wait(_: Context<()>) {
+        std::future::pending().await
+    }
+    let rt = lone();
+    let pool = rt.spawn_pool(Pool::new(MEMBERS, wait));
+    let most = rt.block_on(async {
+        let (mut started, mut before, mut most) = (pool.started(), 0, 0);
+        while (&mut started).now_or_never().is_none() {
+            let alive = rt.processes_alive();
+            most = most.max(alive - before);
+            before = alive;
+            step_aside().await;
+        }
+        most
+    });
+    assert!(most < MEMBERS / 2, "{most} members were spawned between two polls");
+    assert_eq!(rt.processes_alive(), MEMBERS + 1);
+    let cancelled = rt.spawn_pool(Pool::new(MEMBERS, wait));
+    rt.block_on(async {
+        while rt.processes_alive() <= MEMBERS + 2 {
+            step_aside().await;
+        }
+    });
+    assert!(rt.processes_alive() < 2 * MEMBERS, "the second pool is still starting its members");
+    for pool in [cancelled, pool] {
+        rt.cancel(pool.pid(), "stop", LONG).unwrap();
+        assert_eq!(rt.block_on(pool), Err(Exit::Cancelled("stop".into())));
+    }
+    rt.block_on(wait_for_all_exits(&rt));
 }

@@ -128,6 +128,11 @@ impl<M: Send + 'static> Members<M> {
         drop(former);
     }
 
+    /// Appends `members`. Only the keeper calls this function.
+    pub(crate) fn append(&self, members: &mut Vec<Ref<Control<M>>>) {
+        self.change(|list| list.append(members));
+    }
+
     /// Removes the last member. Only the keeper calls this function.
     pub(crate) fn pop(&self) -> Option<Ref<Control<M>>> {
         self.change(Vec::pop)

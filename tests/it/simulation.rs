@@ -628,3 +628,24 @@ fn the_shutdown_of_a_simulation_ends_although_a_process_is_always_runnable() {
         }
     });
 }
+
+/// 10.1a: after the last random choice, the processes run in the order in which they became runnable.
+#[test]
+fn after_the_last_random_choice_the_processes_run_in_order() {
+    for seed in 0..50 {
+        let order = Arc::new(Mutex::new(String::new()));
+        let notes = Arc::clone(&order);
+        let mut simulation = Simulation::new(seed).random_choices(1);
+        let host = simulation.host().clone();
+        simulation.run(async move {
+            let spawn = |letter| {
+                let notes = Arc::clone(&notes);
+                host.spawn(async move |_: Context| notes.lock().unwrap().push(letter))
+            };
+            let handles: Vec<_> = "ABCDEF".chars().map(spawn).collect();
+            join_all(handles).await;
+        });
+        let order = order.lock().unwrap();
+        assert!(order[1..].chars().is_sorted(), "seed {seed}: {order}");
+    }
+}

@@ -25,11 +25,15 @@ pub(super) enum Next {
     Nothing,
 }
 
-/// The runnable tasks, in the order in which they became runnable.
+/// The runnable tasks. While the choices are random, the tasks are in any order. Afterwards, the tasks are in the order
+/// in which they became runnable.
 pub(super) struct ReadyQueue(Mutex<State>);
 
 struct State {
-    ready: VecDeque<ReadyEntry>,
+    /// Each task is stored with its number. Tasks are numbered in the order in which they became runnable.
+    ready: VecDeque<(u64, ReadyEntry)>,
+    /// Number of tasks that became runnable so far.
+    pushed: u64,
     rng: Rng,
     /// Number of choices so far. A choice is counted only if it has at least two candidates.
     drawn: u64,
@@ -45,21 +49,37 @@ impl fmt::Debug for ReadyQueue {
     }
 }
 
+impl State {
+    /// Removes the first task.
+    fn pop(&mut self) -> Next {
+        self.ready.pop_front().map_or(Next::Nothing, |(_, entry)| Next::Entry(entry))
+    }
+
+    /// Sorts the tasks by their numbers if no later choice is random.
+    fn sort_if_not_random(&mut self) {
+        if self.drawn >= self.most {
+            self.ready.make_contiguous().sort_unstable_by_key(|&(number, _)| number);
+        }
+    }
+}
+
 impl ReadyQueue {
     pub(super) fn new(rng: Rng) -> Self {
-        Self(Mutex::new(State { ready: VecDeque::new(), rng, drawn: 0, most: u64::MAX, closed: false }))
+        Self(Mutex::new(State { ready: VecDeque::new(), pushed: 0, rng, drawn: 0, most: u64::MAX, closed: false }))
     }
 
     /// Returns the number of runnable tasks, and the memory of the queue in bytes.
     pub(super) fn size(&self) -> (usize, usize) {
         let ready = &self.0.lock().ready;
-        (ready.len(), ready.capacity() * size_of::<ReadyEntry>())
+        (ready.len(), ready.capacity() * size_of::<(u64, ReadyEntry)>())
     }
 
     /// Limits the number of random choices. After this number of choices, the next task is always the task that has
     /// been runnable for the longest time.
     pub(super) fn limit(&self, most: u64) {
-        self.0.lock().most = most;
+        let state = &mut *self.0.lock();
+        state.most = most;
+        state.sort_if_not_random();
     }
 
     /// Returns the number of choices so far.
@@ -72,7 +92,9 @@ impl ReadyQueue {
     pub(super) fn push(&self, entry: ReadyEntry) {
         let mut state = self.0.lock();
         if !state.closed {
-            return state.ready.push_back(entry);
+            let number = state.pushed;
+            state.pushed += 1;
+            return state.ready.push_back((number, entry));
         }
         drop(state);
         drop(entry);
@@ -90,16 +112,17 @@ impl ReadyQueue {
             if by_chance {
                 let chosen = state.rng.below(count);
                 if chosen == state.ready.len() {
+                    state.sort_if_not_random();
                     return Next::Timer;
                 }
+                // A swap is cheaper than a removal in the middle, but changes the order of the queue.
                 state.ready.swap(0, chosen);
-                return state.ready.pop_front().map_or(Next::Nothing, Next::Entry);
+                let next = state.pop();
+                state.sort_if_not_random();
+                return next;
             }
         }
-        if is_due {
-            return Next::Timer;
-        }
-        state.ready.pop_front().map_or(Next::Nothing, Next::Entry)
+        if is_due { Next::Timer } else { state.pop() }
     }
 
     /// Closes the queue. Tasks that are pushed later are dropped.

@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context as Cx, Poll};
+use std::task::{Context as Cx, Poll, ready};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -12,6 +13,7 @@ use futures::stream::FuturesUnordered;
 
 use crate::context::Context;
 use crate::context::address::Address;
+use crate::context::cooperative::BudgetPause;
 use crate::context::me::SelfHandle;
 use crate::host::Host;
 use crate::host::cancel::inherited::InheritedContext;
@@ -74,11 +76,24 @@ struct Joined<T> {
     result: Result<T, Exit>,
 }
 
+/// A join handle without its message type.
+trait Outcome<T>: Send + Sync {
+    /// Polls the outcome of the process. The poll takes no unit from the budget of the turn, because the methods of the
+    /// set take these units.
+    fn poll_outcome(&mut self, cx: &mut Cx<'_>) -> Poll<Result<T, Exit>>;
+}
+
+impl<T: Send, M: Send + 'static> Outcome<T> for JoinHandle<T, M> {
+    fn poll_outcome(&mut self, cx: &mut Cx<'_>) -> Poll<Result<T, Exit>> {
+        self.poll_without_budget(cx)
+    }
+}
+
 /// A process of a set. Dropping this value kills the process, unless the process is detached or was joined.
 struct SetMember<T> {
     number: u64,
     control: Ref<dyn AnyControl>,
-    handle: Box<dyn Future<Output = Result<T, Exit>> + Send + Sync + Unpin>,
+    handle: Box<dyn Outcome<T>>,
     is_detached: bool,
 }
 
@@ -86,7 +101,7 @@ impl<T> Future for SetMember<T> {
     type Output = Joined<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Joined<T>> {
-        let result = Pin::new(&mut self.handle).poll(cx);
+        let result = self.handle.poll_outcome(cx);
         // A process may poll a set that contains this process itself. Then its handle resolves to an error before this
         // process has exited. The drop of this value must not kill this process.
         self.is_detached |= result.is_ready();
@@ -162,10 +177,18 @@ impl<T: Send + 'static> JoinSet<T> {
     /// # Cancel safety
     /// Cancel safe: if the future is dropped before it completes, no process is removed from the set.
     pub async fn join_next_with_pid(&mut self) -> Option<(Pid, Result<T, Exit>)> {
-        let joined = match self.exited.pop_front() {
-            Some(joined) => joined,
-            None => self.running.next().await?,
-        };
+        let mut pause = BudgetPause::default();
+        let joined = poll_fn(|cx| {
+            // During a pause, the result stays in the set.
+            if self.exited.is_empty()
+                && let Some(joined) = ready!(self.running.poll_next_unpin(cx))
+            {
+                self.exited.push_back(joined);
+            }
+            ready!(pause.spend(cx));
+            Poll::Ready(self.exited.pop_front())
+        })
+        .await?;
         Some((joined.pid, joined.result))
     }
 
@@ -175,8 +198,13 @@ impl<T: Send + 'static> JoinSet<T> {
     /// # Cancel safety
     /// Cancel safe: if the future is dropped, the results of the processes that have exited stay in the set.
     pub async fn join_all(&mut self) -> Vec<Result<T, Exit>> {
-        while let Some(joined) = self.running.next().await {
-            self.exited.push_back(joined);
+        let (mut pause, mut is_over) = (BudgetPause::default(), false);
+        while !is_over {
+            match self.running.next().await {
+                Some(joined) => self.exited.push_back(joined),
+                None => is_over = true,
+            }
+            poll_fn(|cx| pause.spend(cx)).await;
         }
         let mut all = Vec::from(std::mem::take(&mut self.exited));
         all.sort_by_key(|joined| joined.number);

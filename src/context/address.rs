@@ -9,11 +9,12 @@ use std::any::type_name;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures::future::FusedFuture;
 
 use crate::context::call::{Call, Reply};
+use crate::context::cooperative::BudgetPause;
 use crate::host::Host;
 use crate::host::control::waits::{Wait, WaitKind};
 use crate::host::control::{AnyControl, Control, Listening};
@@ -234,6 +235,7 @@ impl Host {
 pub struct Exited {
     control: Option<Ref<dyn AnyControl>>,
     listening: Listening,
+    pause: BudgetPause,
     over: bool,
     recorded: RecordedWait,
 }
@@ -243,7 +245,13 @@ impl Exited {
         if let Some(control) = &control {
             control.head().begin_await();
         }
-        Self { control, listening: Listening::default(), over: false, recorded: RecordedWait::default() }
+        Self {
+            control,
+            listening: Listening::default(),
+            pause: BudgetPause::default(),
+            over: false,
+            recorded: RecordedWait::default(),
+        }
     }
 
     /// Records that this future no longer waits for the exit of the process.
@@ -271,6 +279,9 @@ impl Future for Exited {
         let this = &mut *self;
         if this.over {
             return Poll::Pending;
+        }
+        if this.control.as_ref().is_none_or(|control| control.head().has_ended()) {
+            ready!(this.pause.spend(cx));
         }
         let exit = match &this.control {
             None => Exit::NoProcess,

@@ -588,6 +588,12 @@ impl<T, M: Send + 'static> Joined<T, M> {
         self.has_begun().then(|| unsafe { self.address.control().at().cast().as_ref() })
     }
 
+    /// Returns whether the next poll resolves.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.shell().is_none_or(|shell| shell.control.head.run.is_over())
+    }
+
     /// Polls for the outcome. Resolves to `None` if the process was dropped with its runtime, or if the spawn was
     /// refused. If this thread steps a process of the same runtime, `by` returns the pid word of this process.
     /// Otherwise `by` returns 0.

@@ -6,15 +6,16 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
-use std::task::{Context as Cx, Poll};
+use std::task::{Context as Cx, Poll, ready};
 
 use futures::future::FusedFuture;
 
 use crate::context::address::Address;
+use crate::context::cooperative::BudgetPause;
 use crate::context::multi_call::{Callee, Callees, Expand, expand_way};
 use crate::host::Host;
 use crate::host::control::waits::{Wait, WaitKind};
-use crate::host::control::{AnyControl, Control, Listening, flag};
+use crate::host::control::{AnyControl, Control, Head, Listening, flag};
 use crate::host::refs::RecordedWait;
 use crate::host::registry::target::{Route, Target, Way};
 use crate::process::catch::{Guard, Held};
@@ -42,6 +43,7 @@ pub struct JoinHandle<T, M: Send + 'static = Payload> {
     joined: Joined<T, M>,
     monitor: Option<MonitorRef>,
     guard: Guard,
+    pause: BudgetPause,
     over: bool,
 }
 
@@ -53,7 +55,7 @@ impl<T, M: Send + 'static> fmt::Debug for JoinHandle<T, M> {
 
 impl<T, M: Send + 'static> JoinHandle<T, M> {
     pub(crate) fn new((joined, monitor): (Joined<T, M>, Option<MonitorRef>)) -> Self {
-        Self { joined, monitor, guard: Guard::default(), over: false }
+        Self { joined, monitor, guard: Guard::default(), pause: BudgetPause::default(), over: false }
     }
 
     /// Returns a join handle for a process that was not started, because the spawn was refused. The handle resolves to
@@ -88,6 +90,7 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         Started {
             control: self.control().any(),
             listening: Listening::default(),
+            pause: BudgetPause::default(),
             over: false,
             recorded: RecordedWait::default(),
         }
@@ -107,6 +110,35 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
             self.control().head.host().shared().blocked_steps.note_join(by, self.pid());
         }
         polled
+    }
+
+    /// Polls the outcome in the same way as the future, but takes no unit from the budget of the turn. The caller limits
+    /// the length of its turn itself.
+    pub(crate) fn poll_without_budget(&mut self, cx: &mut Cx<'_>) -> Poll<Result<T, Exit>> {
+        assert!(
+            !self.over,
+            "the join handle of process {} was polled after it had resolved; poll it once to its end",
+            self.pid()
+        );
+        let (pid, by) = (self.pid(), Current::with(Current::pid));
+        if by == Some(pid) {
+            return Poll::Ready(Err(Exit::failed("a process can't join itself")));
+        }
+        let polled = if Current::with(|current| current.is_own_waker(cx.waker())) {
+            let by = || by.filter(|by| by.is_in_same_runtime(pid)).map_or(0, Pid::word);
+            self.joined.poll(cx, by)
+        } else {
+            self.poll_with_foreign_waker(cx, by.filter(|by| by.is_in_same_runtime(pid)))
+        };
+        let Poll::Ready(result) = polled else { return Poll::Pending };
+        // There is no outcome if the process was dropped with its runtime, or if its spawn was refused.
+        let lost = || Err(self.control().head.exit().unwrap_or(Exit::Cancelled(Reason::SHUTDOWN)));
+        let result = result.unwrap_or_else(lost);
+        if result.is_err() {
+            self.control().head.received_exit();
+        }
+        self.over = true;
+        Poll::Ready(result)
     }
 
     /// Kills the process: see [`Host::kill`]. If the process is in a step, the process exits when the step has
@@ -162,31 +194,12 @@ impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
     type Output = Result<T, Exit>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        assert!(
-            !this.over,
-            "the join handle of process {} was polled after it had resolved; poll it once to its end",
-            this.pid()
-        );
-        let (pid, by) = (this.pid(), Current::with(Current::pid));
-        if by == Some(pid) {
-            return Poll::Ready(Err(Exit::failed("a process can't join itself")));
+        // A handle that does not wait takes a unit from the budget. Otherwise, a body that joins exited processes in a
+        // loop might never end its turn.
+        if !self.over && self.joined.is_ready() {
+            ready!(self.pause.spend(cx));
         }
-        let polled = if Current::with(|current| current.is_own_waker(cx.waker())) {
-            let by = || by.filter(|by| by.is_in_same_runtime(pid)).map_or(0, Pid::word);
-            this.joined.poll(cx, by)
-        } else {
-            this.poll_with_foreign_waker(cx, by.filter(|by| by.is_in_same_runtime(pid)))
-        };
-        let Poll::Ready(result) = polled else { return Poll::Pending };
-        // There is no outcome if the process was dropped with its runtime, or if its spawn was refused.
-        let lost = || Err(this.control().head.exit().unwrap_or(Exit::Cancelled(Reason::SHUTDOWN)));
-        let result = result.unwrap_or_else(lost);
-        if result.is_err() {
-            this.control().head.received_exit();
-        }
-        this.over = true;
-        Poll::Ready(result)
+        self.poll_without_budget(cx)
     }
 }
 
@@ -202,9 +215,10 @@ pub(crate) struct KillOnDrop<T, M: Send + 'static>(pub(crate) JoinHandle<T, M>);
 
 impl<T, M: Send + 'static> KillOnDrop<T, M> {
     /// Polls the exit of the process, and drops the output of the process. The output and the error in the exit are user
-    /// values, and a panic of their `Drop` must not end the process that makes the poll.
+    /// values, and a panic of their `Drop` must not end the process that makes the poll. The poll takes no unit from the
+    /// budget of the turn.
     pub(crate) fn poll_exit(&mut self, cx: &mut Cx<'_>) -> Poll<Held<Exit>> {
-        Pin::new(&mut self.0).poll(cx).map(|result| {
+        self.0.poll_without_budget(cx).map(|result| {
             Held::new(match result {
                 Ok(output) => {
                     drop(Held::new(output));
@@ -236,6 +250,7 @@ impl<T, M: Send + 'static> Drop for KillOnDrop<T, M> {
 pub struct Started {
     control: Ref<dyn AnyControl>,
     listening: Listening,
+    pause: BudgetPause,
     over: bool,
     recorded: RecordedWait,
 }
@@ -251,36 +266,47 @@ impl Started {
         let head = self.control.head();
         self.recorded.end(head.host(), || Wait::on(WaitKind::Start, head.pid(), None));
     }
+
+    /// Polls in the same way as the future, but takes no unit from the budget of the turn. The caller limits the length
+    /// of its turn itself.
+    pub(crate) fn poll_without_budget(&mut self, cx: &mut Cx<'_>) -> Poll<Result<(), Exit>> {
+        if self.over {
+            return Poll::Pending;
+        }
+        let head = self.control.head();
+        let started = head.poll_news(&mut self.listening, cx, || outcome_of_start(head));
+        self.over = started.is_ready();
+        if self.over {
+            self.end_record();
+        } else {
+            let head = self.control.head();
+            self.recorded.begin(head.host(), &Wait::on(WaitKind::Start, head.pid(), None));
+        }
+        if let Poll::Ready(Err(_)) = started {
+            self.control.head().received_exit();
+        }
+        started
+    }
 }
 
 impl Future for Started {
     type Output = Result<(), Exit>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        if this.over {
-            return Poll::Pending;
+        if !self.over && outcome_of_start(self.control.head()).is_some() {
+            ready!(self.pause.spend(cx));
         }
-        let head = this.control.head();
-        let started = head.poll_news(&mut this.listening, cx, || {
-            match head.exit() {
-                // If a process exits normally in its first step, the process counts as started.
-                Some(Exit::Normal) if !head.has(flag::BY_HAND) => Some(Ok(())),
-                _ if head.has(flag::STARTED) => Some(Ok(())),
-                exit => exit.map(Err),
-            }
-        });
-        this.over = started.is_ready();
-        if this.over {
-            this.end_record();
-        } else {
-            let head = this.control.head();
-            this.recorded.begin(head.host(), &Wait::on(WaitKind::Start, head.pid(), None));
-        }
-        if let Poll::Ready(Err(_)) = started {
-            this.control.head().received_exit();
-        }
-        started
+        self.poll_without_budget(cx)
+    }
+}
+
+/// Returns whether the process has started. Returns `None` if the process may still start.
+fn outcome_of_start(head: &Head) -> Option<Result<(), Exit>> {
+    match head.exit() {
+        // If a process exits normally in its first step, the process counts as started.
+        Some(Exit::Normal) if !head.has(flag::BY_HAND) => Some(Ok(())),
+        _ if head.has(flag::STARTED) => Some(Ok(())),
+        exit => exit.map(Err),
     }
 }
 

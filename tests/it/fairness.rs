@@ -670,3 +670,92 @@ fn an_inline_answer_does_not_shorten_a_yield() {
     let turns = rt.block_on(yields).unwrap();
     assert!(turns >= 63, "{turns} turns");
 }
+
+/// 4.6b: a future that waits for the exit or for the start of a process uses up the budget, also if the process has
+/// already exited. Therefore other processes run between such futures.
+#[test]
+fn joins_that_do_not_wait_spend_the_budget() {
+    const CHILDREN: usize = 1000;
+    type Join = fn(Context, Vec<JoinHandle<()>>) -> BoxFuture<'static, ()>;
+    fn set_of(ctx: &Context, handles: Vec<JoinHandle<()>>) -> JoinSet<()> {
+        let mut set = ctx.join_set();
+        handles.into_iter().for_each(|handle| drop(set.insert(handle)));
+        set
+    }
+    let joins: [(&str, Join); 5] = [
+        ("handle", |_, handles| {
+            Box::pin(async move {
+                for handle in handles {
+                    handle.await.unwrap();
+                }
+            })
+        }),
+        ("exited", |_, handles| {
+            Box::pin(async move {
+                for handle in handles {
+                    handle.exited().await;
+                }
+            })
+        }),
+        ("started", |_, handles| {
+            Box::pin(async move {
+                for handle in handles {
+                    handle.started().await.unwrap();
+                }
+            })
+        }),
+        ("join_next", |ctx, handles| {
+            Box::pin(async move {
+                let mut set = set_of(&ctx, handles);
+                while set.join_next().await.is_some() {}
+            })
+        }),
+        ("join_all", |ctx, handles| Box::pin(async move { drop(set_of(&ctx, handles).join_all().await) })),
+    ];
+    for (name, join) in joins {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let handles: Vec<JoinHandle<()>> = (0..CHILDREN).map(|_| rt.spawn(async |_: Context| {})).collect();
+        while handles.iter().any(|handle| !handle.is_finished()) {
+            rt.block_on(crate::step_aside());
+        }
+        let turns = Arc::new(AtomicUsize::new(0));
+        let counts = Arc::clone(&turns);
+        let _other = rt.spawn(async move |ctx: Context| {
+            loop {
+                counts.fetch_add(1, Ordering::SeqCst);
+                ctx.yield_now().await;
+            }
+        });
+        let body = rt.spawn(async move |ctx: Context| {
+            let before = turns.load(Ordering::SeqCst);
+            join(ctx, handles).await;
+            Ok::<_, Exit>(turns.load(Ordering::SeqCst) - before)
+        });
+        let between = rt.block_on(body).unwrap();
+        assert!(between >= CHILDREN / 128, "{name}: the other process had {between} turns");
+    }
+}
+
+/// 4.6b: a body may await the handles of refused spawns, or an empty set, in a loop. The body lets the other processes
+/// run.
+#[test]
+fn joins_without_a_process_spend_the_budget() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).max_processes(2).build().unwrap();
+        let handles = rt.spawn(async |ctx: Context| while ctx.spawn(async |_: Context| {}).await.is_err() {});
+        let other = rt.spawn(async |ctx: Context| ctx.yield_now().await);
+        rt.block_on(handles).unwrap();
+        rt.block_on(other).unwrap();
+        let done = Arc::new(AtomicBool::new(false));
+        let is_done = Arc::clone(&done);
+        let set = rt.spawn(async move |ctx: Context| {
+            let mut set = ctx.join_set::<()>();
+            while !is_done.load(Ordering::SeqCst) {
+                assert_eq!(set.join_next().await, None);
+            }
+        });
+        let other = rt.spawn(async move |_: Context| done.store(true, Ordering::SeqCst));
+        rt.block_on(set).unwrap();
+        rt.block_on(other).unwrap();
+    });
+}

@@ -446,7 +446,7 @@ impl Future for NextNews {
         let Some(life) = &mut self.0 else { return Poll::Pending };
         let id = life.id;
         if let Some(started) = &mut life.started {
-            match started.poll_unpin(cx) {
+            match started.poll_without_budget(cx) {
                 Poll::Ready(Ok(())) => {
                     life.started = None;
                     return Poll::Ready((id, ChildReport::Started, self.0.take()));

@@ -19,6 +19,7 @@ use crate::host::Host;
 use crate::host::cancel::Cancelled;
 use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
+use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Mutex, planted};
 use crate::process::error::{SpawnError, SpawnErrorKind};
 use crate::process::exit::{Exit, Reason};
@@ -149,6 +150,18 @@ impl Drop for ScopedChild {
     }
 }
 
+/// Cancels a child after a failure of the scope. The child may belong to another runtime, and each runtime has its own
+/// clock.
+fn cancel_within(child: &Ref<dyn AnyControl>, grace: Duration) {
+    let host = child.head().host();
+    host.cancel_by(child, Reason::PARENT, host.now() + grace);
+}
+
+/// Cancels a child in the same way as the process of the scope was cancelled. The clock of `host` measures `deadline`.
+fn cancel_until(host: &Host, child: &Ref<dyn AnyControl>, reason: Reason, deadline: Instant) {
+    host.cancel_until(child, reason, host.deadline_for(child.head(), deadline));
+}
+
 pin_project! {
     /// Future of a running scope.
     struct Run<T, Fut> {
@@ -193,10 +206,9 @@ impl<T, Fut> Run<T, Fut> {
         }
         *this.outcome = Some(Err(exit));
         this.body.set(None);
-        let host = &this.shared.host;
-        let deadline = host.now() + this.shared.state.lock().grace;
+        let grace = this.shared.state.lock().grace;
         for child in &*this.children {
-            host.cancel_by(&child.control, Reason::PARENT, deadline);
+            cancel_within(&child.control, grace);
         }
     }
 
@@ -211,10 +223,9 @@ impl<T, Fut> Run<T, Fut> {
         let count = fresh.len();
         for control in fresh {
             if matches!(this.outcome, Some(Err(_))) {
-                let host = &this.shared.host;
-                host.cancel_by(&control, Reason::PARENT, host.now() + grace);
+                cancel_within(&control, grace);
             } else if let (None, Some((reason, deadline))) = (&this.cancelled, this.own.head().cancel()) {
-                this.shared.host.cancel_until(&control, reason, deadline);
+                cancel_until(&this.shared.host, &control, reason, deadline);
             }
             let ended = Exited::new(Some(control.clone()));
             this.children.push(ScopedChild { control, ended });
@@ -231,7 +242,7 @@ impl<T, Fut> Run<T, Fut> {
         *this.cancelled = None;
         if let Some((reason, deadline)) = this.own.head().cancel() {
             for child in &*this.children {
-                this.shared.host.cancel_until(&child.control, reason.clone(), deadline);
+                cancel_until(&this.shared.host, &child.control, reason.clone(), deadline);
             }
         }
     }

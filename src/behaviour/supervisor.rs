@@ -397,13 +397,15 @@ impl Supervisor {
 
     fn stop(&self, me: &SelfHandle<SupervisorMessage>, id: Id) {
         let (Some(kept), Some(member)) = (self.children.get(&id), self.live_children.get(id)) else { return };
+        // The child may belong to another runtime, and each runtime has its own clock.
+        let head = member.control.head();
         let (reason, latest) = match &self.ending {
-            Some(ending) => (ending.reason.clone(), ending.deadline),
+            Some(ending) => (ending.reason.clone(), me.host().deadline_for(head, ending.deadline)),
             None => (Reason::PARENT, Instant::FAR),
         };
         let deadline = match kept.child.spec.shutdown {
             Some(Duration::ZERO) => return member.control.kill(),
-            Some(within) => (me.now() + within).min(latest),
+            Some(within) => (head.host().now() + within).min(latest),
             None => latest,
         };
         me.host().cancel_by(&member.control, reason, deadline);

@@ -66,6 +66,90 @@ fn a_join_set_cancels_a_process_of_another_runtime_with_its_own_clock() {
     assert_eq!(late.run(set.join_next()), Some(Ok(())), "the process had its grace period");
 }
 
+/// Returns two simulations. The clock of the second simulation is ten hours ahead.
+fn early_and_late() -> (Simulation, Simulation) {
+    let (early, mut late) = (Simulation::new(1), Simulation::new(2));
+    late.run(late.host().sleep(LONG * 10));
+    (early, late)
+}
+
+fn settle_simulation(simulation: &mut Simulation) {
+    (0..20).for_each(|_| simulation.run(step_aside()));
+}
+
+/// Body that needs half an hour after its cancellation. The body sets the flag when it has finished.
+async fn needs_time(mut ctx: Context, is_done: Arc<AtomicBool>) -> Result<(), Exit> {
+    let Event::Cancel { .. } = ctx.event().await else { panic!("it is cancelled") };
+    ctx.sleep(LONG / 2).await;
+    is_done.store(true, Ordering::SeqCst);
+    Ok(())
+}
+
+/// 6.4f, 8.3a: a child of a supervisor belongs to another runtime. The time limit of its stop is measured with the clock
+/// of this other runtime. The same holds for the time limit of the supervisor's own cancellation.
+#[test]
+fn a_supervisor_stops_a_child_of_another_runtime_with_the_clock_of_this_runtime() {
+    for cancels_supervisor in [false, true] {
+        let (mut early, mut late) = early_and_late();
+        let (host, is_done) = (late.host().clone(), Arc::new(AtomicBool::new(false)));
+        let child = Child::with_args("child", Arc::clone(&is_done), needs_time);
+        let within = if cancels_supervisor { LONG * 100 } else { LONG };
+        let child = child.options(move |_| host.process()).shutdown(within);
+        let supervisor = early.spawn_process(Supervisor::one_for_one().add(child));
+        settle_simulation(&mut early);
+        let pid = late.host().whereis("child").expect("the child runs");
+        let exited = late.host().exited(pid);
+        settle_simulation(&mut late);
+        settle_simulation(&mut early);
+        let stop = |reply| supervisor::SupervisorMessage::TerminateChild("child".into(), reply);
+        let _stopped = if cancels_supervisor {
+            early.host().cancel(supervisor.pid(), "stop", LONG).unwrap();
+            None
+        } else {
+            Some(supervisor.call(stop).start())
+        };
+        settle_simulation(&mut early);
+        assert_eq!((late.run(exited), is_done.load(Ordering::SeqCst)), (Exit::Normal, true), "{cancels_supervisor}");
+    }
+}
+
+/// 6.2a, 8.3a: a child of a scope belongs to another runtime. Its grace period is measured with the clock of this other
+/// runtime.
+#[test]
+fn a_scope_cancels_a_child_of_another_runtime_with_the_clock_of_this_runtime() {
+    for case in ["fails", "fails at once", "is cancelled", "spawns after its cancellation"] {
+        let (mut early, mut late) = early_and_late();
+        let (host, is_done) = (late.host().clone(), Arc::new(AtomicBool::new(false)));
+        let (send, receive) = oneshot::channel();
+        let done = Arc::clone(&is_done);
+        let body = early.spawn(async move |ctx: Context| {
+            let scope = ctx.scope(async |scope| {
+                scope.grace(LONG);
+                if case == "spawns after its cancellation" {
+                    ctx.cancelled().await;
+                    step_aside().await;
+                }
+                let spawned = scope.spawn_with(|_| host.process(), move |ctx| needs_time(ctx, done));
+                let _ = send.send(spawned.unwrap().exited());
+                match case {
+                    "fails at once" => {}
+                    "fails" => step_aside().await,
+                    _ => pending().await,
+                }
+                Err::<(), _>(Exit::failed("it fails"))
+            });
+            scope.await
+        });
+        settle_simulation(&mut early);
+        if case.contains("cancel") {
+            early.host().cancel(body.pid(), "stop", LONG).unwrap();
+            settle_simulation(&mut early);
+        }
+        let exited = late.run(receive).unwrap();
+        assert_eq!((late.run(exited), is_done.load(Ordering::SeqCst)), (Exit::Normal, true), "{case}");
+    }
+}
+
 /// 10.1a: a preemption request for a process does not reach a simulation that this process runs.
 #[test]
 fn a_preemption_request_does_not_reach_a_simulation() {

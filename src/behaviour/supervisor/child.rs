@@ -479,7 +479,8 @@ impl<T, N: Send + 'static> Future for Watched<T, N> {
                 // more messages. Therefore the mailbox is closed, and the next instance gets a new mailbox.
                 Some((reason, deadline)) if matches!(exit, Exit::Cancelled(_)) => {
                     let instance = self.handle.0.address().control().clone().into_any();
-                    kept.address.head.host().cancel_until(&instance, reason, deadline);
+                    let host = kept.address.head.host();
+                    host.cancel_until(&instance, reason, host.deadline_for(instance.head(), deadline));
                     kept.address.end_outside(&exit);
                 }
                 // The kept mailbox was killed, so the instance is also killed.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::host::Host;
-use crate::host::control::AnyControl;
+use crate::host::control::{AnyControl, Head};
 use crate::host::timer::owned::call_at;
 use crate::platform::clock::Instant;
 use crate::process::error::NoProcess;
@@ -42,6 +42,16 @@ impl Host {
     pub(crate) fn cancel_by(&self, control: &Ref<dyn AnyControl>, reason: Reason, deadline: Instant) {
         control.cancel(reason, deadline);
         self.kill_at(control, deadline);
+    }
+
+    /// Converts a deadline from the clock of this host to the clock of the process `of`. If the process belongs to
+    /// another runtime, its clock is another clock. The remaining time stays the same.
+    pub(crate) fn deadline_for(&self, of: &Head, deadline: Instant) -> Instant {
+        let host = of.host();
+        if deadline == Instant::FAR || std::ptr::eq(self.shared(), host.shared()) {
+            return deadline;
+        }
+        host.now() + (deadline - self.now())
     }
 
     /// Kills a process. A killed process exits at its next scheduling point, and its outstanding yields are cancelled.

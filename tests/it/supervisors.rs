@@ -707,9 +707,9 @@ fn a_requested_restart_during_a_start_returns_the_new_instance() {
             }
         });
         let starting = starting.options(ProcessBuilder::manual_start);
-        let tree = host.spawn_process(Supervisor::one_for_one().add(slow).add(starting));
+        let tree = host.spawn_process(Supervisor::rest_for_one().add(slow).add(starting));
         let first = who(&host, B).await;
-        // The supervisor stops one child at a time. Therefore the supervisor stops B only after the exit of A.
+        // This supervisor stops one child at a time. Therefore the supervisor stops B only after the exit of A.
         let mut stopped = pin!(tree.call(|reply| SupervisorMessage::TerminateChild(A.into(), reply)));
         assert!(poll!(&mut stopped).is_pending());
         until(|| exits.load(SeqCst)).await;
@@ -1242,5 +1242,38 @@ fn the_pid_of_a_kept_mailbox_identifies_a_child_that_is_down() {
         assert!(tree.call(|reply| SupervisorMessage::TerminateChild(kept.into(), reply)).await.unwrap());
         assert!(tree.call(|reply| SupervisorMessage::DeleteChild(kept.into(), reply)).await.unwrap());
         assert!(!tree.call(|reply| SupervisorMessage::DeleteChild(kept.into(), reply)).await.unwrap());
+    });
+}
+
+/// 6.4b, 6.4f: in a one-for-one supervisor, a child that does not exit after its cancellation does not delay the
+/// restarts, the starts and the requested stops of the other children.
+#[test]
+fn a_stop_in_progress_delays_no_other_child_in_one_for_one() {
+    const SLOW: Name<()> = Name::new("slow");
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let (end, until) = oneshot::channel::<()>();
+        let until = Arc::new(Mutex::new(Some(until)));
+        let slow = Child::new(SLOW, move |_: Context<()>| {
+            let until = until.lock().unwrap().take();
+            async move { if let Some(until) = until { _ = until.await } else { std::future::pending().await } }
+        });
+        let supervisor = Supervisor::one_for_one().add(slow.shutdown(SECOND * 3600)).child(A, obey).child(B, obey);
+        let supervisor = rt.spawn_process(supervisor);
+        rt.block_on(supervisor.started()).unwrap();
+        let mut stopped = supervisor.call(|reply| SupervisorMessage::TerminateChild(SLOW.into(), reply)).start();
+        let first = rt.whereis(A).unwrap();
+        rt.send(A, Do::Panic).unwrap();
+        rt.block_on(rt.exited(first));
+        (0..20).for_each(|_| rt.block_on(step_aside()));
+        assert!(rt.whereis(A).is_some_and(|pid| pid != first), "the child was restarted");
+        let added = supervisor.call(|reply| SupervisorMessage::StartChild(Child::new(C, obey), reply));
+        assert!(rt.block_on(added).unwrap().is_ok());
+        let removed = supervisor.call(|reply| SupervisorMessage::DeleteChild(B.into(), reply));
+        assert_eq!(rt.block_on(removed), Ok(true));
+        assert!(rt.block_on(async { poll!(&mut stopped) }).is_pending(), "the slow child still runs");
+        end.send(()).unwrap();
+        assert_eq!(rt.block_on(stopped), Ok(true));
+        assert_eq!(rt.block_on(supervisor.call(SupervisorMessage::CountChildren)), Ok(2));
     });
 }

@@ -6,6 +6,9 @@
 //! child has started. No child is started while another child must still be stopped. A child is never started before
 //! its previous instance has exited.
 //!
+//! The requested stops of a one-for-one supervisor are an exception: such a stop delays no other child, because the
+//! children are independent. A child may need a long time to exit, or may not exit at all.
+//!
 //! For n children, each exit and each action costs O(log n). Only an exit or an action that affects all children costs
 //! more.
 
@@ -187,10 +190,10 @@ pub(crate) struct Plan {
     living: usize,
     /// Children that must be stopped. `next` has not returned the stops of these children yet.
     stops: BTreeSet<Id>,
-    /// Whether a child was told to stop and has not exited yet.
-    stopping: bool,
+    /// Number of children that were told to stop and have not exited yet.
+    stopping: usize,
     /// Children that start one after another. The first child of this set is due or starting, and the other children
-    /// are due.
+    /// are due. A child that is told to stop during its start stays in the set until it exits.
     turns: BTreeSet<Id>,
     /// Children that start at a fixed time, independently of the other children.
     due: BTreeSet<(Instant, Id)>,
@@ -206,7 +209,7 @@ impl Plan {
             next_id: 0,
             living: 0,
             stops: BTreeSet::new(),
-            stopping: false,
+            stopping: 0,
             turns: BTreeSet::new(),
             due: BTreeSet::new(),
             end: None,
@@ -328,7 +331,7 @@ impl Plan {
         let phase = std::mem::replace(&mut child.phase, ChildPhase::Down);
         debug_assert!(phase.lives(), "the child that exited was running");
         self.living -= 1;
-        self.stopping &= phase != ChildPhase::Stopping;
+        self.stopping -= usize::from(phase == ChildPhase::Stopping);
         if let Some(then) = child.stop.take() {
             // The plan had to stop the child, so the reason of its exit does not matter.
             self.stops.remove(&id);
@@ -502,12 +505,11 @@ impl Plan {
     /// Returns an action that is possible now. The caller must execute the action, because the plan does not return the
     /// same action again.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Action> {
-        // The children are stopped one at a time, from the last to the first.
-        if self.stopping {
+        if self.waits_for_stop() {
             return None;
         }
         if let Some(last) = self.stops.pop_last() {
-            self.stopping = true;
+            self.stopping += 1;
             self.child(last).phase = ChildPhase::Stopping;
             return Some(Action::Stop(last));
         }
@@ -516,11 +518,22 @@ impl Plan {
                 self.due.pop_first();
                 id
             }
-            _ => self.turns.first().copied().filter(|id| self.is_due(*id, now))?,
+            _ => self.first_in_turn().filter(|id| self.is_due(*id, now))?,
         };
         self.child(id).phase = ChildPhase::Starting;
         self.living += 1;
         Some(Action::Start(id))
+    }
+
+    /// Returns whether all actions must wait until a child has exited. The children of a group, and the children of a
+    /// supervisor that exits, are stopped one at a time, from the last to the first.
+    fn waits_for_stop(&self) -> bool {
+        self.stopping > 0 && (self.strategy != Strategy::OneForOne || self.end.is_some())
+    }
+
+    /// Returns the first child of `turns` that is not told to stop.
+    fn first_in_turn(&self) -> Option<Id> {
+        self.turns.iter().copied().find(|id| self.children[id].phase != ChildPhase::Stopping)
     }
 
     fn is_due(&self, id: Id, now: Instant) -> bool {
@@ -530,10 +543,10 @@ impl Plan {
     /// Returns the time of the next planned action. If no event happens before this time, [`next`](Self::next) returns
     /// an action at this time. `None` means that no action is planned.
     pub(crate) fn next_time(&self) -> Option<Instant> {
-        if self.stopping || !self.stops.is_empty() {
+        if self.waits_for_stop() || !self.stops.is_empty() {
             return None;
         }
-        let in_turn = self.turns.first().and_then(|first| match self.children[first].phase {
+        let in_turn = self.first_in_turn().and_then(|first| match self.children[&first].phase {
             ChildPhase::Due(at) => Some(at),
             _ => None,
         });

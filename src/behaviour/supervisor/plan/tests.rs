@@ -461,6 +461,45 @@ fn children_can_be_added_stopped_restarted_and_removed() {
     assert_eq!((plan.stop(0), plan.remove(77)), (Some(ExitAction::Forgotten), Some(ExitAction::Forgotten)));
 }
 
+/// A requested stop of a one-for-one supervisor delays no other child. With the other strategies, and if the supervisor
+/// exits, the children are stopped one at a time.
+#[test]
+fn a_requested_stop_delays_other_children_only_in_a_group() {
+    for strategy in [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne] {
+        let is_independent = strategy == Strategy::OneForOne;
+        let mut plan = plan(strategy, &[Permanent; 5]);
+        // The first child is told to stop during its start.
+        assert_eq!(next(&mut plan, at(0)), [Start(0)]);
+        assert_eq!(plan.stop(0), None);
+        assert_eq!(next(&mut plan, at(0))[0], Stop(0));
+        assert_eq!(plan.phase(1) == Some(ChildPhase::Starting), is_independent);
+        assert_eq!(plan.exited(0, Over::Ended, &Exit::Killed, at(0), || 0), ExitAction::Down);
+        assert!(plan.restart(0, at(0)));
+        plan.started(1, at(0));
+        bring_up(&mut plan, at(0));
+        assert!(plan.is_settled());
+        // Two children are told to stop while they run.
+        assert_eq!((plan.stop(4), next(&mut plan, at(1))), (None, vec![Stop(4)]));
+        assert_eq!(plan.stop(3), None);
+        assert_eq!(next(&mut plan, at(1)), if is_independent { vec![Stop(3)] } else { vec![] });
+        if is_independent {
+            plan.exited(1, Over::Ended, &boom(), at(1), || 0);
+            assert_eq!(plan.next_time(), Some(at(1)));
+            assert_eq!(bring_up(&mut plan, at(1)), [1]);
+        }
+        plan.shut_down();
+        assert_eq!((next(&mut plan, at(2)), plan.next_time()), (vec![], None));
+        for id in [4, 3, 2, 1, 0] {
+            if id < 3 || id == 3 && !is_independent {
+                assert_eq!(next(&mut plan, at(2)), [Stop(id)]);
+            }
+            assert_eq!(next(&mut plan, at(2)), []);
+            plan.exited(id, Over::Ended, &Exit::Killed, at(2), || 0);
+        }
+        assert!(matches!(plan.ended(), Some(End::Asked)));
+    }
+}
+
 #[test]
 fn a_shutdown_during_the_start_stops_children_in_reverse_order() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 3]);
@@ -602,7 +641,8 @@ fn a_child_never_has_two_instances() {
                     }
                 }
             }
-            assert!(alive.iter().filter(|(_, stopping)| *stopping).count() <= 1, "seed {seed}");
+            let stopping = alive.iter().filter(|(_, stopping)| *stopping).count();
+            assert!(stopping <= 1 || strategy == Strategy::OneForOne, "seed {seed}");
         }
         plan.shut_down();
         for _ in 0..1_000 {

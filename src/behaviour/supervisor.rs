@@ -238,7 +238,8 @@ impl From<Pid> for ChildId {
 pub enum SupervisorError {
     /// A child exited more often than the [intensity](Supervisor::intensity) allows.
     RestartIntensityExceeded {
-        /// Name of the child, or the position of the child in the order if the child has no name.
+        /// Name of the child. If the child has no name: `number n`. The supervisor numbers the children from 0 in the
+        /// order in which they were added. The number of a removed child is not used again.
         child: String,
         /// Maximum number of restarts within the window.
         restarts: u32,
@@ -250,7 +251,8 @@ pub enum SupervisorError {
     /// The supervisor could not start, because the first start of a child was refused. The cause is the limit of
     /// processes or a name that was taken.
     StartFailed {
-        /// Name of the child, or the position of the child in the order if the child has no name.
+        /// Name of the child. If the child has no name: `number n`. The supervisor numbers the children from 0 in the
+        /// order in which they were added. The number of a removed child is not used again.
         child: String,
         /// Reason of the refusal.
         exit: Exit,

@@ -50,9 +50,9 @@ const NEWS_AT_ONCE: usize = 256;
 ///
 /// If a child exits, its [`RestartPolicy`] determines whether the child is restarted. The restart never happens before
 /// the previous instance has exited. The strategy determines which other children are also restarted. To stop a child,
-/// the supervisor cancels it with [`Reason::PARENT`]. Children are stopped in reverse order, one after another. But in a
-/// one-for-one supervisor, a requested stop of a child delays no other child. If a child does not exit within [its time
-/// limit](Child::shutdown), the child is killed.
+/// the supervisor cancels it with [`Reason::PARENT`]. Children are stopped in reverse order, one after another. But in
+/// a one-for-one supervisor, a requested stop of a child delays no other child. If a child does not exit within [its
+/// time limit](Child::shutdown), the child is killed.
 ///
 /// If there are more restarts within a sliding window than the [`intensity`](Self::intensity) allows, the supervisor
 /// stops all its children and fails with [`SupervisorError::RestartIntensityExceeded`]. The parent supervisor receives

@@ -112,8 +112,8 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         polled
     }
 
-    /// Polls the outcome in the same way as the future, but takes no unit from the budget of the turn. The caller limits
-    /// the length of its turn itself.
+    /// Polls the outcome in the same way as the future, but takes no unit from the budget of the turn. The caller
+    /// limits the length of its turn itself.
     pub(crate) fn poll_without_budget(&mut self, cx: &mut Cx<'_>) -> Poll<Result<T, Exit>> {
         assert!(
             !self.over,
@@ -214,9 +214,9 @@ impl<T, M: Send + 'static> FusedFuture for JoinHandle<T, M> {
 pub(crate) struct KillOnDrop<T, M: Send + 'static>(pub(crate) JoinHandle<T, M>);
 
 impl<T, M: Send + 'static> KillOnDrop<T, M> {
-    /// Polls the exit of the process, and drops the output of the process. The output and the error in the exit are user
-    /// values, and a panic of their `Drop` must not end the process that makes the poll. The poll takes no unit from the
-    /// budget of the turn.
+    /// Polls the exit of the process, and drops the output of the process. The output and the error in the exit are
+    /// user values, and a panic of their `Drop` must not end the process that makes the poll. The poll takes no unit
+    /// from the budget of the turn.
     pub(crate) fn poll_exit(&mut self, cx: &mut Cx<'_>) -> Poll<Held<Exit>> {
         self.0.poll_without_budget(cx).map(|result| {
             Held::new(match result {

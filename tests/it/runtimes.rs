@@ -85,8 +85,8 @@ async fn needs_time(mut ctx: Context, is_done: Arc<AtomicBool>) -> Result<(), Ex
     Ok(())
 }
 
-/// 6.4f, 8.3a: a child of a supervisor belongs to another runtime. The time limit of its stop is measured with the clock
-/// of this other runtime. The same holds for the time limit of the supervisor's own cancellation.
+/// 6.4f, 8.3a: a child of a supervisor belongs to another runtime. The time limit of its stop is measured with the
+/// clock of this other runtime. The same holds for the time limit of the supervisor's own cancellation.
 #[test]
 fn a_supervisor_stops_a_child_of_another_runtime_with_the_clock_of_this_runtime() {
     for cancels_supervisor in [false, true] {

@@ -205,7 +205,6 @@ fn only_these_files_read_the_state_of_the_thread() {
         readers.map(|(file, _)| file).collect::<Vec<_>>(),
         [
             "context::call",
-            "context::cooperative",
             "context::mailbox",
             "context::me",
             "context::perform",
@@ -225,6 +224,7 @@ fn only_these_files_read_the_state_of_the_thread() {
             "net::backend",
             "process::catch",
             "process::pid::text",
+            "process::state::budget",
             "process::state::current",
             "process::state::runnable",
             "runtime::enqueue",

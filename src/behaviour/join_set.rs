@@ -13,7 +13,6 @@ use futures::stream::FuturesUnordered;
 
 use crate::context::Context;
 use crate::context::address::Address;
-use crate::context::cooperative::BudgetPause;
 use crate::context::me::SelfHandle;
 use crate::host::Host;
 use crate::host::cancel::inherited::InheritedContext;
@@ -21,6 +20,7 @@ use crate::host::control::AnyControl;
 use crate::process::exit::{Exit, Reason};
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
+use crate::process::state::budget::BudgetPause;
 use crate::task::body::Body;
 use crate::task::join::JoinHandle;
 

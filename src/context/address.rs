@@ -14,7 +14,6 @@ use std::task::{Context, Poll, ready};
 use futures::future::FusedFuture;
 
 use crate::context::call::{Call, Reply};
-use crate::context::cooperative::BudgetPause;
 use crate::host::Host;
 use crate::host::control::waits::{Wait, WaitKind};
 use crate::host::control::{AnyControl, Control, Listening};
@@ -25,6 +24,7 @@ use crate::process::error::{Addressee, SendError};
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
+use crate::process::state::budget::BudgetPause;
 
 /// Typed address of a process. An address sends messages of type `M` to the process. A send to an address is faster
 /// than a send to a [`Pid`], because the runtime does not look up the pid. An address is cheap to clone. Any thread can

@@ -20,7 +20,6 @@ use futures::future::FusedFuture;
 
 use crate::context::address::Address;
 use crate::context::call::answer::{ReplyReceiver, ReplySender};
-use crate::context::cooperative::BudgetPause;
 use crate::context::time::Sleep;
 use crate::host::Host;
 use crate::host::control::AnyControl;
@@ -37,6 +36,7 @@ use crate::process::failure::{CallError, Failure};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
+use crate::process::state::budget::BudgetPause;
 use crate::process::state::current::Current;
 use crate::process::yields::Answerer;
 

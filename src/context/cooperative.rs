@@ -4,12 +4,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use futures::future::FusedFuture;
 use pin_project_lite::pin_project;
 
-use crate::process::state::current::Current;
+use crate::process::state::budget::BudgetPause;
 
 /// Wraps a future, so that other processes can run before the future is polled. If the [budget](crate::should_yield) of
 /// the turn is spent, or the process was [asked to yield](crate::Host::preempt), the wrapper first yields once. Then
@@ -70,81 +70,6 @@ impl<F: Future> Future for Cooperative<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         this.pause.poll(cx, |cx| this.future.poll(cx))
-    }
-}
-
-/// Memory of a future that takes units of the budget. The memory prevents that the future pauses again and again.
-///
-/// Other futures of the same body may spend the whole budget of each turn before this future is polled. Therefore,
-/// after a pause, the future makes progress even if the budget is spent again.
-#[derive(Debug, Default)]
-pub(crate) struct BudgetPause {
-    /// Whether the next call of `spend` does not pause.
-    is_over: bool,
-}
-
-impl BudgetPause {
-    /// Creates the memory of a future. If `is_over` is true, the next call of `spend` does not pause.
-    #[cfg(feature = "net")]
-    pub(crate) fn new(is_over: bool) -> Self {
-        Self { is_over }
-    }
-
-    /// Returns whether the next call of `spend` does not pause.
-    #[cfg(feature = "net")]
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over
-    }
-
-    /// Takes one unit from the budget of the turn. Returns `Pending` if the future must first let other processes run.
-    /// The task is then polled again after other tasks, and the next call returns `Ready`. Returns whether a unit was
-    /// taken.
-    pub(crate) fn spend(&mut self, cx: &Context<'_>) -> Poll<bool> {
-        if std::mem::take(&mut self.is_over) {
-            return Poll::Ready(Current::with(|current| current.has_budget() && current.spend()));
-        }
-        let spent = spend_budget(cx);
-        self.is_over = spent.is_pending();
-        spent
-    }
-
-    /// Takes one unit from the budget of the turn, and calls `poll`. If the result of `poll` is pending, gives the unit
-    /// back. If the budget is spent, returns `Pending` and does not call `poll`.
-    pub(crate) fn poll<R>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<R>) -> Poll<R> {
-        let is_taken = ready!(self.spend(cx));
-        let polled = poll(cx);
-        refund_if_pending(is_taken, &polled);
-        polled
-    }
-
-    /// Makes the next call of [`spend`](Self::spend) return `Ready`.
-    pub(crate) fn skip(&mut self) {
-        self.is_over = true;
-    }
-}
-
-/// Takes one unit from the budget of the turn. Returns `Pending` if the budget is spent or the process was asked to
-/// yield. In this case, the task is polled again after other tasks. Otherwise returns whether a unit was taken.
-fn spend_budget(cx: &Context<'_>) -> Poll<bool> {
-    let spent = Current::with(|current| {
-        let spent = current.poll_spend();
-        if spent.is_pending() {
-            current.note_pause();
-        }
-        spent
-    });
-    if spent.is_pending() {
-        cx.waker().wake_by_ref();
-    }
-    spent
-}
-
-/// If a unit was taken and the future is pending, gives the unit back to the budget. Without this function, many
-/// pending futures that are polled together would spend the whole budget. The last of these futures would then never be
-/// polled.
-pub(crate) fn refund_if_pending<R>(is_taken: bool, polled: &Poll<R>) {
-    if is_taken && polled.is_pending() {
-        Current::with(Current::refund);
     }
 }
 

@@ -20,7 +20,6 @@ use futures::stream::FuturesUnordered;
 
 use crate::context::address::Address;
 use crate::context::call::{Call, Reply, sent_elsewhere};
-use crate::context::cooperative::BudgetPause;
 use crate::context::names::Name;
 use crate::context::names::groups::{Group, Sealed as GroupName};
 use crate::context::time::Sleep;
@@ -33,6 +32,7 @@ use crate::platform::sync::Arc;
 use crate::process::failure::{CallError, NoQuorum};
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
+use crate::process::state::budget::BudgetPause;
 
 /// One of the called processes.
 pub(crate) struct Callee<N> {

@@ -9,13 +9,13 @@ use std::time::Duration;
 use futures::Stream;
 use futures::stream::FusedStream;
 
-use crate::context::cooperative::BudgetPause;
 use crate::context::perform::{BodyYield, answer_target};
 use crate::host::refs::ProcessRef;
 use crate::process::command::{StreamCommand, Streamed};
 use crate::process::event::{Answer, typed};
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
+use crate::process::state::budget::BudgetPause;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::{AnswerTarget, Pulled};
 

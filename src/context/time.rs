@@ -14,7 +14,6 @@ use std::time::Duration;
 use futures::future::FusedFuture;
 use pin_project_lite::pin_project;
 
-use crate::context::cooperative::BudgetPause;
 #[allow(unused_imports)]
 use crate::context::time::reuse as spare;
 use crate::context::time::reuse::Timer;
@@ -28,6 +27,7 @@ use crate::host::{Host, Phase};
 use crate::platform::clock::{Instant, StdInstant};
 use crate::process::catch as panic;
 use crate::process::failure::Failure;
+use crate::process::state::budget::BudgetPause;
 use crate::process::state::current::Current;
 
 /// Future that resolves at its deadline, and never earlier. If the future is dropped, the sleep is cancelled.

@@ -14,6 +14,7 @@ use crate::process::event::Tag;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
+use crate::process::state::budget::BudgetPause;
 
 /// Handler of a stream command. Every closure of the type `Fn(C, StreamCompletion<C>)` implements this trait. Like a
 /// [`Handler`], a stream handler must not block. For functions that return a future, see
@@ -39,7 +40,7 @@ pub(crate) struct ByStream<H>(pub(crate) H);
 
 impl<C: StreamCommand, H: StreamHandler<C>> Handler<Streamed<C>> for ByStream<H> {
     fn handle(&self, Streamed(command): Streamed<C>, completion: Completion<C::Reply>) {
-        self.0.handle(command, StreamCompletion { completion });
+        self.0.handle(command, StreamCompletion { completion, pause: BudgetPause::default() });
     }
 }
 
@@ -50,11 +51,12 @@ impl<C: StreamCommand, H: StreamHandler<C>> Handler<Streamed<C>> for ByStream<H>
 /// is a failure.
 pub struct StreamCompletion<C: StreamCommand> {
     completion: Completion<C::Reply>,
+    pause: BudgetPause,
 }
 
 impl<C: StreamCommand> StreamCompletion<C> {
     /// Sends an item. If [`StreamCommand::BUFFER`] items were sent and not pulled yet, this function waits until the
-    /// process pulls an item.
+    /// process pulls an item. Each item takes one unit from the [budget](crate::should_yield) of the handler's turn.
     ///
     /// The future of `send` works on any executor, including a `block_on` on a thread outside the runtime.
     ///
@@ -66,7 +68,8 @@ impl<C: StreamCommand> StreamCompletion<C> {
     /// If the future is dropped before it completes, the item was not sent, and is dropped.
     pub async fn send(&mut self, item: C::Item) -> Result<(), Failure> {
         let mut item = Some(Payload::new(item));
-        std::future::poll_fn(|cx| self.completion.poll_send(&mut item, cx)).await
+        let Self { completion, pause } = self;
+        std::future::poll_fn(|cx| pause.poll(cx, |cx| completion.poll_send(&mut item, cx))).await
     }
 
     /// Ends the stream with its reply.

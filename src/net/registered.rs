@@ -6,11 +6,11 @@ use std::task::{Context, Poll, Waker, ready};
 
 use mio::event::Source as System;
 
-use crate::context::cooperative::{BudgetPause, refund_if_pending};
 use crate::net::backend::Backend;
 use crate::platform::poller::source::{Direction, Seen, Source, WaiterKey};
 use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
+use crate::process::state::budget::{BudgetPause, refund_if_pending};
 
 /// Whether a short TCP read (a read that fills only a part of the buffer) shows that the system has no more data now.
 /// If this constant is true, the first read after a short read waits for an event before it calls the system. With

@@ -8,6 +8,7 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod budget;
 pub(crate) mod current;
 pub(crate) mod deferred;
 pub(crate) mod handler_call;

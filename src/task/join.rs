@@ -11,7 +11,6 @@ use std::task::{Context as Cx, Poll, ready};
 use futures::future::FusedFuture;
 
 use crate::context::address::Address;
-use crate::context::cooperative::BudgetPause;
 use crate::context::multi_call::{Callee, Callees, Expand, expand_way};
 use crate::host::Host;
 use crate::host::control::waits::{Wait, WaitKind};
@@ -24,6 +23,7 @@ use crate::process::exit::{Exit, Reason};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
+use crate::process::state::budget::BudgetPause;
 use crate::process::state::current::Current;
 use crate::task::cell::Joined;
 

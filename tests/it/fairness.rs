@@ -759,3 +759,41 @@ fn joins_without_a_process_spend_the_budget() {
         rt.block_on(other).unwrap();
     });
 }
+
+/// 4.6b: a handler sends more items than fit into the budget of one poll, and the buffer of the stream has room for all
+/// items. Other processes run between the items.
+#[test]
+fn a_stream_handler_with_room_in_the_buffer_spends_the_budget() {
+    const ITEMS: usize = 10_000;
+    struct Burst;
+    impl Command for Burst {
+        type Reply = usize;
+    }
+    impl StreamCommand for Burst {
+        type Item = usize;
+        const BUFFER: usize = ITEMS;
+    }
+    let turns = Arc::new(AtomicUsize::new(0));
+    let (counts, seen) = (Arc::clone(&turns), turns);
+    let handler = move |_: Burst, mut replies: StreamCompletion<Burst>| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let before = seen.load(Ordering::SeqCst);
+            for item in 0..ITEMS {
+                replies.send(item).await?;
+            }
+            replies.complete(seen.load(Ordering::SeqCst) - before);
+            Ok::<_, Failure>(())
+        }
+    };
+    let rt = Runtime::builder().workers(0).handle_stream(handler).build().unwrap();
+    rt.spawn(async move |ctx: Context| -> () {
+        loop {
+            counts.fetch_add(1, Ordering::SeqCst);
+            ctx.yield_now().await;
+        }
+    });
+    let between = rt.spawn(async |ctx: Context| ctx.stream(Burst).last().await);
+    let between = rt.block_on(between).unwrap();
+    assert!(between >= ITEMS / 128, "the other process had {between} turns");
+}

@@ -12,7 +12,6 @@ use futures::Sink;
 use futures::future::FusedFuture;
 
 use crate::context::address::Address;
-use crate::context::cooperative::{BudgetPause, refund_if_pending};
 use crate::host::Host;
 use crate::host::control::Control;
 use crate::host::control::waits::{Wait, WaitKind};
@@ -23,6 +22,7 @@ use crate::platform::sync::Mutex;
 use crate::process::error::{Addressee, SendError, SendErrorKind};
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
+use crate::process::state::budget::{BudgetPause, refund_if_pending};
 
 /// A message that waits for free space in a full mailbox.
 struct WaitingSend<M: Send + 'static> {

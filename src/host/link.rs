@@ -267,27 +267,41 @@ impl<E: Linkable + ?Sized> Links<E> {
         // The exit is already published, so no thread adds an entry after this point.
         let (one, more) = (table.one.take(), table.more.take());
         drop(table);
+        let entries = || {
+            let one = one.iter().map(|(tie, other)| (tie, other));
+            one.chain(more.iter().flat_map(|more| &more.ties))
+        };
         let (mut for_peers, mut received) = (None, false);
-        let mut notify = |(tie, other): (LinkEntry, Ref<E>)| {
+        for (tie, other) in entries() {
             received |= if tie.number == 0 {
                 let for_peers = for_peers.get_or_insert_with(|| exit_for_peers(pid, exit));
-                notify_peer(&other, pid, exit, for_peers, |table| table.take_link_exit(pid, exit))
+                notify_peer(other, pid, exit, for_peers, |table| table.take_link_exit(pid, exit))
             } else {
-                notify_watcher(&other, tie.number, pid, exit)
+                notify_watcher(other, tie.number, pid, exit)
             };
-        };
-        one.into_iter().for_each(&mut notify);
-        let Some(more) = more else { return received };
-        let More { ties, watched, propagated, .. } = *more;
-        // `propagated` may hold the last reference to the error of another process. The destructor of this error is
-        // user code.
-        let _ = drop_caught(propagated);
-        ties.into_iter().for_each(notify);
-        for (number, watched) in watched.into_watched() {
-            let cut = watched.links().0.lock().cut(LinkEntry::monitor(pid, number));
-            drop(cut);
         }
+        drop_entries(pid, one, more);
         received
+    }
+}
+
+/// Drops the entries of a table after all notifications. An entry may hold the last reference to another process or to
+/// an attached receiver. The drop of this reference runs destructors of the user, so each panic is caught.
+fn drop_entries<E: Linkable + ?Sized>(pid: Pid, one: Option<(LinkEntry, Ref<E>)>, more: Option<Box<More<E>>>) {
+    if let Some((_, other)) = one {
+        let _ = drop_caught(other);
+    }
+    let Some(more) = more else { return };
+    let More { ties, watched, propagated, .. } = *more;
+    // `propagated` may hold the last reference to the error of another process. The destructor of this error is user
+    // code.
+    let _ = drop_caught(propagated);
+    for other in ties.into_values() {
+        let _ = drop_caught(other);
+    }
+    for (number, watched) in watched.into_watched() {
+        let cut = watched.links().0.lock().cut(LinkEntry::monitor(pid, number));
+        let _ = drop_caught((cut, watched));
     }
 }
 

@@ -349,7 +349,10 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
             fresh.closed = true;
             let lane = fresh.lane.take();
             drop(fresh);
-            drop(lane);
+            // The stock may contain the last references to a host, and the drop of a host runs user code.
+            if let Some(lane) = lane {
+                Current::with(|current| current.deferred.call(|| drop(lane)));
+            }
         }
     }
 

@@ -214,9 +214,9 @@ impl Shared {
     fn close_and_kill(&self) {
         self.advance(Phase::Closed);
         self.pid_table.close();
-        for control in self.pid_table.all() {
-            control.kill();
-        }
+        let all = self.pid_table.all();
+        all.iter().for_each(|control| control.kill());
+        drop_each(all);
         // A receiver may be the host of another runtime, and that runtime may hold this host. The drop of the receivers
         // breaks this reference cycle.
         let nodes = mem::take(&mut *self.nodes.lock());
@@ -229,24 +229,28 @@ impl Shared {
     /// first call creates the report. A later call would not find the killed processes, because the killed processes
     /// exit soon after the first call.
     fn end_shutdown(&self, all_ended: bool) -> ShutdownReport {
-        // The drop of the last reference to a process runs destructors of the user. Therefore these references are
-        // dropped after the unlock.
-        let all;
         let mut report = self.report.lock();
         if let Some(report) = &*report {
             return report.clone();
         }
         // Another thread may have begun a spawn before the shutdown, and may finish this spawn later. The report does
         // not list the spawned process, because the spawned process never ran.
-        all = if all_ended { Vec::new() } else { self.pid_table.all() };
+        let all = if all_ended { Vec::new() } else { self.pid_table.all() };
         let left = unfinished(&all);
         let made = report.insert(ShutdownReport { left }).clone();
         drop(report);
         // The lock of the report is released before the kill, because a kill runs user code such as wakers.
         self.close_and_kill();
         notify(&self.emptied);
+        drop_each(all);
         made
     }
+}
+
+/// Drops references to entries of the pid table. The caller holds no lock. The drop of the last reference to an entry
+/// runs destructors of the user, so each panic is caught.
+fn drop_each(all: Vec<Ref<dyn AnyControl>>) {
+    all.into_iter().for_each(|control| drop(drop_caught(control)));
 }
 
 /// Returns whether an entry of the pid table is a process that has not exited.

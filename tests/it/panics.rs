@@ -1244,3 +1244,80 @@ fn a_caller_receives_the_final_exit_of_a_step_that_panicked() {
     }
     panicked(rt.block_on(process), "close");
 }
+
+// ---- Attached receivers and hosts
+
+/// A receiver that panics when it is dropped.
+struct PanickingReceiver(#[expect(dead_code)] Bomb);
+
+impl Deliver for PanickingReceiver {
+    fn deliver(&self, _: Envelope) -> std::result::Result<(), SendError<Envelope>> {
+        Ok(())
+    }
+}
+
+/// 11, 6.3b: a process is linked with an attached receiver, and another process monitors the first process. The exit of
+/// the first process detaches the receiver. The receiver panics when it is dropped, and the monitor still reports the
+/// exit.
+#[test]
+fn a_panic_in_the_drop_of_a_linked_receiver_does_not_interrupt_the_exit() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let receiver = rt.attach(PanickingReceiver(Bomb(true))).unwrap();
+    let linked = rt.spawn(async move |mut ctx: Context| {
+        ctx.link(receiver)?;
+        ctx.receive().await.map(drop)
+    });
+    let pid = linked.pid();
+    settle(&rt);
+    let watcher = rt.spawn(async move |mut ctx: Context| {
+        ctx.monitor(pid);
+        Ok::<_, Exit>(ctx.event().await)
+    });
+    settle(&rt);
+    rt.kill(pid).unwrap();
+    assert!(matches!(rt.block_on(linked), Err(Exit::Killed)));
+    settle(&rt);
+    let event = watcher.now_or_never();
+    assert!(matches!(event, Some(Ok(Event::Down { exit: Exit::Killed, .. }))), "{event:?}");
+    assert!(rt.kill(receiver).is_err());
+}
+
+/// 11, 6.5a: at the end of a runtime, the drop of an attached receiver or of a handler may panic. The end of the
+/// runtime still kills each process.
+#[test]
+fn a_panic_in_a_drop_at_the_end_of_a_runtime_leaves_no_process_alive() {
+    struct Never;
+    impl Command for Never {
+        type Reply = ();
+    }
+    let held = Arc::new(());
+    let builds: [fn(&Runtime); 2] = [
+        |rt| (0..2).for_each(|_| assert!(rt.attach(PanickingReceiver(Bomb(true))).is_some())),
+        |rt| {
+            let bomb = Bomb(true);
+            let builder = HostBuilder::new("other").handle(move |_: Never| {
+                let _ = &bomb;
+            });
+            let other = rt.add_host(builder).unwrap();
+            rt.block_on(other.spawn(async |_: Context| {})).unwrap();
+        },
+    ];
+    for build in builds {
+        for is_shut_down in [false, true] {
+            let rt = Runtime::builder().workers(0).build().unwrap();
+            build(&rt);
+            let value = Arc::clone(&held);
+            let waits = rt.spawn(async move |_: Context| {
+                let _value = value;
+                pending::<()>().await;
+            });
+            settle(&rt);
+            if is_shut_down {
+                drop(rt.shutdown(Duration::ZERO).now_or_never());
+            }
+            drop(rt);
+            assert_eq!(waits.now_or_never().map(|exit| exit.unwrap_err()), Some(Exit::Killed));
+            assert_eq!(Arc::strong_count(&held), 1);
+        }
+    }
+}

@@ -5,11 +5,12 @@
 //! A monitor number consists of a slot index and a generation. No monitor number is issued twice. A slot that has used
 //! all its generations is never used again.
 
+use std::mem;
 use std::ops::Range;
 
 use crate::process::state::Ref;
 
-/// Number of slots that are kept when no monitor is left. A vector with more slots is freed.
+/// Number of slots that are kept after a burst of monitors.
 const KEPT: usize = 64;
 
 /// Value that is not the index of any slot.
@@ -33,6 +34,9 @@ pub(crate) struct Watched<E: ?Sized> {
     first: u32,
     /// Highest generation of the slots that became free.
     highest: u32,
+    /// Number of slots that must become free before the vector frees memory again. Freeing memory takes a time that is
+    /// linear in the number of slots.
+    wait: u32,
 }
 
 /// Slot of one monitor. A parent of a million children has a million slots. Therefore a slot must be small.
@@ -54,9 +58,15 @@ struct MonitorSlot<E: ?Sized> {
     watched: Option<Ref<E>>,
 }
 
+impl<E: ?Sized> MonitorSlot<E> {
+    fn is_taken(&self) -> bool {
+        matches!(self.next, WATCHING | NOTIFIED)
+    }
+}
+
 impl<E: ?Sized> Default for Watched<E> {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: NONE, taken: 0, first: 1, highest: 0 }
+        Self { slots: Vec::new(), free: NONE, taken: 0, first: 1, highest: 0, wait: 0 }
     }
 }
 
@@ -77,7 +87,7 @@ impl<E: ?Sized> Watched<E> {
     fn find(&self, number: u64) -> Option<usize> {
         let (index, generation) = ((number & u64::from(u32::MAX)) as usize, number >> 32);
         let slot = self.slots.get(index)?;
-        (u64::from(slot.generation) == generation && matches!(slot.next, WATCHING | NOTIFIED)).then_some(index)
+        (u64::from(slot.generation) == generation && slot.is_taken()).then_some(index)
     }
 
     /// Marks the `Down` event of a monitor as delivered. Returns false if the event was delivered before, or if no
@@ -87,7 +97,7 @@ impl<E: ?Sized> Watched<E> {
         let Some(index) = self.find(number) else { return false };
         let slot = &mut self.slots[index];
         slot.watched = None;
-        std::mem::replace(&mut slot.next, NOTIFIED) == WATCHING
+        mem::replace(&mut slot.next, NOTIFIED) == WATCHING
     }
 
     /// Removes a monitor, whether or not its `Down` event was delivered. Returns false if no monitor has this number.
@@ -119,7 +129,7 @@ impl<E: ?Sized> Watched<E> {
         }
         self.highest = self.highest.max(slot.generation);
         self.taken -= 1;
-        if self.taken == 0 && self.slots.len() > KEPT {
+        if self.slots.len() > KEPT && self.taken <= self.slots.len() / 4 {
             self.give_back();
         }
     }
@@ -131,13 +141,32 @@ impl<E: ?Sized> Watched<E> {
         number
     }
 
+    /// Frees the free slots behind the last used slot. The vector frees memory again when a quarter of the remaining
+    /// monitors has ended. Therefore the number of these times is logarithmic in the size of a burst.
     #[cold]
     fn give_back(&mut self) {
         // New slots begin with a generation that no freed slot has used. If this generation were too high, new slots
         // would have few generations left. In this case, the old slots are kept.
-        if self.highest < LAST / 2 {
-            *self = Self { first: self.highest, ..Self::default() };
+        if self.highest >= LAST / 2 {
+            return;
         }
+        let wait = self.taken as u32 / 4;
+        self.wait = self.wait.min(wait).saturating_sub(1);
+        if self.wait > 0 || self.slots.last().is_some_and(MonitorSlot::is_taken) {
+            return;
+        }
+        self.first = self.highest;
+        self.slots.truncate(self.slots.iter().rposition(MonitorSlot::is_taken).map_or(0, |last| last + 1));
+        self.slots.shrink_to_fit();
+        // The new monitors use the first free slots, so that the last slots soon become free again. No slot has used
+        // all its generations, so each free slot can be used again.
+        self.free = NONE;
+        for (index, slot) in self.slots.iter_mut().enumerate().rev() {
+            if !slot.is_taken() {
+                slot.next = mem::replace(&mut self.free, index as u32);
+            }
+        }
+        self.wait = wait;
     }
 
     /// Returns the number of monitors. A monitor whose `Down` event was delivered and not read is included.
@@ -193,7 +222,7 @@ impl<E: ?Sized> Vacant<'_, E> {
     fn take(self, state: u32, watched: Option<Ref<E>>) -> u64 {
         let number = self.number();
         let slot = &mut self.watched.slots[self.index as usize];
-        self.watched.free = std::mem::replace(&mut slot.next, state);
+        self.watched.free = mem::replace(&mut slot.next, state);
         slot.watched = watched;
         self.watched.taken += 1;
         number
@@ -250,6 +279,43 @@ mod tests {
             }
         }
         assert!(watched.slots.len() <= KEPT);
+    }
+
+    /// 4.7j: after a burst, the slots are freed although older monitors remain. Each burst gets new numbers, and the
+    /// older monitors stay usable.
+    #[test]
+    fn the_slots_of_a_burst_are_freed_although_older_monitors_remain() {
+        let mut watched = Watched::<u8>::default();
+        let mut issued = BTreeSet::new();
+        let older: Vec<u64> = (0..3).map(|_| watched.vacant().watch(None)).collect();
+        for is_reversed in [false, true, false] {
+            let mut numbers: Vec<u64> = (0..100_000).map(|_| watched.vacant().notify()).collect();
+            assert!(numbers.iter().all(|&number| issued.insert(number)));
+            if is_reversed {
+                numbers.reverse();
+            }
+            assert!(numbers.iter().all(|&number| watched.collect(number)));
+            assert!(watched.slots.len() <= KEPT, "{} slots", watched.slots.len());
+            assert!(watched.slots.capacity() <= 2 * KEPT && watched.len() == 3);
+            assert!(numbers.iter().all(|&number| !watched.collect(number)));
+        }
+        assert!(watched.notify(older[0]) && matches!(watched.remove(older[1]), Some(None)));
+        assert!(older.iter().map(|&number| watched.collect(number)).eq([true, false, true]));
+    }
+
+    /// A monitor in a late slot keeps the slots before it. A later monitor uses the first of these slots.
+    #[test]
+    fn a_free_slot_near_the_front_is_used_first() {
+        let mut watched = Watched::<u8>::default();
+        let numbers: Vec<u64> = (0..1_000).map(|_| watched.vacant().watch(None)).collect();
+        let (last, burst) = numbers.split_last().unwrap();
+        let behind: Vec<u64> = (0..1_000).map(|_| watched.vacant().watch(None)).collect();
+        assert!(burst.iter().chain(&behind).all(|&number| watched.collect(number)));
+        assert_eq!(watched.slot_count(), 1_000);
+        let next = watched.vacant().watch(None);
+        assert!(watched.collect(*last));
+        assert_eq!(watched.slot_count(), 1);
+        assert!(watched.collect(next));
     }
 
     #[test]

@@ -1126,3 +1126,26 @@ fn a_dropped_receive_timeout_takes_no_message() {
     assert_eq!(rt.block_on(mailbox.receive_timeout(HOUR)).unwrap(), Some(1));
     assert_eq!(rt.block_on(mailbox.receive_timeout(ms(1))).unwrap(), None);
 }
+
+/// 7.1d, 11: an attached receiver panics when it receives the first message of a repeating timer. The timer continues,
+/// and the owner can cancel it.
+#[test]
+fn a_panic_of_an_attached_receiver_does_not_end_a_repeating_timer() {
+    struct PanicsOnce(Arc<AtomicUsize>);
+    impl Deliver for PanicsOnce {
+        fn deliver(&self, _: Envelope) -> std::result::Result<(), SendError<Envelope>> {
+            assert!(self.0.fetch_add(1, Ordering::SeqCst) > 0, "the first message");
+            Ok(())
+        }
+    }
+    let mut simulation = Simulation::new(1);
+    let host = simulation.host().clone();
+    let count = Arc::new(AtomicUsize::new(0));
+    let receiver = host.attach(PanicsOnce(Arc::clone(&count))).unwrap();
+    let left = simulation.run(host.spawn(async move |ctx: Context| {
+        let timer = ctx.send_interval(ms(10), receiver, 1_u8);
+        ctx.sleep(ms(35)).await;
+        Ok::<_, Exit>(ctx.cancel_timer(timer))
+    }));
+    assert_eq!((left.unwrap(), count.load(Ordering::SeqCst)), (Some(ms(5)), 3));
+}

@@ -50,11 +50,13 @@ impl<N: Clone + Send + 'static> Repeat<N> {
             let _ = drop_caught(cloned);
             return;
         }
-        let sent = cloned.map(|message| host.send_by(&self.to.way(), message));
-        let continues = match sent.map(|sent| sent.map_err(|refused| refused.kind())) {
-            Ok(Ok(()) | Err(SendErrorKind::Full)) => true,
+        // An attached receiver may panic. The drop of a refused message may panic too. The result of the send is then
+        // unknown, so the timer continues.
+        let send = |message| catch(|| host.send_by(&self.to.way(), message).map_err(|refused| refused.kind()));
+        let continues = match cloned.map(send) {
+            Ok(Ok(Ok(()) | Err(SendErrorKind::Full)) | Err(_)) => true,
             // No process has the name now. A process that registers the name later receives the next messages.
-            Ok(Err(SendErrorKind::NoProcess)) => matches!(self.to, Destination::Name(_)),
+            Ok(Ok(Err(SendErrorKind::NoProcess))) => matches!(self.to, Destination::Name(_)),
             _ => false,
         };
         if continues {

@@ -29,7 +29,7 @@ impl Host {
         self.namespace().names().list(prefix, limit, |name, holder| NameInfo {
             name: name.clone(),
             pid: holder.head().pid(),
-            // Only a process has a name.
+            // A mailbox outside any process can have a name, but has no type.
             type_name: holder.type_name().unwrap_or_default(),
         })
     }

@@ -37,7 +37,7 @@ use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::current::Current;
 use crate::process::state::current::InTurn;
-use crate::process::state::{Header, HeaderFirst, Ref, RunnableProcess};
+use crate::process::state::{Header, HeaderFirst, PendingSchedule, Ref, RunnableProcess};
 use crate::process::yields::{Answered, Answerer, Late};
 
 /// Control block of one process. Each turn needs the fields that come before the mailbox. Therefore a turn that reads
@@ -296,9 +296,11 @@ impl<M: Send + 'static> Control<M> {
     }
 
     #[cold]
-    fn wake_room_waiters(&self, (room_waiter, wakes): (Vec<RoomWaiter>, Wakes)) {
-        room_waiter.into_iter().for_each(|waiter| self.wake_room_waiter(waiter));
+    fn wake_room_waiters(&self, (mut room_waiters, wakes): (Vec<RoomWaiter>, Wakes)) {
         self.perform_wakes(wakes);
+        // A foreign waker may block until a process of the list has run. Therefore the processes are queued first.
+        room_waiters.sort_by_key(|waiter| !PendingSchedule::is_of_process(waiter.waker()));
+        room_waiters.into_iter().for_each(|waiter| self.wake_room_waiter(waiter));
     }
 
     /// Closes the mailbox slot at the beginning of a turn. A receiver that was split off from the process can run
@@ -576,10 +578,15 @@ impl Linkable for dyn AnyControl {
         self.head().set(flag::KILLED)
     }
 
-    fn exit_linked(this: &Ref<Self>, exit: &Exit) {
-        if !this.head().is_outside() {
-            return this.wake_all();
+    fn wake_killed(&self) -> bool {
+        let is_process = !self.head().is_outside();
+        if is_process {
+            self.wake_all();
         }
+        is_process
+    }
+
+    fn exit_outside(this: &Ref<Self>, exit: &Exit) {
         // If this mailbox closes, the mailboxes that are linked to this mailbox may close too. A chain of links may be
         // long. Deeply nested calls are deferred, because recursion could overflow the stack.
         let (outside, exit) = (this.clone(), exit.clone());

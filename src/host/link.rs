@@ -40,11 +40,12 @@
 pub(crate) mod listing;
 pub(crate) mod monitors;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use crate::host::link::monitors::Watched;
 use crate::platform::sync::{Arc, Lock, LockGuard, planted};
-use crate::process::catch::drop_caught;
+use crate::process::catch::{delay_wakers, drop_caught};
 use crate::process::event::{MonitorRef, Signal};
 use crate::process::exit::Exit;
 use crate::process::mailbox::Wakes;
@@ -87,9 +88,15 @@ pub(crate) trait Linkable {
     /// the earlier reason.
     fn mark_killed(&self) -> bool;
 
-    /// Makes a process exit, with `exit` as its exit. The caller must have marked the process as killed. The caller
-    /// must not hold the lock of a table.
-    fn exit_linked(this: &Ref<Self>, exit: &Exit);
+    /// Wakes a process that the caller has marked as killed, so that the process exits. The caller must not hold the
+    /// lock of a table. Returns false for a mailbox or receiver outside any process. In this case, the caller must call
+    /// [`exit_outside`](Self::exit_outside).
+    #[must_use]
+    fn wake_killed(&self) -> bool;
+
+    /// Closes a mailbox or receiver outside any process, with `exit` as its exit. The caller must have marked it as
+    /// killed. The close runs user code, so the caller must hold no lock.
+    fn exit_outside(this: &Ref<Self>, exit: &Exit);
 }
 
 /// The table of links and monitors of one process.
@@ -199,6 +206,11 @@ impl<E: ?Sized> LinkTable<E> {
         self.more.get_or_insert_default()
     }
 
+    fn link_count(&self) -> usize {
+        let one = self.one.as_ref().is_some_and(|(tie, _)| tie.number == 0);
+        self.more.as_ref().map_or(0, |more| more.links) + usize::from(one)
+    }
+
     #[inline]
     fn get(&self, tie: LinkEntry) -> Option<&Ref<E>> {
         match &self.one {
@@ -248,6 +260,8 @@ impl<E: Linkable + ?Sized> Links<E> {
     /// Returns the pids of at most `most` linked processes.
     pub(crate) fn linked(&self, most: usize) -> Vec<Pid> {
         let table = self.0.lock();
+        // The search ends at the last link. Therefore a process without links does not search its monitors.
+        let most = most.min(table.link_count());
         let one = table.one.iter().map(|(tie, other)| (tie, other));
         let more = table.more.iter().flat_map(|more| &more.ties);
         one.chain(more).filter(|(tie, _)| tie.number == 0).take(most).map(|(_, other)| other.pid()).collect()
@@ -271,15 +285,25 @@ impl<E: Linkable + ?Sized> Links<E> {
             let one = one.iter().map(|(tie, other)| (tie, other));
             one.chain(more.iter().flat_map(|more| &more.ties))
         };
-        let (mut for_peers, mut received) = (None, false);
-        for (tie, other) in entries() {
-            received |= if tie.number == 0 {
-                let for_peers = for_peers.get_or_insert_with(|| exit_for_peers(pid, exit));
-                notify_peer(other, pid, exit, for_peers, |table| table.take_link_exit(pid, exit))
-            } else {
-                notify_watcher(other, tie.number, pid, exit)
-            };
-        }
+        let propagated = OnceCell::new();
+        let for_peers = || propagated.get_or_init(|| exit_for_peers(pid, exit));
+        let (mut killed_outside, mut received) = (Vec::new(), false);
+        // A foreign waker may block until a process of this table has run. Therefore all processes are notified first.
+        delay_wakers(|| {
+            for (tie, other) in entries() {
+                if tie.number != 0 {
+                    received |= notify_watcher(other, tie.number, pid, exit);
+                    continue;
+                }
+                let effect = notify_peer(other, pid, exit, for_peers(), |table| table.take_link_exit(pid, exit));
+                received |= effect.is_received;
+                if effect.is_killed && !other.wake_killed() {
+                    killed_outside.push(other);
+                }
+            }
+        });
+        // The exit of a mailbox outside a process runs user code. Therefore this exit begins after all notifications.
+        killed_outside.into_iter().for_each(|other| E::exit_outside(other, for_peers()));
         drop_entries(pid, one, more);
         received
     }
@@ -334,9 +358,17 @@ pub(crate) fn exit_for_peers(pid: Pid, exit: &Exit) -> Exit {
     }
 }
 
-/// Applies the exit of another process to `peer`, with the effect that `verdict` returns. Returns whether `peer`
-/// received the exit. If the exit of `peer` has begun, `peer` already has its own exit, so `peer` does not receive the
-/// exit of the other process.
+/// Result of [`notify_peer`].
+#[must_use]
+struct Effect {
+    /// Whether the process received the exit.
+    is_received: bool,
+    /// Whether the process was marked as killed. In this case, the caller must make the process exit.
+    is_killed: bool,
+}
+
+/// Applies the exit of another process to `peer`, with the effect that `verdict` returns. If the exit of `peer` has
+/// begun, `peer` already has its own exit, so `peer` does not receive the exit of the other process.
 ///
 /// If `peer` was already killed, `peer` receives the exit only if the exit of `peer` itself is a failure. In this case,
 /// the exit of `peer` itself reports a failure. If `peer` was killed without a link, `peer` exits with `Killed`, and
@@ -347,9 +379,9 @@ fn notify_peer<E: Linkable + ?Sized>(
     exit: &Exit,
     propagated: &Exit,
     verdict: impl FnOnce(&mut LinkTable<E>) -> Verdict,
-) -> bool {
+) -> Effect {
     let mut table = peer.links().0.lock();
-    match verdict(&mut table) {
+    let is_received = match verdict(&mut table) {
         Verdict::Nothing => false,
         Verdict::Event => {
             let put = peer.put(Signal::Exit { from, reason: exit.clone() });
@@ -364,9 +396,7 @@ fn notify_peer<E: Linkable + ?Sized>(
                 if receives {
                     table.more().propagated = Some(propagated.clone());
                 }
-                drop(table);
-                E::exit_linked(peer, propagated);
-                return receives;
+                return Effect { is_received: receives, is_killed: true };
             }
             // The process `peer` exits with its earlier exit, namely the exit that another link has propagated,
             // or `Killed`. If the exit is `Killed`, `peer` does not receive the failure, because the exit `Killed`
@@ -374,7 +404,8 @@ fn notify_peer<E: Linkable + ?Sized>(
             let lives = !peer.has_ended();
             lives && table.more.as_ref().and_then(|more| more.propagated.as_ref()).is_some_and(Exit::is_failure)
         }
-    }
+    };
+    Effect { is_received, is_killed: false }
 }
 
 /// Performs the wake-ups for a signal after the lock of the table was released. Drops a signal that the mailbox
@@ -594,18 +625,19 @@ pub(crate) fn adopt<E: Linkable + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties:
     if ties.link && link(&**parent, parent.clone(), pid, Ok(child.clone())) == Err(Gone::Caller) {
         // The parent has just exited. The child receives the exit of the parent as if the link had existed before this
         // exit.
-        let exit = parent.exit().unwrap_or(Exit::Killed);
-        let propagated = exit_for_peers(parent.pid(), &exit);
-        notify_peer(child, parent.pid(), &exit, &propagated, |table| table.verdict(&exit));
+        deliver_exit(child, parent.pid(), &parent.exit().unwrap_or(Exit::Killed));
     }
     ties.monitor.then(|| monitor(&**parent, parent.clone(), pid, Ok(child.clone())))
 }
 
-/// Notifies a process that its child was never started. The spawn of the child has requested a link between the process
-/// and the child.
-pub(crate) fn deliver_exit<E: Linkable + ?Sized>(parent: &Ref<E>, pid: Pid, exit: &Exit) {
+/// Applies the exit of another process to `peer`, as if the two processes were linked. The spawn of a child has requested
+/// this link, but the child was never started, or its parent has just exited.
+pub(crate) fn deliver_exit<E: Linkable + ?Sized>(peer: &Ref<E>, pid: Pid, exit: &Exit) {
     let propagated = exit_for_peers(pid, exit);
-    notify_peer(parent, pid, exit, &propagated, |table| table.verdict(exit));
+    let effect = notify_peer(peer, pid, exit, &propagated, |table| table.verdict(exit));
+    if effect.is_killed && !peer.wake_killed() {
+        E::exit_outside(peer, &propagated);
+    }
 }
 
 #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]

@@ -69,7 +69,11 @@ impl Linkable for RefCounted<Guest> {
         false
     }
 
-    fn exit_linked(_: &Ref<Self>, _: &Exit) {}
+    fn wake_killed(&self) -> bool {
+        true
+    }
+
+    fn exit_outside(_: &Ref<Self>, _: &Exit) {}
 }
 
 /// Two processes that use the same groups. `watcher` monitors a group, and `member` joins the group and exits.

@@ -111,7 +111,11 @@ impl Linkable for RefCounted<Peer> {
         self.flags.fetch_or(KILLED, Ordering::SeqCst) & KILLED == 0
     }
 
-    fn exit_linked(_: &Ref<Self>, _: &Exit) {}
+    fn wake_killed(&self) -> bool {
+        true
+    }
+
+    fn exit_outside(_: &Ref<Self>, _: &Exit) {}
 }
 
 /// Returns whether no link or monitor refers to this process.

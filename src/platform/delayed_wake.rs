@@ -5,37 +5,75 @@
 //! The crate event-listener calls wakers while it holds the lock of its event. Therefore the code of this crate
 //! notifies an event inside [`delay`], and also drops a listener inside it. Code that is about to call a foreign waker
 //! first passes the waker to [`collect`].
+//!
+//! A foreign waker may block until a process has run. Therefore a thread queues all processes that it has woken inside
+//! [`delay`] before it calls the first foreign waker.
 
+use std::mem;
 use std::task::Waker;
 
 use crate::platform::this_thread::THIS_THREAD;
 use crate::platform::unwind::contain;
 
-/// Calls `f`. Then calls the wakers that this thread has [collected](collect) during `f`. In nested calls, the
-/// outermost call calls the wakers. `f` must not panic.
+/// The wakers that a thread has collected inside [`delay`].
+#[derive(Debug, Default)]
+pub(crate) struct Delayed {
+    /// Wakers that queue a woken process.
+    processes: Vec<Waker>,
+    /// Foreign wakers.
+    foreign: Vec<Waker>,
+}
+
+/// Calls `f`. Then queues the processes that this thread has collected during `f`, and calls the foreign wakers that
+/// this thread has [collected](collect). In nested calls, the outermost call calls the wakers. `f` must not panic.
 pub(crate) fn delay<R>(f: impl FnOnce() -> R) -> R {
     let begins = THIS_THREAD.with(|this| {
-        let mut wakers = this.delayed.borrow_mut();
-        let begins = wakers.is_none();
-        wakers.get_or_insert_default();
+        let mut delayed = this.delayed.borrow_mut();
+        let begins = delayed.is_none();
+        delayed.get_or_insert_default();
         begins
     });
     let result = f();
     if begins {
-        let wakers = THIS_THREAD.with(|this| this.delayed.take()).unwrap_or_default();
-        wakers.into_iter().for_each(|waker| contain(|| waker.wake()));
+        wake_delayed();
     }
     result
 }
 
-/// If this thread is inside [`delay`], calls `waker`, stores the returned waker until the end of `delay`, and returns
-/// true. Otherwise returns false, and the caller must call the waker.
+fn wake_delayed() {
+    loop {
+        // To queue a process, a thread may have to call the waker of another executor. While this thread still delays,
+        // it collects this waker.
+        let (processes, foreign) = THIS_THREAD.with(|this| {
+            let mut delayed = this.delayed.borrow_mut();
+            match delayed.as_mut().map(|delayed| mem::take(&mut delayed.processes)) {
+                Some(processes) if !processes.is_empty() => (processes, None),
+                _ => (Vec::new(), delayed.take()),
+            }
+        });
+        processes.into_iter().for_each(|waker| contain(|| waker.wake()));
+        if let Some(delayed) = foreign {
+            return delayed.foreign.into_iter().for_each(|waker| contain(|| waker.wake()));
+        }
+    }
+}
+
+/// If this thread is inside [`delay`], calls `waker`, stores the returned foreign waker until the end of `delay`, and
+/// returns true. Otherwise returns false, and the caller must call the waker.
 #[must_use]
 pub(crate) fn collect(waker: impl FnOnce() -> Waker) -> bool {
+    store(|delayed| delayed.foreign.push(waker()))
+}
+
+/// Does the same as [`collect`], for a waker that queues a woken process.
+#[must_use]
+pub(crate) fn collect_process(waker: impl FnOnce() -> Waker) -> bool {
+    store(|delayed| delayed.processes.push(waker()))
+}
+
+fn store(push: impl FnOnce(&mut Delayed)) -> bool {
     // The model checkers drop a thread-local at the end of its thread.
-    THIS_THREAD
-        .try_with(|this| this.delayed.borrow_mut().as_mut().map(|wakers| wakers.push(waker())).is_some())
-        .unwrap_or(false)
+    THIS_THREAD.try_with(|this| this.delayed.borrow_mut().as_mut().map(push).is_some()).unwrap_or(false)
 }
 
 /// Calls a foreign waker, and catches a panic of the waker. Inside [`delay`], the call comes later.
@@ -52,8 +90,8 @@ mod tests {
     use std::task::Wake;
 
     use super::*;
-    use crate::platform::sync::Arc;
     use crate::platform::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use crate::platform::sync::{Arc, Mutex};
 
     struct Counts(AtomicUsize);
 
@@ -86,5 +124,31 @@ mod tests {
         wake();
         note();
         assert_eq!(seen.take(), [0, 2, 3]);
+    }
+
+    /// A process is queued before a foreign waker that was collected earlier, or that the queueing itself collects.
+    #[test]
+    fn processes_are_queued_before_foreign_wakers_are_called() {
+        struct Calls(Mutex<Box<dyn FnMut() + Send>>);
+        impl Wake for Calls {
+            fn wake(self: Arc<Self>) {
+                (self.0.lock())();
+            }
+        }
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let waker = |name, then: fn(&Waker)| {
+            let (order, inner) = (Arc::clone(&order), Arc::clone(&order));
+            let push = |order: &Mutex<Vec<&'static str>>, name| order.lock().push(name);
+            let last = Waker::from(Arc::new(Calls(Mutex::new(Box::new(move || push(&inner, "last"))))));
+            Waker::from(Arc::new(Calls(Mutex::new(Box::new(move || {
+                push(&order, name);
+                then(&last);
+            })))))
+        };
+        delay(|| {
+            assert!(collect(|| waker("foreign", |_| ())));
+            assert!(collect_process(|| waker("process", |last| wake(last.clone()))));
+        });
+        assert_eq!(*order.lock(), ["process", "foreign", "last"]);
     }
 }

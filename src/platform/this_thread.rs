@@ -1,8 +1,8 @@
 //! The state that the platform layer keeps for each thread.
 
 use std::cell::RefCell;
-use std::task::Waker;
 
+use crate::platform::delayed_wake::Delayed;
 use crate::platform::preempt::Asked;
 use crate::platform::sync::{Arc, NeverDropped, thread_local};
 
@@ -11,7 +11,7 @@ pub(super) struct ThisThread {
     /// The word of the worker slot that this thread uses: see `preempt.rs`.
     pub(super) asked: RefCell<Option<Arc<Asked>>>,
     /// The wakers that this thread calls later: see `delayed_wake.rs`. `None` if no call of `delay` is running.
-    pub(super) delayed: RefCell<Option<Vec<Waker>>>,
+    pub(super) delayed: RefCell<Option<Delayed>>,
 }
 
 thread_local! {

@@ -9,11 +9,11 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_h
 use std::task::{Context, Wake, Waker};
 
 use crate::platform::delayed_wake;
-pub(crate) use crate::platform::delayed_wake::wake;
 use crate::platform::sync::{Arc, Event, OnceLock, thread, thread_local};
-use crate::platform::unwind::drop_payload;
+use crate::platform::unwind::{contain, drop_payload};
 use crate::process::exit::Reason;
 use crate::process::pid::Pid;
+use crate::process::state::PendingSchedule;
 use crate::process::state::current::Current;
 
 /// Message and location of a panic. If the payload is not a string, the message is `None`.
@@ -159,14 +159,34 @@ fn is_fatal(panic: &PanicHookInfo<'_>) -> bool {
     cfg!(panic = "abort") || panic.payload().downcast_ref::<&str>().is_some_and(|text| FATAL.contains(text))
 }
 
+/// Calls a waker, and catches a panic of the waker. Inside [`delay_wakers`], a foreign waker is called later.
+pub(crate) fn wake(waker: Waker) {
+    if PendingSchedule::is_of_process(&waker) {
+        contain(|| waker.wake());
+    } else {
+        delayed_wake::wake(waker);
+    }
+}
+
+/// Calls several wakers. A foreign waker may block until a process of the list has run. Therefore the processes are
+/// queued first.
+pub(crate) fn wake_each(mut wakers: Vec<Waker>) {
+    wakers.sort_by_key(|waker| !PendingSchedule::is_of_process(waker));
+    wakers.into_iter().for_each(wake);
+}
+
 /// Notifies all listeners of `event`.
 pub(crate) fn notify(event: &Event) {
     delay_wakers(|| event.notify(usize::MAX));
 }
 
-/// Calls `f`, which notifies the listeners of an event, or drops a listener. The crate event-listener calls wakers
-/// under a lock of the event, and the drop of a listener takes the same lock. A foreign waker may drop a listener, for
-/// example if the waker polls its task directly. Therefore, this thread calls the foreign wakers after `f`.
+/// Calls `f`, and calls the foreign wakers of the tasks that `f` wakes after `f`. `f` runs no other user code. A caller
+/// has one of two reasons:
+/// - `f` notifies the listeners of an event, or drops a listener. The crate event-listener calls wakers under a lock of
+///   the event, and the drop of a listener takes the same lock. A foreign waker may drop a listener, for example if the
+///   waker polls its task directly.
+/// - `f` wakes several tasks, or notifies several processes. A foreign waker may block until one of these processes has
+///   run.
 ///
 /// There are two kinds of foreign wakers. The first kind is a [`PanicSafeWaker`] in the event. The second kind is the
 /// waker of an executor that polls a guest or a `LocalSet`. This waker is called because a listener of the event is a

@@ -626,3 +626,149 @@ fn an_observer_may_cancel_the_process_whose_event_wakes_another_process() {
         assert!(matches!(rt.block_on(starts), Err(Exit::Cancelled(_))));
     });
 }
+
+// ---- Wakers that block
+
+/// A waker of another executor. A wake-up blocks until the sender sends a value, or is dropped.
+struct BlockingWaker(Mutex<mpsc::Receiver<()>>);
+
+impl Wake for BlockingWaker {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.lock().unwrap().recv();
+    }
+}
+
+/// Polls a future with a [`BlockingWaker`]. Returns the sender that ends the wake-up.
+fn poll_with_blocking_waker(future: Pin<&mut impl Future>) -> mpsc::Sender<()> {
+    let (ends, end) = mpsc::channel();
+    let waker = Waker::from(Arc::new(BlockingWaker(Mutex::new(end))));
+    assert!(future.poll(&mut Cx::from_waker(&waker)).is_pending());
+    ends
+}
+
+/// Spawns a process that polls `body` once, and then awaits it. Returns when the process waits in `body`. After the
+/// body, the process ends the wake-up of a [`BlockingWaker`].
+fn spawn_waiting<F>(rt: &Runtime, ends: mpsc::Sender<()>, body: impl FnOnce(Context) -> F + Send + 'static) -> Parked
+where
+    F: Future<Output = ()> + Send,
+{
+    let (begun, begins) = mpsc::channel();
+    let process = rt.spawn(async move |ctx: Context| {
+        let mut body = Box::pin(body(ctx));
+        assert!(futures::poll!(&mut body).is_pending());
+        begun.send(()).unwrap();
+        body.await;
+        ends.send(()).unwrap();
+    });
+    begins.recv().unwrap();
+    process
+}
+
+type Parked = JoinHandle<()>;
+
+/// 6.3b: a mailbox and a process monitor the same mailbox. The exit of this mailbox wakes the waker of the first
+/// mailbox, and this waker blocks until the process has received its `Down` event. The process is notified first.
+#[test]
+fn a_waker_of_a_watcher_may_wait_for_another_watcher() {
+    within(60, || {
+        let rt = Runtime::builder().workers(2).build().unwrap();
+        let (address, watched) = rt.mailbox::<()>();
+        let pid = address.pid();
+        let (_, mut first) = rt.mailbox::<()>();
+        first.monitor(pid);
+        let mut event = Box::pin(first.event());
+        let ends = poll_with_blocking_waker(event.as_mut());
+        let second = spawn_waiting(&rt, ends, move |mut ctx| async move {
+            ctx.monitor(pid);
+            drop(ctx.event().await);
+        });
+        drop(watched);
+        block_on(second).unwrap();
+        assert!(matches!(poll_once(event), Poll::Ready(Event::Down { .. })));
+    });
+}
+
+/// 2.5e: a mailbox and a process monitor the same group. A change of the group wakes the waker of the mailbox, and this
+/// waker blocks until the process has received the change. The process is woken first.
+#[test]
+fn a_waker_of_a_group_monitor_may_wait_for_another_monitor() {
+    within(60, || {
+        for change in ["join", "leave", "exit"] {
+            let rt = Runtime::builder().workers(2).build().unwrap();
+            let (told, hears) = mpsc::channel();
+            let member = rt.spawn(async move |mut ctx: Context<()>| {
+                told.send((*ctx).clone()).unwrap();
+                ctx.receive().await.map(drop)
+            });
+            let me = hears.recv().unwrap();
+            if change != "join" {
+                me.join_group("group");
+            }
+            let (_, mut first) = rt.mailbox::<()>();
+            first.monitor_group("group");
+            let mut event = Box::pin(first.event());
+            let ends = poll_with_blocking_waker(event.as_mut());
+            let second = spawn_waiting(&rt, ends, move |mut ctx| async move {
+                ctx.monitor_group("group");
+                drop(ctx.event().await);
+            });
+            match change {
+                "join" => me.join_group("group"),
+                "leave" => me.leave_group("group"),
+                _ => member.abort(),
+            }
+            block_on(second).unwrap();
+        }
+    });
+}
+
+/// 6.3b: a task and a process wait for the exit of a mailbox. The waker of the task blocks until the process has seen
+/// the exit. The process is queued first.
+#[test]
+fn a_waker_of_an_exited_future_may_wait_for_a_process() {
+    within(60, || {
+        let rt = Runtime::builder().workers(2).build().unwrap();
+        let (address, watched) = rt.mailbox::<()>();
+        let pid = address.pid();
+        let mut exited = Box::pin(rt.exited(pid));
+        let ends = poll_with_blocking_waker(exited.as_mut());
+        let host = rt.host().clone();
+        let second = spawn_waiting(&rt, ends, move |_| async move { drop(host.exited(pid).await) });
+        drop(watched);
+        block_on(second).unwrap();
+    });
+}
+
+/// 2.3d: a task and a process wait for room in a full mailbox. The receiver takes the messages or exits. The waker of
+/// the task blocks until the process has run. The process is queued first.
+#[test]
+fn a_waker_of_a_waiting_sender_may_wait_for_another_sender() {
+    struct TakesAll;
+    impl Process for TakesAll {
+        type Message = u8;
+        type Output = ();
+        fn step(&mut self, mut events: Events<'_, u8>, _: &mut StepOutput<'_, u8>) -> Result<Next<()>, Exit> {
+            while events.next().is_some() {}
+            Ok(Next::Wait)
+        }
+    }
+    within(60, || {
+        for exits in [false, true] {
+            let rt = Runtime::builder().workers(2).build().unwrap();
+            let receiver = rt.process().mailbox_capacity(MailboxCapacity::Reject(2)).spawn_process(TakesAll).unwrap();
+            rt.suspend(receiver.pid()).unwrap();
+            (0..2).for_each(|n| receiver.send(n).unwrap());
+            let to = receiver.address().clone();
+            let mut first = Box::pin(to.send_wait(2));
+            let ends = poll_with_blocking_waker(first.as_mut());
+            let address = to.clone();
+            let second = spawn_waiting(&rt, ends, move |_| async move { drop(address.send_wait(3).await) });
+            if exits {
+                receiver.abort();
+            } else {
+                rt.resume(receiver.pid()).unwrap();
+            }
+            block_on(second).unwrap();
+        }
+    });
+}

@@ -46,9 +46,8 @@ impl<E: Linkable + ?Sized> Links<E> {
     pub(crate) fn counts(&self) -> LinkCounts {
         let table = self.0.lock();
         let more = table.more.as_deref();
-        let first = table.one.as_ref().map(|(entry, _)| entry.number == 0);
-        let links = more.map_or(0, |more| more.links) + usize::from(first == Some(true));
-        let entries = more.map_or(0, |more| more.ties.len()) + usize::from(first.is_some());
+        let links = table.link_count();
+        let entries = more.map_or(0, |more| more.ties.len()) + usize::from(table.one.is_some());
         LinkCounts { links, monitored_by: entries - links, monitors: more.map_or(0, |more| more.watched.len()) }
     }
 

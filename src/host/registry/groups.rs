@@ -22,6 +22,7 @@ use crate::host::registry::listing;
 use crate::host::registry::names::{Text, hash};
 use crate::observe::{GroupInfo, Listing};
 use crate::platform::sync::{Arc, CachePadded, Mutex, planted};
+use crate::process::catch::delay_wakers;
 use crate::process::event::{MonitorRef, Signal};
 use crate::process::mailbox::Wakes;
 use crate::process::pid::Pid;
@@ -100,6 +101,12 @@ impl<E: Linkable + ?Sized> Members<E> {
     }
 }
 
+/// Wakes the monitoring processes. The caller holds no lock. A foreign waker may block until one of the processes has
+/// run. Therefore all processes are queued first.
+fn perform(wakes: Vec<Wakes>) {
+    delay_wakers(|| wakes.into_iter().for_each(Wakes::wake));
+}
+
 /// The table of groups.
 #[derive(Debug)]
 pub(crate) struct Groups<E: ?Sized> {
@@ -138,7 +145,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         drop(shard);
         own.member_of.insert(group, number);
         drop(own);
-        wakes.into_iter().for_each(Wakes::wake);
+        perform(wakes);
     }
 
     /// Removes a process from a group, if the process is a member.
@@ -147,7 +154,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         let Some((group, number)) = own.member_of.remove_entry(group) else { return };
         let wakes = self.remove(&group, number, pid);
         drop(own);
-        wakes.into_iter().for_each(Wakes::wake);
+        perform(wakes);
     }
 
     /// Sets a monitor on a group, for a process that has the flag `KNOWN`. Returns the monitor and the current members.
@@ -198,7 +205,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
             wakes.extend(self.remove(&group, number, pid));
         }
         drop(own);
-        wakes.into_iter().for_each(Wakes::wake);
+        perform(wakes);
     }
 
     /// Removes a member. The caller holds the lock of the process's list, which contains the member number.

@@ -252,12 +252,18 @@ impl Drop for PendingSchedule {
 }
 
 impl PendingSchedule {
+    /// Returns whether the waker belongs to a process.
+    #[inline]
+    pub(crate) fn is_of_process(waker: &Waker) -> bool {
+        ptr::eq(waker.vtable(), &WAKER)
+    }
+
     /// Wakes the process of this waker, if the waker belongs to a process. If the process was waiting, returns a
     /// `PendingSchedule`, and the caller must queue the process. If the process was not waiting, or if the waker does
     /// not belong to a process, returns `None`. The caller then calls `wake` on the waker.
     #[inline]
     pub(crate) fn wake(waker: &Waker) -> Option<Self> {
-        if !ptr::eq(waker.vtable(), &WAKER) {
+        if !Self::is_of_process(waker) {
             return None;
         }
         let at = NonNull::new(waker.data().cast_mut().cast())?;
@@ -272,7 +278,7 @@ impl PendingSchedule {
     #[inline]
     fn queue_delayed(self) {
         let mut woken = Some(self);
-        let _ = delayed_wake::collect(|| Waker::from(Arc::new(DelayedSchedule(Mutex::new(woken.take())))));
+        let _ = delayed_wake::collect_process(|| Waker::from(Arc::new(DelayedSchedule(Mutex::new(woken.take())))));
     }
 
     /// Queues the process now. The parameter `place` is the scheduler handle of the host of the process. The caller

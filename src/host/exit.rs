@@ -26,11 +26,14 @@
 //! 5. **Deliver the unread messages** of the closed mailbox. If a supervisor keeps a mailbox for the successor of the
 //!    process, the messages go to the supervisor's mailbox. Otherwise the messages become dead letters. Step 5 comes
 //!    before step 10. Therefore a supervisor that receives the exit already finds the messages for the successor.
-//! 6. **Count the exit, remove the pid, leave the groups.** Step 6 tells other threads that the process is gone. A
+//! 6. **Count the exit, leave the groups, remove the pid.** Step 6 tells other threads that the process is gone. A
 //!    thread learns this from a failed look-up of the pid, or from the notice that the process left a group. From then
-//!    on, the thread finds no resource and no later message of the process. Step 6 first counts the exit, and then
-//!    removes the pid. Therefore a thread that no longer finds the pid reads a count that includes the exit. For
-//!    example, a shutdown uses this count to wait for the last exit.
+//!    on, the thread receives no later message of the process. A monitor or link to a removed pid reports immediately
+//!    that the process does not exist. Therefore step 6 removes the pid last:
+//!    - The exit is already counted. For example, a shutdown uses this count to wait for the last exit.
+//!    - The process count of the host no longer includes the process. Therefore the process limit of the host does not
+//!      refuse a successor.
+//!    - The process is in no group. The notices to the group monitors precede all other events about the exit.
 //! 7. **Notify the callers** whose replies the state has dropped, or whose replies a panic has dropped in the last step
 //!    or in `close`. Step 7 comes after step 4, because no panic replaces the exit after step 4. Step 7 also comes
 //!    after step 6. Therefore a caller that receives the exit does not find the pid any more.
@@ -38,9 +41,8 @@
 //!    cancels all other yields and timers. Step 8 comes before step 10. Therefore no timer of the process fires after
 //!    step 10 has published the exit. Before step 10, the command handlers also see that no process wants their
 //!    answers.
-//! 9. **Enter the state `Complete`, and subtract the process from the process count of the host.** A process that
-//!    receives the exit may spawn a successor. Step 9 comes before step 10. Therefore the process limit of the host
-//!    does not refuse the successor.
+//! 9. **Enter the state `Complete`.** Step 9 comes before step 10. Therefore a process that receives the exit finds the
+//!    exited process in this state.
 //! 10. **Publish the exit** to the observer, to the futures that wait for the exit, to links and to monitors. Step 10
 //!     comes after all steps that free a resource, because the receiver of an exit may start a successor. Another
 //!     thread may add a link during the exit. Code that adds a link sets `TIED` and then reads `ENDED`. Step 10 sets
@@ -147,7 +149,7 @@ impl<M: Send + 'static> Control<M> {
         if let Some(remains) = remains {
             host.dead_letters_of(head, remains.settle().into_iter());
         }
-        // 6. Count the exit, remove the pid, leave the groups.
+        // 6. Count the exit, leave the groups, remove the pid.
         owner.take_entry(host.remove_exited(head));
         // 7. Notify the callers.
         owner.notify_callers(&exit);
@@ -158,11 +160,9 @@ impl<M: Send + 'static> Control<M> {
         if let Some(pending) = head.pending_if_any() {
             pending.close(&host.shared().timers);
         }
-        // 9. Enter `Complete`, and subtract the process from the process count. A mailbox that belongs to no process
-        //    never enters `Complete`, and the process count does not include such a mailbox.
+        // 9. Enter `Complete`. A mailbox that belongs to no process never enters `Complete`.
         if !head.is_outside() {
             head.enter(head.flags(), ProcessState::Complete);
-            host.namespace().leave();
         }
         // 10. Publish the exit, first to the observer.
         let last = owner.last_state(name);
@@ -219,21 +219,22 @@ impl Host {
         if head.has(flag::KNOWN) { self.namespace().names().release(head.names()) } else { None }
     }
 
-    /// Step 6: counts the exit, removes the pid and leaves the groups. Returns the pid table's reference to the control
+    /// Step 6: counts the exit, leaves the groups and removes the pid. Returns the pid table's reference to the control
     /// block.
     #[inline]
     fn remove_exited(&self, head: &Head) -> Option<Ref<dyn AnyControl>> {
         // A mailbox that belongs to no process was not counted as a spawned process.
         if !head.is_outside() {
             self.shared().metrics.add_exited();
+            self.namespace().leave();
+        }
+        if head.has(flag::KNOWN) {
+            self.leave_groups(head);
         }
         let entry = self.remove_pid(head.pid());
         // `suspend` adds a pid to this set, and then looks the pid up. The pid was removed above. Therefore either this
         // call or `suspend` removes the pid from the set.
         self.shared().suspended.remove(|| head.pid());
-        if head.has(flag::KNOWN) {
-            self.leave_groups(head);
-        }
         entry
     }
 

@@ -1,13 +1,20 @@
 //! Section 2.5 of the specification: monitors of groups. The file `names.rs` tests names and the membership of groups.
 
 use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context as Cx, Wake, Waker};
+use std::thread;
+use std::time::Duration;
 
+use futures::FutureExt;
+use futures::executor::block_on;
 use procession::{
-    Address, BoxError, Context, Event, Events, Exit, Group, MonitorRef, Name, Next, Pid, Process, Reply, Runtime,
+    Address, BoxError, Context, Event, Events, Exit, Group, Host, MonitorRef, Name, Next, Pid, Process, Reply, Runtime,
     StepOutput,
 };
 
-use crate::{two, within};
+use crate::{step_aside, two, within};
 
 const ROOM: Group<Order> = Group::new("room");
 
@@ -275,7 +282,7 @@ fn every_change_of_a_group_is_delivered_exactly_once() {
                     _ => {}
                 }
             }
-            futures::executor::block_on(async {
+            block_on(async {
                 // The loop ends when no change is pending: the exited members have left the group, and the other
                 // members have read all their messages.
                 for guest in &crowd {
@@ -287,8 +294,66 @@ fn every_change_of_a_group_is_delivered_exactly_once() {
             let stay: BTreeSet<Pid> = rt.members(ROOM).iter().map(Address::pid).collect();
             for watcher in watchers {
                 watcher.send(0).unwrap();
-                assert_eq!(futures::executor::block_on(watcher).unwrap(), stay, "round {round}");
+                assert_eq!(block_on(watcher).unwrap(), stay, "round {round}");
             }
         }
+    });
+}
+
+/// 2.5e: a member exits. The `Left` event is delivered before the pid of the member is removed, so it arrives before an
+/// event about a pid that does not exist.
+#[test]
+fn a_member_leaves_its_groups_before_its_pid_is_removed() {
+    struct Looks(Host, Pid, Mutex<Vec<bool>>);
+    impl Wake for Looks {
+        fn wake(self: Arc<Self>) {
+            let is_known = self.0.address::<Order>(self.1).is_some();
+            self.2.lock().unwrap().push(is_known);
+        }
+    }
+    let rt = lone();
+    let member = rt.spawn(guest);
+    member.send(Order::Join).unwrap();
+    while rt.members(ROOM).is_empty() {
+        rt.block_on(step_aside());
+    }
+    let (_, mut mailbox) = rt.mailbox::<()>();
+    mailbox.monitor_group(ROOM);
+    let looks = Arc::new(Looks(rt.host().clone(), member.pid(), Mutex::default()));
+    let mut event = Box::pin(mailbox.event());
+    assert!(event.as_mut().poll(&mut Cx::from_waker(&Waker::from(looks.clone()))).is_pending());
+    let pid = member.pid();
+    member.send(Order::End).unwrap();
+    rt.block_on(member).unwrap();
+    assert_eq!(*looks.2.lock().unwrap(), [true]);
+    assert!(matches!(event.now_or_never(), Some(Event::Left { pid: left, .. }) if left == pid));
+}
+
+/// 2.5b: while a process exits, a destructor of its timers blocks. The pid of the process is already removed. Then
+/// the process is in no group, and the process limit allows a successor.
+#[test]
+fn a_process_without_a_pid_counts_neither_for_a_group_nor_for_the_limit() {
+    struct Slow(mpsc::Receiver<()>);
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            let _ = self.0.recv();
+        }
+    }
+    within(60, || {
+        let rt = Runtime::builder().workers(1).max_processes(1).build().unwrap();
+        let (to, _mailbox) = rt.mailbox::<Slow>();
+        let (ends, end) = mpsc::channel();
+        let process = rt.spawn(async move |ctx: Context<Order>| {
+            ctx.join_group(ROOM);
+            ctx.send_after(Duration::from_secs(3600), &to, Slow(end));
+        });
+        while rt.address::<Order>(process.pid()).is_some() {
+            thread::yield_now();
+        }
+        assert!(rt.members(ROOM).is_empty());
+        let successor = rt.process().spawn(async |_: Context| ());
+        drop(ends);
+        block_on(successor.unwrap()).unwrap();
+        block_on(process).unwrap();
     });
 }

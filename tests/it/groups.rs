@@ -357,3 +357,27 @@ fn a_process_without_a_pid_counts_neither_for_a_group_nor_for_the_limit() {
         block_on(process).unwrap();
     });
 }
+
+/// 2.5e: a large group is read in pieces. The members are listed in the order in which they joined.
+#[test]
+fn the_members_of_a_large_group_are_listed_in_order() {
+    let rt = lone();
+    for count in [255, 256, 257, 600] {
+        let guests: Vec<_> = (0..count).map(|_| rt.spawn(guest)).collect();
+        guests.iter().for_each(|guest| guest.send(Order::Join).unwrap());
+        rt.block_on(async {
+            for guest in &guests {
+                guest.call(Order::Sync).await.unwrap();
+            }
+        });
+        let (_, mailbox) = rt.mailbox::<()>();
+        let (_, pids) = mailbox.monitor_group(ROOM);
+        assert_eq!(
+            pids.iter().collect::<BTreeSet<_>>(),
+            guests.iter().map(|guest| guest.pid()).collect::<Vec<_>>().iter().collect()
+        );
+        assert_eq!(rt.members(ROOM).iter().map(|member| member.pid()).collect::<Vec<_>>(), pids);
+        guests.iter().for_each(|guest| guest.abort());
+        guests.into_iter().for_each(|guest| drop(rt.block_on(guest)));
+    }
+}

@@ -31,6 +31,9 @@ use crate::process::state::Ref;
 /// Number of shards. Each shard has its own lock. The hash of the group name selects the shard.
 const SHARDS: usize = if cfg!(procession_loom) { 1 } else { 16 };
 
+/// Maximum number of members that are read under one lock operation.
+const PIECE: usize = if cfg!(procession_loom) { 1 } else { 256 };
+
 /// Maximum number of members that a row of the inspection shows for one group.
 const LISTED: usize = 8;
 
@@ -62,8 +65,9 @@ impl Memberships {
 
 #[derive(Debug)]
 struct Members<E: ?Sized> {
-    /// Members, keyed by member number. A later member has a higher number.
-    members: BTreeMap<u64, Ref<E>>,
+    /// Members, keyed by member number. A later member has a higher number. The pid is stored here, so that a list of
+    /// pids reads only this map.
+    members: BTreeMap<u64, (Pid, Ref<E>)>,
     next: u64,
     watchers: BTreeMap<MonitorRef, Ref<E>>,
     /// Name of the group, for the notices to its monitors.
@@ -140,7 +144,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         let members = shard.entry(group.clone()).or_default();
         let number = members.next;
         members.next += 1;
-        members.members.insert(number, process.clone());
+        members.members.insert(number, (process.pid(), process.clone()));
         let wakes = members.notify(Change::Joined, process.pid());
         drop(shard);
         own.member_of.insert(group, number);
@@ -170,7 +174,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         own.monitors += 1;
         let monitor = MonitorRef::of_group(process.pid(), own.monitors);
         let mut shard = self.shard(&group).lock();
-        let pids = |members: &Members<E>| members.members.values().map(|member| member.pid()).collect();
+        let pids = |members: &Members<E>| members.members.values().map(|(pid, _)| *pid).collect();
         let present = shard.get(&group).map_or_else(Vec::new, pids);
         if planted!("groups_look_before_watching") {
             drop(shard);
@@ -240,14 +244,31 @@ impl<E: Linkable + ?Sized> Groups<E> {
         let row = |name: &Text, group: &Members<E>| GroupInfo {
             name: name.clone(),
             members: group.members.len(),
-            first_members: group.members.values().take(LISTED).map(|member| member.pid()).collect(),
+            first_members: group.members.values().take(LISTED).map(|(pid, _)| *pid).collect(),
             monitors: group.watchers.len(),
         };
         listing::list(self.shards.iter().map(|shard| &shard.0), prefix, limit, row)
     }
 
-    /// Returns the members of a group, in the order in which they joined.
+    /// Returns the members of a group, in the order in which they joined. The function reads the members in pieces, and
+    /// holds the lock of the shard only for one piece. If a process joins or leaves the group during the call, the
+    /// result may or may not contain the process.
     pub(crate) fn members(&self, group: &str) -> Vec<Ref<E>> {
-        self.shard(group).lock().get(group).map_or_else(Vec::new, |group| group.members.values().cloned().collect())
+        let (mut found, mut next, mut end) = (Vec::new(), 0, None);
+        loop {
+            let shard = self.shard(group).lock();
+            let Some(group) = shard.get(group) else { return found };
+            // A process that leaves and joins again has a new number. The fixed end excludes its second membership.
+            let end = *end.get_or_insert(group.next);
+            let piece = group.members.range(next..end.max(next)).take(PIECE);
+            let before = found.len();
+            for (number, (_, member)) in piece {
+                found.push(member.clone());
+                next = number + 1;
+            }
+            if found.len() < before + PIECE {
+                return found;
+            }
+        }
     }
 }

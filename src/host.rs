@@ -432,7 +432,7 @@ impl Host {
         match &self.shared().on_panic {
             PanicPolicy::Observe => {}
             PanicPolicy::Call(f) => drop(catch(|| f(pid, text))),
-            PanicPolicy::ShutDown => self.begin_shutdown(Instant::FAR),
+            PanicPolicy::ShutDown => _ = self.begin_shutdown(Instant::FAR),
         }
     }
 }

@@ -396,10 +396,10 @@
 //! what to do: await `cancelled` or `receive` together with the other event, or set time limits
 //! ```
 //!
-//! If the runtime has workers, [`Runtime::shutdown`](crate::Runtime::shutdown) returns at most 10 ms after its
-//! deadline. Without workers, the shutdown returns only after the step in progress has returned. If a process does not
-//! exit, the shutdown waits until the deadline. The [report](crate::ShutdownReport) contains each remaining process and
-//! its state:
+//! If a process does not exit, the shutdown waits until the deadline, and then kills the process. If the runtime has
+//! workers, [`Runtime::shutdown`](crate::Runtime::shutdown) returns when the killed processes have exited, or when none
+//! of them has exited for 10 ms. Without workers, the shutdown returns only after the step in progress has returned.
+//! The [report](crate::ShutdownReport) contains each remaining process and its state:
 //!
 //! | report | cause | what to do |
 //! |---|---|---|

@@ -26,8 +26,9 @@ use crate::process::catch::{drop_caught, notify};
 use crate::process::exit::Reason;
 use crate::process::state::Ref;
 
-/// Time for which a shutdown waits after the deadline. During this time, the workers finish short steps. Without this
-/// time, the shutdown could not distinguish a short step from a step that never returns.
+/// Time for which a shutdown waits after the deadline. During this time, the workers finish short steps, and the killed
+/// processes exit. If a killed process exits during this time, the time begins again. Without this time, the shutdown
+/// could not distinguish a short step from a step that never returns.
 pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_millis(10);
 
 impl Host {
@@ -37,16 +38,16 @@ impl Host {
     /// kills the processes that have not exited, and refuses all work.
     ///
     /// The returned future resolves to a report that lists the killed processes. The future resolves when all processes
-    /// have exited, or at the deadline if the deadline is earlier. If a step does not return, the future may resolve up
-    /// to 10 ms after the deadline. If the future is dropped, the runtime still kills the remaining processes at the
-    /// deadline.
+    /// have exited. At the deadline, the runtime kills the remaining processes. The future then resolves when the killed
+    /// processes have exited, or when none of them has exited for 10 ms. If the future is dropped, the runtime still
+    /// kills the remaining processes at the deadline.
     ///
     /// Any thread can call `shutdown`, and a process can call `shutdown` in a step. The shutdown also cancels the
     /// calling process. Therefore the calling process should drop the future and return. If the calling process awaits
     /// the future instead, the shutdown kills this process at the deadline.
     ///
-    /// When the future resolves, all processes have exited. The only exception is a process whose step does not return.
-    /// The join handle, the links and the monitors of the last process may receive the exit a moment later. A second
+    /// When the future resolves, all processes have exited, with two exceptions. The step of a process may not return. A
+    /// killed process may also wait for a worker, if the steps of all workers do not return. The join handle, the links and the monitors of the last process may receive the exit a moment later. A second
     /// call can make the deadline earlier, but not later. All callers get the same report. The shutdown does not stop
     /// the worker threads. Dropping the [`Runtime`](crate::Runtime) stops the worker threads. In a
     /// [`Simulation`](crate::Simulation) the deadline is a virtual time.
@@ -68,8 +69,8 @@ impl Host {
     /// The future is cancel safe: a later call of `shutdown` returns the same report.
     pub fn shutdown(&self, within: Duration) -> Shutdown {
         let deadline = self.now() + within;
-        self.begin_shutdown(deadline);
-        if deadline < Instant::FAR {
+        let is_earliest = self.begin_shutdown(deadline);
+        if is_earliest && !self.is_shut_down() {
             // If the future is dropped, this timer ends the shutdown. The timer must not keep the state of the runtime
             // alive.
             let shared = Arc::downgrade(self.shared());
@@ -121,9 +122,10 @@ impl Host {
     /// its children in its own order. When the last top-level supervisor has exited, the runtime cancels the other
     /// unsupervised processes.
     ///
-    /// A second call can make the deadline earlier, but not later.
-    pub(crate) fn begin_shutdown(&self, deadline: Instant) {
-        self.shared().deadline.fetch_min(deadline.ns(), Ordering::SeqCst);
+    /// A second call can make the deadline earlier, but not later. Returns true if the deadline is earlier than the
+    /// deadlines of all former calls.
+    pub(crate) fn begin_shutdown(&self, deadline: Instant) -> bool {
+        let former = self.shared().deadline.fetch_min(deadline.ns(), Ordering::SeqCst);
         self.advance(Phase::Closing);
         self.cancel_all(|head| head.has(flag::ROOT));
         // A root is a top-level supervisor. This function sets the phase, and then reads the number of roots. An
@@ -132,12 +134,13 @@ impl Host {
         if self.shared().roots.load(Ordering::SeqCst) == 0 {
             self.shut_down_rest();
         }
+        deadline.ns() < former
     }
 
     /// Returns a future that resolves to true when every process has exited. At the deadline, the future resolves to
     /// false. `ring` sets an alarm that calls a waker after a given time. The alarm must not depend on a worker.
     fn ended_by<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin>(self, deadline: Instant, ring: R) -> AllEnded<A, R> {
-        AllEnded { host: self, listening: Listening::default(), deadline, has_killed: false, ring, alarm: None }
+        AllEnded { host: self, listening: Listening::default(), deadline, killed: None, ring, alarm: None }
     }
 
     /// Registers a root, which is a supervisor that has no supervisor itself. Does nothing if the process is registered
@@ -313,19 +316,30 @@ struct AllEnded<A, R> {
     host: Host,
     listening: Listening,
     deadline: Instant,
-    /// Whether the remaining processes were killed. If the value is true, the future waits for the exits of the killed
-    /// processes.
-    has_killed: bool,
+    /// If the remaining processes were killed, the number of killed processes that had not exited at the last check. The
+    /// future then waits for their exits.
+    killed: Option<usize>,
     ring: R,
     alarm: Option<A>,
 }
 
 impl<A, R> AllEnded<A, R> {
-    /// Makes the future wait for the exits of the killed processes, until [`SHUTDOWN_GRACE`] after the deadline. If the
-    /// future is polled for the first time after the deadline, the wait lasts until [`SHUTDOWN_GRACE`] after this poll.
+    /// Makes the future wait for the exits of the killed processes. The wait ends if none of them has exited for the
+    /// time [`SHUTDOWN_GRACE`]. This time begins at the deadline, or at the first poll after the deadline.
     fn kills(&mut self) {
         self.deadline = self.host.now().max(self.deadline.min(self.host.shutdown_deadline())) + SHUTDOWN_GRACE;
-        self.has_killed = true;
+        self.killed = Some(self.host.alive().len());
+    }
+
+    /// If a killed process has exited since the last check, prolongs the wait and returns true. Otherwise returns false.
+    fn prolongs(&mut self, now: Instant) -> bool {
+        let left = self.host.alive().len();
+        let has_exited = self.killed.is_some_and(|before| left < before);
+        if has_exited {
+            self.killed = Some(left);
+            self.deadline = now + SHUTDOWN_GRACE;
+        }
+        has_exited
     }
 }
 
@@ -338,7 +352,7 @@ impl<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin> Future for AllEnded<A, R> {
         // A spawn may have been in progress when the shutdown began. The spawned process may already have a pid, but
         // may not be counted as spawned yet. The check of `alive` finds the spawned process. The later exit of the
         // spawned process notifies this future.
-        let has_killed = this.has_killed;
+        let has_killed = this.killed.is_some();
         let ended = || {
             let is_over = !has_killed && host.shared().report.lock().is_some();
             (is_over || (host.all_ended() && host.alive().is_empty())).then_some(is_over)
@@ -347,10 +361,13 @@ impl<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin> Future for AllEnded<A, R> {
             return Poll::Ready(!is_over);
         }
         // Another call of `begin_shutdown` may have set an earlier deadline.
-        let deadline = if this.has_killed { this.deadline } else { this.deadline.min(host.shutdown_deadline()) };
+        let mut deadline = if has_killed { this.deadline } else { this.deadline.min(host.shutdown_deadline()) };
         let now = host.now();
         if now >= deadline {
-            return Poll::Ready(false);
+            if !this.prolongs(now) {
+                return Poll::Ready(false);
+            }
+            deadline = this.deadline;
         }
         // Each poll sets a new alarm for the deadline, because the previous alarm may hold an outdated waker. The new
         // alarm replaces the previous alarm.
@@ -393,6 +410,48 @@ mod tests {
         // The earlier deadline of two shutdowns applies.
         let mut later = Box::pin(host.ended_by(deadline + ms(9), |_, _| ()));
         assert_eq!(later.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(false));
+    }
+
+    /// Each exit of a killed process prolongs the wait of a shutdown.
+    #[test]
+    fn a_shutdown_waits_while_killed_processes_exit() {
+        let mut simulation = Simulation::new(1);
+        let host = simulation.host().clone();
+        let clock = host.shared().clock.clone();
+        let [first, _last] = [(); 2].map(|()| host.spawn(async |_: crate::Context| std::future::pending::<()>().await));
+        let deadline = host.now();
+        host.begin_shutdown(deadline);
+        let mut ended = Box::pin(host.clone().ended_by(deadline, |_, _| ()));
+        ended.kills();
+        let mut poll_after = |time| {
+            clock.advance(time);
+            ended.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        };
+        assert!(poll_after(SHUTDOWN_GRACE - Duration::from_nanos(1)).is_pending());
+        host.kill(first.pid()).unwrap();
+        assert!(simulation.run(first).is_err());
+        assert!(poll_after(Duration::from_nanos(1)).is_pending());
+        assert!(poll_after(SHUTDOWN_GRACE - Duration::from_nanos(1)).is_pending());
+        assert_eq!(poll_after(Duration::from_nanos(1)), Poll::Ready(false));
+    }
+
+    /// A call of `shutdown` with a later deadline, or after the end of the shutdown, sets no timer.
+    #[test]
+    fn only_an_earlier_deadline_of_a_shutdown_sets_a_timer() {
+        let mut simulation = Simulation::new(1);
+        let host = simulation.host().clone();
+        let _lives = host.spawn(async |_: crate::Context| std::future::pending::<()>().await);
+        let timers = || host.shared().timers.len();
+        let second = Duration::from_secs(1);
+        let before = timers();
+        for (within, expected) in [(9, 1), (10, 1), (8, 2), (8, 2)] {
+            drop(host.shutdown(second * within));
+            assert_eq!(timers() - before, expected);
+        }
+        assert_eq!(simulation.run(host.shutdown(second)).left.len(), 1);
+        let after = timers();
+        drop(host.shutdown(Duration::ZERO));
+        assert_eq!(timers(), after);
     }
 
     /// The future of the shutdown is polled for the first time long after the deadline.

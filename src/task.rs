@@ -667,16 +667,15 @@ impl<X: Machine> Turn<'_, X> {
                 }
                 Stepped::Waits => {
                     answered += 1;
-                    let is_last = answered == ANSWERED_IN_TURN;
-                    if is_last {
+                    if answered == ANSWERED_IN_TURN {
                         this.head().host().count_budget_yield();
+                    } else if !this.current.wants_again() {
+                        this.current.begin_keeping();
+                        continue;
                     }
-                    // If the process has called `yield_now`, other tasks run before its next step.
-                    if is_last || this.current.wants_again() {
-                        this.current.note_woken();
-                        return Poll::Pending;
-                    }
-                    this.current.begin_keeping();
+                    // Other tasks run before the next step, because the turn was long or the process has yielded.
+                    this.current.note_woken();
+                    return Poll::Pending;
                 }
             }
         }

@@ -33,7 +33,7 @@ use crate::process::mailbox::MailboxCapacity;
 use crate::process::state::Ref;
 use crate::task::body::Body;
 use crate::task::join::{JoinHandle, KillOnDrop};
-use crate::task::spawn::ProcessBuilder;
+use crate::task::spawn::{ProcessBuilder, exit_of_refusal};
 
 /// Maximum number of members that the keeper starts in one turn.
 const STARTS_AT_ONCE: usize = 256;
@@ -282,7 +282,7 @@ where
         // A shutdown, the token and the deadline of the pool cancel only the pool, and the pool cancels its members. If
         // a member were cancelled before the pool, the pool would replace this member.
         let process = self.me.process().supervised().mailbox_capacity(MailboxCapacity::Reject(self.room));
-        let handle = process.spawn(self.body.clone()).map_err(SpawnError::into_exit_caught)?;
+        let handle = process.spawn(self.body.clone()).map_err(exit_of_refusal)?;
         let member = handle.address().control().clone();
         member.inbox.leave_to(self.members.clone());
         self.running.push(Member { place, handle: KillOnDrop(handle) });

@@ -10,7 +10,6 @@ use std::error::Error;
 use std::{fmt, io};
 
 use crate::platform::sync::Mutex;
-use crate::process::catch::drop_caught;
 use crate::process::exit::{BoxError, Exit};
 use crate::process::pid::Pid;
 
@@ -305,21 +304,19 @@ impl<B> SpawnError<B> {
         SpawnError::new(self.kind, f(*self.body.into_inner()))
     }
 
-    /// Returns the exit of a process that returns this error. If the `Drop` of the body panics, this function catches
-    /// the panic.
-    pub(crate) fn into_exit_caught(self) -> Exit {
+    /// Separates the body from the error. The error keeps the name of the type of the body.
+    pub(crate) fn split(self) -> (SpawnError<()>, Box<B>) {
         let Self { kind, body_type, body } = self;
-        let _ = drop_caught(body);
-        SpawnError { kind, body_type, body: Mutex::new(Box::new(())) }.into_exit()
+        (SpawnError { kind, body_type, body: Mutex::new(Box::new(())) }, body.into_inner())
     }
 
     /// Returns the exit of a process that returns this error.
     fn into_exit(self) -> Exit {
-        let Self { kind, body_type, body } = self;
+        let (error, body) = self.split();
         drop(body);
-        match kind {
-            SpawnErrorKind::StartFailed(exit) => exit,
-            kind => Exit::failed(SpawnError { kind, body_type, body: Mutex::new(Box::new(())) }),
+        match error {
+            SpawnError { kind: SpawnErrorKind::StartFailed(exit), .. } => exit,
+            error => Exit::failed(error),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::host::timer::owned::call_at;
 use crate::host::{ControlParts, Host, Phase, link as table};
 use crate::observe::Counter;
 use crate::process::catch::{catch, drop_caught};
-use crate::process::error::SpawnErrorKind;
+use crate::process::error::{SpawnError, SpawnErrorKind};
 use crate::process::event::MonitorRef;
 use crate::process::exit::{Exit, Reason};
 use crate::process::limits::Limits;
@@ -271,6 +271,14 @@ impl Host {
         let exit = Exit::Refused(Reason::from(refusal.to_string()));
         JoinHandle::refused_at_start(self.refused_control(exit))
     }
+}
+
+/// Returns the exit for a refused spawn, and drops the body. If the `Drop` of the body panics, this function catches
+/// the panic.
+pub(crate) fn exit_of_refusal<B>(refusal: SpawnError<B>) -> Exit {
+    let (refusal, body) = refusal.split();
+    let _ = drop_caught(body);
+    refusal.into()
 }
 
 impl<M: Send + 'static> SelfHandle<M> {

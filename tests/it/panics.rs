@@ -562,7 +562,14 @@ fn a_panic_in_the_drop_of_a_result_does_not_affect_the_supervisor() {
         // The first two instances fail. The exit of the second instance replaces the exit of the first instance.
         let fails = Child::new(FAILS, move |_: Context<()>| {
             let start = count.fetch_add(1, SeqCst);
-            async move { if start < 2 { Err(Explodes::new()) } else { Ok(pending::<()>().await) } }
+            async move {
+                if start < 2 {
+                    Err(Explodes::new())
+                } else {
+                    pending::<()>().await;
+                    Ok(())
+                }
+            }
         });
         let supervisor = rt.spawn_process(Supervisor::one_for_one().add(returns).add(fails));
         settle(&rt);

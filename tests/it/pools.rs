@@ -697,8 +697,8 @@ fn kills_of_members_lose_only_messages_in_progress() {
 #[test]
 fn a_large_pool_starts_its_members_in_several_turns() {
     const MEMBERS: usize = 2000;
-    async fn wait(_: Context<()>) {
-        std::future::pending().await
+    async fn wait(mut ctx: Context<()>) -> Result<(), Exit> {
+        ctx.receive().await
     }
     let rt = lone();
     let pool = rt.spawn_pool(Pool::new(MEMBERS, wait));

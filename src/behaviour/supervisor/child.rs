@@ -32,7 +32,7 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::task::body::{Body, Large, ProcessOutput, is_large};
 use crate::task::join::{JoinHandle, KillOnDrop, Started};
-use crate::task::spawn::ProcessBuilder;
+use crate::task::spawn::{ProcessBuilder, exit_of_refusal};
 
 /// Specification of a child of a [`Supervisor`].
 ///
@@ -288,7 +288,7 @@ impl NotMade {
 
 impl<B> From<SpawnError<B>> for NotMade {
     fn from(error: SpawnError<B>) -> Self {
-        Self::Refused(error.into_exit_caught())
+        Self::Refused(exit_of_refusal(error))
     }
 }
 

@@ -111,8 +111,10 @@ pub trait Observer: Send + Sync + 'static {
     fn worker(&self, worker: usize, state: WorkerState, at: Instant) {}
 
     /// A step has run for longer than the [long-step threshold](crate::Builder::long_step_threshold), and has not
-    /// returned yet. `pid` is the process of the step, or `None` for a future without a pid. The monitor thread calls
-    /// this method once per step. Until the step returns, the state of the worker is [`WorkerState::Blocked`].
+    /// returned yet. `pid` is the process of the step. `pid` is `None` for a future without a pid, for a waker of
+    /// another executor, and for a function of [`Builder::on_thread_park`](crate::Builder::on_thread_park) or
+    /// [`on_thread_unpark`](crate::Builder::on_thread_unpark). The monitor thread calls this method once per step.
+    /// Until the step returns, the state of the worker is [`WorkerState::Blocked`].
     fn blocked(&self, worker: usize, pid: Option<Pid>, at: Instant) {}
 
     /// A process panicked with this message. By default, the process exits after the panic. The builder of the runtime

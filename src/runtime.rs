@@ -664,6 +664,9 @@ impl Builder {
     /// Sets a function that a worker thread calls each time that the thread is unparked. For each call of the function
     /// that [`on_thread_park`](Self::on_thread_park) sets, there is one call of this function, even if the thread has
     /// found a task and has not parked.
+    ///
+    /// The function may block. Therefore a worker that was unparked for a task first unparks another worker, and then
+    /// calls the function. So one message to an idle runtime may unpark several workers.
     pub fn on_thread_unpark(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.unpark = Some(hook(f));
         self

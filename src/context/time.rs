@@ -8,7 +8,7 @@ pub(crate) mod send_after;
 
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use futures::future::FusedFuture;
@@ -363,12 +363,15 @@ pin_project! {
         #[pin]
         future: F,
         sleep: Sleep,
+        // Whether the sleep is over.
+        is_late: bool,
+        pause: BudgetPause,
     }
 }
 
 impl<F> Timeout<F> {
     pub(crate) fn new(future: F, sleep: Sleep) -> Self {
-        Self { future, sleep }
+        Self { future, sleep, is_late: false, pause: BudgetPause::default() }
     }
 }
 
@@ -382,7 +385,13 @@ impl<F: Future> Future for Timeout<F> {
         if let Poll::Ready(output) = this.future.poll(cx) {
             return Poll::Ready(Ok(output));
         }
-        Pin::new(this.sleep).poll(cx).map(|()| Err(Failure::TimedOut))
+        if !*this.is_late {
+            ready!(Pin::new(this.sleep).poll(cx));
+            *this.is_late = true;
+        }
+        // The future may be ready and may have paused, because the budget of the turn is spent. Then the future is
+        // polled once more in the next turn.
+        this.pause.spend(cx).map(|_| Err(Failure::TimedOut))
     }
 }
 

@@ -57,7 +57,7 @@
 //! | `spawn_blocking` | [`Host::spawn_blocking`](crate::Host::spawn_blocking), [`handle_blocking`](crate::Builder::handle_blocking) | by default, the pool has at most 64 threads, and at most 65,536 closures wait. If both limits are reached, the pool refuses a new closure |
 //! | `block_in_place` | [`block_in_place`](crate::block_in_place) | `block_in_place` never panics. If a step blocks without this function, the monitor detects the step after 10 to 20 ms |
 //! | `task::yield_now` | [`yield_now`](crate::SelfHandle::yield_now) | |
-//! | `task::coop` | [`should_yield`](crate::should_yield), [`cooperative`](crate::cooperative()) | the budget of a turn is 128. Each message that a body receives or sends with `send_wait` uses one unit of the budget |
+//! | `task::coop` | [`should_yield`](crate::should_yield), [`cooperative`](crate::cooperative()) | the budget of a turn is 128. Each message that a body receives or sends with `send_wait`, and each join, uses one unit of the budget |
 //! | `LocalSet`, `spawn_local` | [`LocalSet`](crate::LocalSet) | [`Runtime::local_set`](crate::Runtime::local_set) makes a `LocalSet` |
 //! | `CancellationToken` | [`CancelToken`](crate::CancelToken) | a cancellation has a reason and a grace period. Spawned processes inherit the token |
 //! | `task_local!` | [`ProcessBuilder::value`](crate::ProcessBuilder::value), [`SelfHandle::value`](crate::SelfHandle::value) | spawned processes inherit the value |

@@ -25,7 +25,7 @@ use crate::host::registry::PidEntry;
 use crate::observe::{Counter, skips_message};
 use crate::platform::clock::Instant;
 use crate::process::catch as panic;
-use crate::process::catch::drop_caught;
+use crate::process::catch::{delay_wakers, drop_caught};
 use crate::process::error::SendErrorKind;
 use crate::process::event::{Answer, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
@@ -37,7 +37,7 @@ use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::current::Current;
 use crate::process::state::current::InTurn;
-use crate::process::state::{Header, HeaderFirst, PendingSchedule, Ref, RunnableProcess};
+use crate::process::state::{Header, HeaderFirst, Ref, RunnableProcess};
 use crate::process::yields::{Answered, Answerer, Late};
 
 /// Control block of one process. Each turn needs the fields that come before the mailbox. Therefore a turn that reads
@@ -296,11 +296,12 @@ impl<M: Send + 'static> Control<M> {
     }
 
     #[cold]
-    fn wake_room_waiters(&self, (mut room_waiters, wakes): (Vec<RoomWaiter>, Wakes)) {
-        self.perform_wakes(wakes);
+    fn wake_room_waiters(&self, (room_waiters, wakes): (Vec<RoomWaiter>, Wakes)) {
         // A foreign waker may block until a process of the list has run. Therefore the processes are queued first.
-        room_waiters.sort_by_key(|waiter| !PendingSchedule::is_of_process(waiter.waker()));
-        room_waiters.into_iter().for_each(|waiter| self.wake_room_waiter(waiter));
+        delay_wakers(|| {
+            self.perform_wakes(wakes);
+            room_waiters.into_iter().for_each(|waiter| self.wake_room_waiter(waiter));
+        });
     }
 
     /// Closes the mailbox slot at the beginning of a turn. A receiver that was split off from the process can run

@@ -182,7 +182,7 @@ impl<M: Send + 'static> Control<M> {
         // 13. Wake the tasks that wait on the mailbox.
         if owner.may_be_awaited() && !trusts {
             let (reader, senders) = self.inbox.take_wakers();
-            panic::wake_each(reader.into_iter().chain(senders).collect());
+            panic::wake_each(reader.into_iter().chain(senders));
         }
         exit
     }

@@ -630,8 +630,8 @@ pub(crate) fn adopt<E: Linkable + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties:
     ties.monitor.then(|| monitor(&**parent, parent.clone(), pid, Ok(child.clone())))
 }
 
-/// Applies the exit of another process to `peer`, as if the two processes were linked. The spawn of a child has requested
-/// this link, but the child was never started, or its parent has just exited.
+/// Applies the exit of another process to `peer`, as if the two processes were linked. The spawn of a child has
+/// requested this link, but the child was never started, or its parent has just exited.
 pub(crate) fn deliver_exit<E: Linkable + ?Sized>(peer: &Ref<E>, pid: Pid, exit: &Exit) {
     let propagated = exit_for_peers(pid, exit);
     let effect = notify_peer(peer, pid, exit, &propagated, |table| table.verdict(exit));

@@ -22,7 +22,7 @@ use crate::host::{Host, Phase};
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::Ordering;
-use crate::process::catch::{drop_caught, notify};
+use crate::process::catch::{delay_wakers, drop_caught, notify};
 use crate::process::exit::Reason;
 use crate::process::state::Ref;
 
@@ -38,19 +38,20 @@ impl Host {
     /// kills the processes that have not exited, and refuses all work.
     ///
     /// The returned future resolves to a report that lists the killed processes. The future resolves when all processes
-    /// have exited. At the deadline, the runtime kills the remaining processes. The future then resolves when the killed
-    /// processes have exited, or when none of them has exited for 10 ms. If the future is dropped, the runtime still
-    /// kills the remaining processes at the deadline.
+    /// have exited. At the deadline, the runtime kills the remaining processes. The future then resolves when the
+    /// killed processes have exited, or when none of them has exited for 10 ms. If the future is dropped, the runtime
+    /// still kills the remaining processes at the deadline.
     ///
     /// Any thread can call `shutdown`, and a process can call `shutdown` in a step. The shutdown also cancels the
     /// calling process. Therefore the calling process should drop the future and return. If the calling process awaits
     /// the future instead, the shutdown kills this process at the deadline.
     ///
-    /// When the future resolves, all processes have exited, with two exceptions. The step of a process may not return. A
-    /// killed process may also wait for a worker, if the steps of all workers do not return. The join handle, the links and the monitors of the last process may receive the exit a moment later. A second
-    /// call can make the deadline earlier, but not later. All callers get the same report. The shutdown does not stop
-    /// the worker threads. Dropping the [`Runtime`](crate::Runtime) stops the worker threads. In a
-    /// [`Simulation`](crate::Simulation) the deadline is a virtual time.
+    /// When the future resolves, all processes have exited, with two exceptions. The step of a process may not return.
+    /// A killed process may also wait for a worker, if the steps of all workers do not return. The join handle, the
+    /// links and the monitors of the last process may receive the exit a moment later. A second call can make the
+    /// deadline earlier, but not later. All callers get the same report. The shutdown does not stop the worker threads.
+    /// Dropping the [`Runtime`](crate::Runtime) stops the worker threads. In a [`Simulation`](crate::Simulation) the
+    /// deadline is a virtual time.
     ///
     /// ```
     /// # use procession::{Context, Exit, Host, Runtime};
@@ -172,9 +173,12 @@ impl Host {
     }
 
     fn cancel_all(&self, concerns: impl Fn(&Head) -> bool) {
-        for control in self.alive().iter().filter(|control| concerns(control.head())) {
-            control.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
-        }
+        let alive = self.alive();
+        delay_wakers(|| {
+            for control in alive.iter().filter(|control| concerns(control.head())) {
+                control.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
+            }
+        });
     }
 
     /// Returns the report of the shutdown, if a shutdown has ended.
@@ -316,8 +320,8 @@ struct AllEnded<A, R> {
     host: Host,
     listening: Listening,
     deadline: Instant,
-    /// If the remaining processes were killed, the number of killed processes that had not exited at the last check. The
-    /// future then waits for their exits.
+    /// If the remaining processes were killed, the number of killed processes that had not exited at the last check.
+    /// The future then waits for their exits.
     killed: Option<usize>,
     ring: R,
     alarm: Option<A>,
@@ -331,7 +335,8 @@ impl<A, R> AllEnded<A, R> {
         self.killed = Some(self.host.alive().len());
     }
 
-    /// If a killed process has exited since the last check, prolongs the wait and returns true. Otherwise returns false.
+    /// If a killed process has exited since the last check, prolongs the wait and returns true. Otherwise returns
+    /// false.
     fn prolongs(&mut self, now: Instant) -> bool {
         let left = self.host.alive().len();
         let has_exited = self.killed.is_some_and(|before| left < before);

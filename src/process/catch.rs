@@ -170,9 +170,8 @@ pub(crate) fn wake(waker: Waker) {
 
 /// Calls several wakers. A foreign waker may block until a process of the list has run. Therefore the processes are
 /// queued first.
-pub(crate) fn wake_each(mut wakers: Vec<Waker>) {
-    wakers.sort_by_key(|waker| !PendingSchedule::is_of_process(waker));
-    wakers.into_iter().for_each(wake);
+pub(crate) fn wake_each(wakers: impl IntoIterator<Item = Waker>) {
+    delay_wakers(|| wakers.into_iter().for_each(wake));
 }
 
 /// Notifies all listeners of `event`.
@@ -180,8 +179,9 @@ pub(crate) fn notify(event: &Event) {
     delay_wakers(|| event.notify(usize::MAX));
 }
 
-/// Calls `f`, and calls the foreign wakers of the tasks that `f` wakes after `f`. `f` runs no other user code. A caller
-/// has one of two reasons:
+/// Calls `f`, and calls the foreign wakers of the tasks that `f` wakes after `f`. `f` runs no other user code, except
+/// that it may queue a process: an observer then receives the change of the state, and a closed queue drops the
+/// process. A caller has one of two reasons:
 /// - `f` notifies the listeners of an event, or drops a listener. The crate event-listener calls wakers under a lock of
 ///   the event, and the drop of a listener takes the same lock. A foreign waker may drop a listener, for example if the
 ///   waker polls its task directly.

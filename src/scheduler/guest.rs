@@ -43,6 +43,10 @@ const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
 /// Time after which a polled guest without work checks the poller again. The guest uses this time only if the system
 /// could not start the helper thread that waits in the poller.
 const POLL_WITHOUT_THREAD: Duration = Duration::from_millis(10);
+/// Minimum time between two checks of the sockets by a thread in `block_on` whose own future wakes itself. A check is a
+/// system call, so it should not follow each short poll of the future.
+const SOCKETS_EVERY: Duration = Duration::from_micros(50);
+
 /// Number of rounds of a search of a guest thread. A guest parks early, because its time belongs to the application.
 const GUEST_ROUNDS: u32 = 1;
 
@@ -374,13 +378,20 @@ impl<T: Task> GuestSlot<T> {
         f()
     }
 
-    /// Asks the poller for ready sockets without blocking, if there is a poller.
-    fn poll_sockets(&mut self) {
-        if self.scheduler.poller().is_some()
-            && let Some(worker) = ActingGuest::new(self)
-        {
+    /// Asks the poller for ready sockets without blocking, if there is a poller and the time `last` of the last such
+    /// question is [`SOCKETS_EVERY`] ago. Returns the time of the last question.
+    fn poll_sockets(&mut self, last: Duration) -> Duration {
+        if self.scheduler.poller().is_none() {
+            return last;
+        }
+        let now = self.scheduler.driver.now();
+        if now.saturating_sub(last) < SOCKETS_EVERY {
+            return last;
+        }
+        if let Some(worker) = ActingGuest::new(self) {
             worker.poll_sockets();
         }
+        now
     }
 
     /// Wakes the tasks whose sockets are ready. These tasks go to the queues of the guest's worker.
@@ -599,6 +610,7 @@ impl<T: Task> Scheduler<T> {
         let mut lender = GuestSlot::new(Arc::clone(self), true);
         let mut budget = Budget::unlimited(self.driver.now());
         let mut polls = 0_u32;
+        let mut polled_sockets = Duration::ZERO;
         loop {
             lender.arrive(&mut Context::from_waker(&waker));
             if let Some(local) = &lender.local {
@@ -617,9 +629,10 @@ impl<T: Task> Scheduler<T> {
                 continue;
             }
             if own.is_woken() {
-                // A future that wakes itself may keep this thread busy without a task. Such a thread counts few tasks,
-                // and a worker polls the sockets once in 61 tasks. Therefore this thread polls the sockets here.
-                lender.poll_sockets();
+                // A future that wakes itself may keep this thread busy without a task. A worker polls the sockets at
+                // every 61st search, and the polls of such a future may take long. Therefore this thread also polls the
+                // sockets after a time.
+                polled_sockets = lender.poll_sockets(polled_sockets);
                 continue;
             }
             let Some(local) = &lender.local else {

@@ -38,8 +38,8 @@ pub(crate) struct WorkerSlot {
     duty: AtomicU8,
     /// Label of the task that began most recently.
     label: AtomicU64,
-    /// Number of times that the worker began to call wakers. With this number, the monitor detects that two observed
-    /// calls are different calls.
+    /// Number of times that the worker began to call wakers or a hook. With this number, the monitor detects that two
+    /// observed calls are different calls.
     user_calls: AtomicU64,
     /// Word for preemption requests to the tasks that run in this slot.
     asked: Arc<Asked>,

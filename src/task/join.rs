@@ -187,6 +187,9 @@ impl<T, M: Send + 'static> Unpin for JoinHandle<T, M> {}
 /// # Panics
 /// Panics if the handle is polled after it has resolved.
 ///
+/// # Budget
+/// The join of a process that has exited takes one unit of the [budget](crate::should_yield).
+///
 /// # Cancel safety
 /// Cancel safe. The handle can be awaited by reference. If the future of such an await is dropped, the outcome is not
 /// lost.

@@ -1328,3 +1328,24 @@ fn a_panic_in_a_drop_at_the_end_of_a_runtime_leaves_no_process_alive() {
         }
     }
 }
+
+/// 11: a process kills an attached receiver, and the drop of the receiver panics. The process continues.
+#[test]
+fn a_panic_in_the_drop_of_a_killed_receiver_does_not_affect_the_killer() {
+    struct Bomb;
+    impl Deliver for Bomb {
+        fn deliver(&self, envelope: Envelope) -> Result<(), SendError<Envelope>> {
+            drop(envelope);
+            Ok(())
+        }
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("the receiver");
+        }
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let receiver = rt.attach(Bomb).unwrap();
+    let killer = rt.spawn(async move |ctx: Context| ctx.host().kill(receiver));
+    rt.block_on(killer).unwrap();
+}

@@ -739,6 +739,23 @@ fn a_waker_of_an_exited_future_may_wait_for_a_process() {
     });
 }
 
+/// 6.4f: a task waits for the cancellation of a child token, and a process for the cancellation of the parent token. The
+/// waker of the task blocks until the process has run. The process is queued first.
+#[test]
+fn a_waker_of_a_cancelled_task_may_wait_for_another_task() {
+    within(60, || {
+        let rt = Runtime::builder().workers(2).build().unwrap();
+        let token = CancelToken::new();
+        let child = token.child();
+        let mut first = Box::pin(child.cancelled());
+        let ends = poll_with_blocking_waker(first.as_mut());
+        let watched = token.clone();
+        let second = spawn_waiting(&rt, ends, move |_| async move { drop(watched.cancelled().await) });
+        token.cancel("over", LONG);
+        block_on(second).unwrap();
+    });
+}
+
 /// 2.3d: a task and a process wait for room in a full mailbox. The receiver takes the messages or exits. The waker of
 /// the task blocks until the process has run. The process is queued first.
 #[test]

@@ -1149,3 +1149,57 @@ fn a_panic_of_an_attached_receiver_does_not_end_a_repeating_timer() {
     }));
     assert_eq!((left.unwrap(), count.load(Ordering::SeqCst)), (Some(ms(5)), 3));
 }
+
+/// 7.1a, 4.6b: a process waits with time limits for more processes than its budget has units. All these processes have
+/// exited in time, but the waiting process runs again after the time limits. No wait reports a timeout.
+#[test]
+fn a_spent_budget_does_not_turn_a_ready_future_into_a_timeout() {
+    const CHILDREN: usize = 400;
+    let mut simulation = Simulation::new(1);
+    let host = simulation.host().clone();
+    let waits = host.spawn(async |ctx: Context| {
+        let child = |_| {
+            let handle = ctx.spawn(async |ctx: Context| ctx.sleep(Duration::from_millis(500)).await);
+            ctx.timeout(Duration::from_secs(1), handle)
+        };
+        let all: Vec<_> = (0..CHILDREN).map(child).collect();
+        Ok::<_, Exit>(futures::future::join_all(all).await.into_iter().filter(Result::is_ok).count())
+    });
+    let pid = waits.pid();
+    let in_time = simulation.run(async {
+        host.sleep(Duration::from_millis(100)).await;
+        host.suspend(pid).unwrap();
+        host.sleep(Duration::from_secs(1)).await;
+        host.resume(pid).unwrap();
+        waits.await.unwrap()
+    });
+    assert_eq!(in_time, CHILDREN);
+}
+
+/// 11: the receiver of a repeating timer has exited, and the drop of the refused message panics. The timer ends.
+#[test]
+fn a_panic_of_a_refused_message_does_not_prolong_a_repeating_timer() {
+    #[derive(Clone)]
+    struct Bomb(Arc<AtomicUsize>);
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if self.0.fetch_add(1, Ordering::SeqCst) < 10 && !thread::panicking() {
+                panic!("a refused message");
+            }
+        }
+    }
+    let mut simulation = Simulation::new(1);
+    let host = simulation.host().clone();
+    let gone = host.spawn(async |mut ctx: Context<Bomb>| ctx.receive().await.map(drop));
+    let to = gone.pid();
+    host.kill(to).unwrap();
+    assert!(simulation.run(gone).is_err());
+    let drops = Arc::new(AtomicUsize::new(0));
+    let bomb = Bomb(Arc::clone(&drops));
+    let owner = host.spawn(async move |ctx: Context| {
+        ctx.send_interval(Duration::from_millis(10), to, bomb);
+        ctx.sleep(Duration::from_secs(1)).await;
+    });
+    simulation.run(owner).unwrap();
+    assert!(drops.load(Ordering::SeqCst) <= 2, "{} messages", drops.load(Ordering::SeqCst));
+}

@@ -50,9 +50,17 @@ impl<N: Clone + Send + 'static> Repeat<N> {
             let _ = drop_caught(cloned);
             return;
         }
-        // An attached receiver may panic. The drop of a refused message may panic too. The result of the send is then
-        // unknown, so the timer continues.
-        let send = |message| catch(|| host.send_by(&self.to.way(), message).map_err(|refused| refused.kind()));
+        // An attached receiver may panic. The result of the send is then unknown, so the timer continues.
+        let send = |message| {
+            let refused = catch(|| host.send_by(&self.to.way(), message));
+            refused.map(|sent| {
+                sent.map_err(|refused| {
+                    let kind = refused.kind();
+                    let _ = drop_caught(refused);
+                    kind
+                })
+            })
+        };
         let continues = match cloned.map(send) {
             Ok(Ok(Ok(()) | Err(SendErrorKind::Full)) | Err(_)) => true,
             // No process has the name now. A process that registers the name later receives the next messages.

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::platform::sync::{Arc, Event, Mutex, Weak, planted};
-use crate::process::catch::notify;
+use crate::process::catch::{delay_wakers, notify};
 use crate::process::exit::Reason;
 use crate::process::state as counted;
 use crate::process::state::Ref;
@@ -141,11 +141,14 @@ impl<E: Subject + ?Sized> Node<E> {
         if planted!("cancel_notifies_in_preorder") {
             closed.reverse();
         }
-        while let Some((node, subjects)) = closed.pop() {
-            subjects.iter().rev().for_each(|subject| E::notify(subject, cause));
-            node.state.lock().over = true;
-            notify(&node.news);
-        }
+        // A foreign waker may block until a process of the list has run.
+        delay_wakers(|| {
+            for (node, subjects) in closed.iter().rev() {
+                subjects.iter().rev().for_each(|subject| E::notify(subject, cause));
+                node.state.lock().over = true;
+                notify(&node.news);
+            }
+        });
         first
     }
 

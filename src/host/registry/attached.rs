@@ -7,6 +7,7 @@ use crate::host::control::{AnyControl, Head, SpawnSettings, flag};
 use crate::host::registry::receiver::{Deliver, Envelope};
 use crate::host::{Host, Phase};
 use crate::platform::sync::Arc;
+use crate::process::catch::Held;
 use crate::process::error::{Addressee, SendError, SendErrorKind};
 use crate::process::event::{Answer, Signal, Tag};
 use crate::process::exit::Exit;
@@ -55,7 +56,8 @@ fn accepted(delivered: Result<(), SendError<Envelope>>) -> Result<(), (SendError
 /// A receiver that is attached under a pid. The runtime delivers all messages for this pid to the receiver.
 struct Attached {
     head: Head,
-    receiver: Box<dyn Deliver>,
+    /// The value is held in `Held`, because the last reference to this receiver may be dropped anywhere in the runtime.
+    receiver: Held<Box<dyn Deliver>>,
 }
 
 impl AnyControl for RefCounted<Attached> {
@@ -76,7 +78,7 @@ impl AnyControl for RefCounted<Attached> {
         if self.head.has(flag::KILLED) {
             return Err((self.head.host().gone(), payload));
         }
-        accepted(self.receiver.deliver(Envelope { from, to: self.head.pid(), payload }))
+        accepted(self.receiver.get().deliver(Envelope { from, to: self.head.pid(), payload }))
     }
 
     fn high_water(&self) -> usize {
@@ -123,7 +125,7 @@ impl Host {
         }
         let (place, host) = self.reserve_pid()?;
         let head = Head::new(RunState::over(), place, host, flag::OUTSIDE, None, SpawnSettings::default());
-        let attached = Ref::counted(Attached { head, receiver: Box::new(receiver) });
+        let attached = Ref::counted(Attached { head, receiver: Held::new(Box::new(receiver)) });
         let pid = attached.head.pid();
         let attached: Ref<dyn AnyControl> = Ref::of(attached);
         self.publish_pid(place, attached.clone());

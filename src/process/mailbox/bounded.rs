@@ -130,14 +130,6 @@ pub(crate) enum RoomWaiter {
     Watcher(Waker),
 }
 
-impl RoomWaiter {
-    pub(crate) fn waker(&self) -> &Waker {
-        match self {
-            Self::Sender(waker) | Self::Watcher(waker) => waker,
-        }
-    }
-}
-
 impl<M> Bounded<M> {
     pub(super) fn new(policy: OverflowPolicy, most: usize) -> Self {
         Self {

@@ -116,9 +116,14 @@ impl<T> ReplySlot<T> {
         state.answer = Some(answer);
         self.set(bit::FULL);
         drop(state);
-        wake();
-        // From now on, the slot refuses answers as a closed slot does, so the watchers must be woken.
-        watchers.into_iter().flat_map(|watchers| *watchers).for_each(panic::wake);
+        match watchers {
+            None => wake(),
+            // From now on, the slot refuses answers as a closed slot does, so the watchers must be woken.
+            Some(watchers) => panic::delay_wakers(|| {
+                wake();
+                watchers.into_iter().for_each(panic::wake);
+            }),
+        }
         Ok(())
     }
 
@@ -184,7 +189,7 @@ impl<T> ReplySlot<T> {
         let State { answer, listener, watchers } = mem::replace(&mut *state, State::empty());
         drop(state);
         drop(listener);
-        watchers.into_iter().flat_map(|watchers| *watchers).for_each(panic::wake);
+        panic::wake_each(watchers.into_iter().flat_map(|watchers| *watchers));
         answer
     }
 

@@ -7,8 +7,8 @@
 use std::any::{TypeId, type_name};
 use std::collections::btree_map::Entry::Occupied;
 use std::collections::{BTreeMap, VecDeque};
-use std::mem;
 use std::task::Waker;
+use std::{iter, mem};
 
 use slab::Slab;
 
@@ -69,9 +69,9 @@ impl Watchers {
 
     #[inline]
     pub(super) fn wake(self) {
-        if let Some(first) = self.first {
-            panic::wake(first);
-            self.more.into_iter().flat_map(|more| *more).for_each(panic::wake);
+        match (self.first, self.more) {
+            (Some(first), Some(more)) => panic::wake_each(iter::once(first).chain(*more)),
+            (first, _) => first.into_iter().for_each(panic::wake),
         }
     }
 }

@@ -50,9 +50,9 @@ const NEWS_AT_ONCE: usize = 256;
 ///
 /// If a child exits, its [`RestartPolicy`] determines whether the child is restarted. The restart never happens before
 /// the previous instance has exited. The strategy determines which other children are also restarted. To stop a child,
-/// the supervisor cancels it with [`Reason::PARENT`]. Children are stopped in reverse order, one after another. But in
-/// a one-for-one supervisor, a requested stop of a child delays no other child. If a child does not exit within [its
-/// time limit](Child::shutdown), the child is killed.
+/// the supervisor cancels it with [`Reason::PARENT`]. Children are stopped in reverse order, one after another. But
+/// while a one-for-one supervisor runs, a requested stop of a child delays no other child. If a child does not exit
+/// within [its time limit](Child::shutdown), the child is killed.
 ///
 /// If there are more restarts within a sliding window than the [`intensity`](Self::intensity) allows, the supervisor
 /// stops all its children and fails with [`SupervisorError::RestartIntensityExceeded`]. The parent supervisor receives
@@ -181,8 +181,9 @@ pub enum SupervisorMessage {
     /// [`StartChild`](Self::StartChild) is also removed, because no later request could name it. When the child has
     /// exited, the supervisor answers true. If there is no such child, the supervisor answers false.
     TerminateChild(ChildId, Reply<bool>),
-    /// Restarts a child. If the child runs, the supervisor first stops the child. This request does not count towards
-    /// the intensity, and resets the child's [back-off](Child::backoff). The answer is sent when the child has started.
+    /// Restarts a child. If the child runs, the supervisor first stops the child. If the child is in its first start,
+    /// the later children wait until the new instance has started. This request does not count towards the intensity,
+    /// and resets the child's [back-off](Child::backoff). The answer is sent when the child has started.
     /// If there is no such child, the answer is [`Exit::NoProcess`].
     RestartChild(ChildId, Reply<Result<Pid, Exit>>),
     /// Stops a child and removes the child from the supervisor. When the child has exited, the supervisor answers true.

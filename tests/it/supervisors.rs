@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::channel::oneshot;
-use futures::poll;
+use futures::{FutureExt, poll};
 use procession::supervisor::*;
 use procession::*;
 
@@ -727,6 +727,55 @@ fn a_requested_restart_during_a_start_returns_the_new_instance() {
         assert_ne!(first, second);
         host.send(B, Do::End).unwrap();
         assert_eq!(restarted.await.unwrap().unwrap(), second);
+    });
+}
+
+/// 6.4b, 6.4f: in a one-for-one supervisor, a restart of a child is requested during its first start. The request returns
+/// the pid of the new instance. The next child starts only when the new instance has started.
+#[test]
+fn a_requested_restart_during_a_start_holds_the_next_child_in_one_for_one() {
+    everywhere(async |host| {
+        let starting = Child::new(B, async |mut ctx: Context<Do>| {
+            while let Ok(order) = ctx.receive().await {
+                match order {
+                    Do::Who(reply) => reply.send(ctx.pid()),
+                    _ => ctx.mark_started(),
+                }
+            }
+        });
+        let starting = starting.options(ProcessBuilder::manual_start);
+        let tree = host.spawn_process(Supervisor::one_for_one().add(starting).child(C, obey));
+        let first = who(&host, B).await;
+        let mut restarted = pin!(tree.call(|reply| SupervisorMessage::RestartChild(B.into(), reply)));
+        assert!(poll!(&mut restarted).is_pending());
+        host.exited(first).await;
+        let second = who(&host, B).await;
+        assert_ne!(first, second);
+        assert_eq!(host.whereis(C), None, "the next child waits for the new instance");
+        assert!(poll!(&mut restarted).is_pending() && tree.started().now_or_never().is_none());
+        host.send(B, Do::End).unwrap();
+        assert_eq!(restarted.await.unwrap().unwrap(), second);
+        tree.started().await.unwrap();
+        assert!(host.whereis(C).is_some());
+    });
+}
+
+/// 6.4b, 6.4f: in a one-for-one supervisor, a child that is told to stop during its start does not delay the start of
+/// the supervisor.
+#[test]
+fn a_stop_of_a_starting_child_does_not_delay_the_start_of_a_one_for_one_supervisor() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let slow = Child::new(A, async |_: Context<Do>| std::future::pending::<()>().await);
+        let slow = slow.options(ProcessBuilder::manual_start).shutdown(SECOND * 3600);
+        let supervisor = rt.spawn_process(Supervisor::one_for_one().add(slow));
+        rt.block_on(until(|| rt.whereis(A).is_some()));
+        assert!(supervisor.started().now_or_never().is_none(), "the child is starting");
+        let mut stopped = supervisor.call(|reply| SupervisorMessage::TerminateChild(A.into(), reply)).start();
+        rt.block_on(supervisor.started()).unwrap();
+        assert!(rt.block_on(async { poll!(&mut stopped) }).is_pending(), "the child still runs");
+        rt.kill(rt.whereis(A).unwrap()).unwrap();
+        assert_eq!(rt.block_on(stopped), Ok(true));
     });
 }
 

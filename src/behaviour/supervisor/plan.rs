@@ -6,8 +6,9 @@
 //! child has started. No child is started while another child must still be stopped. A child is never started before
 //! its previous instance has exited.
 //!
-//! The requested stops of a one-for-one supervisor are an exception: such a stop delays no other child, because the
-//! children are independent. A child may need a long time to exit, or may not exit at all.
+//! The requested stops of a one-for-one supervisor are an exception: while the supervisor runs, such a stop delays no
+//! other child, because the children are independent. A child may need a long time to exit, or may not exit at all. But
+//! if a restart of a child is requested during its first start, the later children wait for the new instance.
 //!
 //! For n children, each exit and each action costs O(log n). Only an exit or an action that affects all children costs
 //! more.
@@ -192,8 +193,9 @@ pub(crate) struct Plan {
     stops: BTreeSet<Id>,
     /// Number of children that were told to stop and have not exited yet.
     stopping: usize,
-    /// Children that start one after another. The first child of this set is due or starting, and the other children
-    /// are due. A child that is told to stop during its start stays in the set until it exits.
+    /// Children that start one after another, in the order of their identifiers. A child stays in the set until it has
+    /// started. A child that must be restarted during its start also stays in the set. In a one-for-one supervisor, a
+    /// child that was told to stop during its start leaves the set, if the child will not be started again.
     turns: BTreeSet<Id>,
     /// Children that start at a fixed time, independently of the other children.
     due: BTreeSet<(Instant, Id)>,
@@ -299,8 +301,18 @@ impl Plan {
         if child.stop != Some(Then::Forget) {
             child.stop = Some(then);
         }
-        if child.phase != ChildPhase::Stopping {
+        if child.phase == ChildPhase::Stopping {
+            self.leave_order(id);
+        } else {
             self.stops.insert(id);
+        }
+    }
+
+    /// Removes a stopping child from the start order, unless the child will be started again. Otherwise, the later
+    /// children of a one-for-one supervisor would wait for the exit of this child.
+    fn leave_order(&mut self, id: Id) {
+        if self.strategy == Strategy::OneForOne && !matches!(self.children[&id].stop, Some(Then::Start(_))) {
+            self.turns.remove(&id);
         }
     }
 
@@ -511,6 +523,7 @@ impl Plan {
         if let Some(last) = self.stops.pop_last() {
             self.stopping += 1;
             self.child(last).phase = ChildPhase::Stopping;
+            self.leave_order(last);
             return Some(Action::Stop(last));
         }
         let id = match self.due.first() {
@@ -518,7 +531,7 @@ impl Plan {
                 self.due.pop_first();
                 id
             }
-            _ => self.first_in_turn().filter(|id| self.is_due(*id, now))?,
+            _ => self.turns.first().copied().filter(|id| self.is_due(*id, now))?,
         };
         self.child(id).phase = ChildPhase::Starting;
         self.living += 1;
@@ -531,11 +544,6 @@ impl Plan {
         self.stopping > 0 && (self.strategy != Strategy::OneForOne || self.end.is_some())
     }
 
-    /// Returns the first child of `turns` that is not told to stop.
-    fn first_in_turn(&self) -> Option<Id> {
-        self.turns.iter().copied().find(|id| self.children[id].phase != ChildPhase::Stopping)
-    }
-
     fn is_due(&self, id: Id, now: Instant) -> bool {
         matches!(self.children[&id].phase, ChildPhase::Due(at) if at <= now)
     }
@@ -546,7 +554,7 @@ impl Plan {
         if self.waits_for_stop() || !self.stops.is_empty() {
             return None;
         }
-        let in_turn = self.first_in_turn().and_then(|first| match self.children[&first].phase {
+        let in_turn = self.turns.first().and_then(|first| match self.children[first].phase {
             ChildPhase::Due(at) => Some(at),
             _ => None,
         });

@@ -500,6 +500,37 @@ fn a_requested_stop_delays_other_children_only_in_a_group() {
     }
 }
 
+/// Each child is started when the previous child has started. A requested restart of a starting child keeps this order.
+/// A requested stop removes the child from the order, also if the child is already stopping because of a restart.
+#[test]
+fn a_requested_restart_during_a_start_holds_the_start_order() {
+    let mut plan = plan(Strategy::OneForOne, &[Permanent; 3]);
+    assert_eq!(next(&mut plan, at(0)), [Start(0)]);
+    assert!(plan.restart(0, at(0)));
+    assert_eq!((next(&mut plan, at(0)), plan.next_time()), (vec![Stop(0)], None));
+    assert_eq!(plan.exited(0, Over::Ended, &Exit::Killed, at(1), || 0), ExitAction::Again);
+    assert_eq!(next(&mut plan, at(1)), [Start(0)]);
+    plan.started(0, at(1));
+    assert_eq!(next(&mut plan, at(1)), [Start(1)]);
+    // The second child is told to stop while it stops because of a restart.
+    assert!(plan.restart(1, at(2)));
+    assert_eq!(next(&mut plan, at(2)), [Stop(1)]);
+    assert_eq!((plan.stop(1), plan.next_time()), (None, Some(at(0))));
+    assert_eq!(next(&mut plan, at(2)), [Start(2)]);
+    // The last child is told to stop during its start. The start of the supervisor does not wait for the exits.
+    assert!(!plan.is_settled());
+    assert_eq!((plan.stop(2), next(&mut plan, at(3)), plan.is_settled()), (None, vec![Stop(2)], true));
+    // A restart during the stop starts the child after its exit. The child was put down, so its back-off holds no
+    // other child.
+    assert!(plan.restart(2, at(4)));
+    assert_eq!(next(&mut plan, at(4)), []);
+    assert_eq!(plan.exited(2, Over::Ended, &Exit::Killed, at(4), || 0), ExitAction::Again);
+    assert_eq!((next(&mut plan, at(4)), plan.is_settled()), (vec![Start(2)], false));
+    assert_eq!(plan.exited(2, Over::Unmade, &boom(), at(5), || 0), ExitAction::Again);
+    assert_eq!((plan.is_settled(), plan.next_time()), (true, Some(at(6))));
+    assert_eq!(plan.exited(1, Over::Ended, &Exit::Killed, at(6), || 0), ExitAction::Down);
+}
+
 #[test]
 fn a_shutdown_during_the_start_stops_children_in_reverse_order() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 3]);
@@ -636,6 +667,9 @@ fn a_child_never_has_two_instances() {
                         alive.push((id, false));
                     }
                     Stop(id) => {
+                        // A supervisor that exits stops one child at a time, whatever its strategy is.
+                        let stops_one = plan.is_ending().then(|| alive.iter().all(|&(_, stopping)| !stopping));
+                        assert_ne!(stops_one, Some(false), "seed {seed}");
                         let child = alive.iter_mut().find(|(other, _)| *other == id).expect("it lives");
                         assert!(!std::mem::replace(&mut child.1, true), "stopped twice, seed {seed}");
                     }
@@ -646,7 +680,13 @@ fn a_child_never_has_two_instances() {
         }
         plan.shut_down();
         for _ in 0..1_000 {
-            next(&mut plan, at(now));
+            let stopping = alive.iter().any(|&(_, stopping)| stopping);
+            for action in next(&mut plan, at(now)) {
+                let Stop(id) = action else { panic!("{action:?} after the end, seed {seed}") };
+                assert!(!stopping, "seed {seed}");
+                alive.iter_mut().find(|(other, _)| *other == id).expect("it lives").1 = true;
+            }
+            assert!(alive.iter().filter(|(_, stopping)| *stopping).count() <= 1 || stopping, "seed {seed}");
             match alive.iter().max().copied() {
                 Some(last) => {
                     alive.retain(|&other| other != last);

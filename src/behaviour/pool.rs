@@ -140,7 +140,8 @@ impl<M: Send + 'static, F> Pool<M, F> {
     /// Chooses members by key. While the number of members stays the same, all messages with the same key go to the
     /// same member, in order. If the number of members changes, most keys keep their member. If the member of a key is
     /// full, the send is refused, even if another member has free space. If a member has exited, its replacement gets
-    /// the messages with the keys of this member.
+    /// the messages with the keys of this member. Until the pool has started all its first members, the messages wait in
+    /// the queue of the pool.
     ///
     /// `key` runs on the sending thread. If `key` panics, the send panics. If the message must wait in the queue of the
     /// pool, `key` runs again in the process of the pool, and a panic of this call ends the pool.
@@ -341,7 +342,8 @@ where
     /// Starts the first members. If the pool is cancelled, this function returns before all members have started.
     ///
     /// Each append copies the list of members. Therefore new members are appended only when their number exceeds the
-    /// length of the list, and the total cost of the copies is linear.
+    /// length of the list, and the total cost of the copies is linear. But if the key of a message determines the
+    /// member, all members are appended at the end. A shorter list would map the key to another member.
     async fn start(&mut self) -> Result<(), Exit> {
         let (mut fresh, mut listed) = (Vec::new(), 0);
         for place in 0..self.least {
@@ -352,7 +354,7 @@ where
                 }
             }
             fresh.push(self.spawn(place)?);
-            if fresh.len() > listed {
+            if fresh.len() > listed && !self.members.by_key() {
                 listed += fresh.len();
                 self.members.append(&mut fresh);
             }
@@ -452,10 +454,13 @@ where
     F: Body<M> + Clone,
 {
     let mut keeper = Keeper::new(ctx, pool);
-    // The start may need several turns. The pool has started when all its first members were spawned.
+    // The start may need several turns. The pool has started when all its first members were spawned. If the pool is
+    // cancelled before that, the pool never starts.
     keeper.me.control().head.set(flag::BY_HAND);
     keeper.start().await?;
-    keeper.me.mark_started();
+    if !keeper.me.is_cancelled() {
+        keeper.me.mark_started();
+    }
     let failed = std::future::poll_fn(|cx| match keeper.me.control().head.cancel() {
         Some(_) => Poll::Ready(Ok(())),
         None => keeper.poll(cx),

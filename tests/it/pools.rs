@@ -306,6 +306,52 @@ fn messages_of_one_key_go_to_one_member() {
     });
 }
 
+/// While a pool starts its members in several turns, all messages with the same key go to the same member. The messages
+/// of a key stay in order.
+#[test]
+fn messages_of_one_key_go_to_one_member_during_the_start() {
+    const KEYS: u64 = 64;
+    let rt = lone();
+    let received = Arc::new(Mutex::new(BTreeMap::<u64, (BTreeSet<Pid>, Vec<usize>)>::new()));
+    let notes = Arc::clone(&received);
+    let body = async move |mut ctx: Context<(u64, usize)>| -> Result<(), Exit> {
+        loop {
+            let (key, number) = ctx.receive().await?;
+            let mut notes = notes.lock().unwrap();
+            let (members, numbers) = notes.entry(key).or_default();
+            members.insert(ctx.pid());
+            numbers.push(number);
+        }
+    };
+    let pool = rt.spawn_pool(Pool::new(600, body).by_key(|message: &(u64, usize)| message.0));
+    let rounds = rt.block_on(async {
+        // The test sends one message of each key after each turn of the pool, and once more after the start.
+        let (mut started, mut before, mut round) = (pool.started(), 0, 0);
+        loop {
+            let (has_started, alive) = ((&mut started).now_or_never().is_some(), rt.processes_alive());
+            if has_started || alive > before {
+                (0..KEYS).for_each(|key| pool.send((key, round)).unwrap());
+                (before, round) = (alive, round + 1);
+            }
+            step_aside().await;
+            if has_started {
+                break;
+            }
+        }
+        let count = || received.lock().unwrap().values().map(|(_, numbers)| numbers.len()).sum::<usize>();
+        while count() < KEYS as usize * round {
+            step_aside().await;
+        }
+        round
+    });
+    assert!(rounds > 3, "the pool needs several turns for its start");
+    let received = received.lock().unwrap();
+    assert_eq!(received.len() as u64, KEYS);
+    for (key, (members, numbers)) in &*received {
+        assert_eq!((members.len(), numbers), (1, &(0..rounds).collect()), "key {key}");
+    }
+}
+
 /// A member that exits is replaced. Only the message that the member was processing is lost. Messages that are routed
 /// by key stay in order.
 #[test]
@@ -721,9 +767,11 @@ fn a_large_pool_starts_its_members_in_several_turns() {
         }
     });
     assert!(rt.processes_alive() < 2 * MEMBERS, "the second pool is still starting its members");
+    let started = cancelled.started();
     for pool in [cancelled, pool] {
         rt.cancel(pool.pid(), "stop", LONG).unwrap();
         assert_eq!(rt.block_on(pool), Err(Exit::Cancelled("stop".into())));
     }
+    assert_eq!(rt.block_on(started), Err(Exit::Cancelled("stop".into())), "the second pool has not started");
     rt.block_on(wait_for_all_exits(&rt));
 }

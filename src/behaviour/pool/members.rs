@@ -103,7 +103,7 @@ impl<M: Send + 'static> Members<M> {
     }
 
     /// Returns whether the key of a message determines the member.
-    fn by_key(&self) -> bool {
+    pub(crate) fn by_key(&self) -> bool {
         matches!(self.routing, Routing::Key(_))
     }
 

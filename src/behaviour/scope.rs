@@ -21,6 +21,7 @@ use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Mutex, planted};
+use crate::process::catch::drop_caught;
 use crate::process::error::{SpawnError, SpawnErrorKind};
 use crate::process::exit::{Exit, Reason};
 use crate::process::state::Ref;
@@ -202,6 +203,8 @@ impl<T, Fut> Run<T, Fut> {
     fn fail(mut self: Pin<&mut Self>, exit: Exit) {
         let mut this = self.as_mut().project();
         if matches!(this.outcome, Some(Err(_))) {
+            // The error in the exit is a user value. A panic of its `Drop` must not replace the first error.
+            let _ = drop_caught(exit);
             return;
         }
         *this.outcome = Some(Err(exit));

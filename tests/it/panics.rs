@@ -622,6 +622,28 @@ fn a_panic_in_the_drop_of_a_child_does_not_affect_the_supervisor() {
     });
 }
 
+/// 11: a scope fails with its first error, and drops the errors of the other children. A panic in one of these drops
+/// does not affect the scope.
+#[test]
+fn a_panic_in_the_drop_of_an_error_does_not_affect_the_scope() {
+    within(20, || {
+        let rt = lone();
+        let body = rt.spawn(async |ctx: Context| {
+            let scope = ctx.scope(async |scope| {
+                scope.spawn(async |ctx: Context<()>| {
+                    ctx.cancelled().await;
+                    Err::<(), _>(Explodes::new())
+                });
+                scope.spawn(async |_: Context<()>| Err::<(), _>(Exit::failed("the first error")));
+                pending::<Result<(), Exit>>().await
+            });
+            scope.await
+        });
+        let exit = rt.block_on(body).unwrap_err();
+        assert_eq!(exit.to_string(), Exit::failed("the first error").to_string());
+    });
+}
+
 /// 11: a pool drops the outputs and the errors of its members. A panic in one of these drops does not affect the pool.
 #[test]
 fn a_panic_in_the_drop_of_a_result_does_not_affect_the_pool() {

@@ -1779,16 +1779,19 @@ fn a_command_whose_handler_waits_is_in_flight() {
         let body = async move |ctx: Context| {
             let ended = || seen.load(Ordering::SeqCst);
             // The first round sets the limit after the dispatch of the command, the second round before the dispatch.
-            // If the limit passes before the dispatch, no handler gets the command. Then the round is repeated.
+            // If the limit passes before the dispatch, no handler gets the command. Then the round is repeated with twice
+            // the limit.
             for (round, leave) in [(1, true), (2, false)] {
+                let mut limit = Duration::from_millis(2);
                 while called.load(Ordering::SeqCst) < round {
                     let mut ask = Box::pin(ctx.perform(Ask(u64::MAX)));
                     assert!(futures::poll!(&mut ask).is_pending());
                     if leave {
                         ctx.yield_now().await;
                     }
-                    let failure = Pin::into_inner(ask).timeout(Duration::from_millis(2)).await;
+                    let failure = Pin::into_inner(ask).timeout(limit).await;
                     assert!(matches!(failure, Err(Failure::TimedOut)));
+                    limit *= 2;
                 }
             }
             while ended() < 2 {

@@ -364,18 +364,15 @@ fn the_members_of_a_large_group_are_listed_in_order() {
     let rt = lone();
     for count in [255, 256, 257, 600] {
         let guests: Vec<_> = (0..count).map(|_| rt.spawn(guest)).collect();
-        guests.iter().for_each(|guest| guest.send(Order::Join).unwrap());
         rt.block_on(async {
             for guest in &guests {
+                guest.send(Order::Join).unwrap();
                 guest.call(Order::Sync).await.unwrap();
             }
         });
         let (_, mailbox) = rt.mailbox::<()>();
         let (_, pids) = mailbox.monitor_group(ROOM);
-        assert_eq!(
-            pids.iter().collect::<BTreeSet<_>>(),
-            guests.iter().map(|guest| guest.pid()).collect::<Vec<_>>().iter().collect()
-        );
+        assert_eq!(pids, guests.iter().map(|guest| guest.pid()).collect::<Vec<_>>());
         assert_eq!(rt.members(ROOM).iter().map(|member| member.pid()).collect::<Vec<_>>(), pids);
         guests.iter().for_each(|guest| guest.abort());
         guests.into_iter().for_each(|guest| drop(rt.block_on(guest)));

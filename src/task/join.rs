@@ -121,7 +121,7 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
             self.pid()
         );
         let (pid, by) = (self.pid(), Current::with(Current::pid));
-        if by == Some(pid) {
+        if self.is_own() {
             return Poll::Ready(Err(Exit::failed("a process can't join itself")));
         }
         let polled = if Current::with(|current| current.is_own_waker(cx.waker())) {
@@ -139,6 +139,11 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         }
         self.over = true;
         Poll::Ready(result)
+    }
+
+    /// Returns whether the current step belongs to the process of this handle.
+    fn is_own(&self) -> bool {
+        Current::with(Current::pid) == Some(self.pid())
     }
 
     /// Kills the process: see [`Host::kill`]. If the process is in a step, the process exits when the step has
@@ -199,7 +204,7 @@ impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         // A handle that does not wait takes a unit from the budget. Otherwise, a body that joins exited processes in a
         // loop might never end its turn.
-        if !self.over && self.joined.is_ready() {
+        if !self.over && (self.joined.is_ready() || self.is_own()) {
             ready!(self.pause.spend(cx));
         }
         self.poll_without_budget(cx)

@@ -34,7 +34,7 @@ use crate::host::control::flag;
 use crate::host::link::exit_for_peers;
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
-use crate::process::catch::{Held, drop_caught};
+use crate::process::catch::Held;
 use crate::process::event::Event;
 use crate::process::exit::{Exit, Reason};
 use crate::process::pid::Pid;
@@ -373,7 +373,7 @@ impl Supervisor {
         let Some(ChildEntry { child: Child { spec, make }, mailbox, .. }) = self.children.get_mut(&id) else {
             return true;
         };
-        match make.make(me, id, spec) {
+        match make.get_mut().make(me, id, spec) {
             Ok((member, life)) => {
                 let own = member.control.head().pid();
                 // If the child has a kept mailbox, `member.pid` is the pid of this mailbox.
@@ -454,9 +454,9 @@ impl Supervisor {
         let Some(kept) = self.children.get_mut(&id) else { return };
         match action {
             ExitAction::Again => {}
-            ExitAction::Down => kept.child.make.close_unused_mailbox(exit.get()),
+            ExitAction::Down => kept.child.make.get_mut().close_unused_mailbox(exit.get()),
             ExitAction::Finished | ExitAction::Forgotten => {
-                kept.child.make.close_mailbox(exit.get());
+                kept.child.make.get_mut().close_mailbox(exit.get());
                 if let Some(mailbox) = kept.mailbox.take() {
                     self.pids.remove(&mailbox);
                 }
@@ -490,11 +490,8 @@ impl Supervisor {
             {
                 self.names.remove(name);
             }
-            if let Some(gone) = self.children.remove(&id) {
-                if let Some(mailbox) = gone.mailbox {
-                    self.pids.remove(&mailbox);
-                }
-                let _ = drop_caught(gone);
+            if let Some(mailbox) = self.children.remove(&id).and_then(|gone| gone.mailbox) {
+                self.pids.remove(&mailbox);
             }
         }
     }
@@ -503,15 +500,13 @@ impl Supervisor {
 
     fn answer(&mut self, me: &SelfHandle<SupervisorMessage>, message: SupervisorMessage) {
         match message {
-            SupervisorMessage::StartChild(child, reply) if self.plan.is_ending() => {
+            SupervisorMessage::StartChild(_, reply) if self.plan.is_ending() => {
                 reply.send(Err(Exit::Refused(Reason::from("its supervisor ends"))));
-                let _ = drop_caught(child);
             }
             SupervisorMessage::StartChild(child, reply) => {
                 let taken = child.spec.name.as_ref().filter(|name| self.names.contains_key(*name));
                 if let Some(name) = taken {
                     reply.send(Err(Exit::Refused(Reason::from(format!("there is a child {name} already")))));
-                    let _ = drop_caught(child);
                     return;
                 }
                 let id = self.adopt(child, true, me.now());

@@ -91,6 +91,10 @@ impl<T> Held<T> {
         self.0.as_ref().expect("taken by `into_inner` and `drop` alone")
     }
 
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("taken by `into_inner` and `drop` alone")
+    }
+
     pub(crate) fn into_inner(mut self) -> T {
         self.0.take().expect("taken by `into_inner` and `drop` alone")
     }

@@ -622,6 +622,37 @@ fn a_panic_in_the_drop_of_a_child_does_not_affect_the_supervisor() {
     });
 }
 
+/// 11: a supervisor drops the specifications of its children when it exits. Panics in these drops do not change the exit
+/// of the supervisor. The supervisor of the first case has not started its children.
+#[test]
+fn panics_in_the_drops_of_children_do_not_change_the_exit_of_the_supervisor() {
+    within(20, || {
+        let rt = lone();
+        for is_started in [false, true] {
+            let armed = || {
+                let (body, options) = (Mutex::new(Bomb(true)), Mutex::new(Bomb(true)));
+                let child = Child::unnamed(move |_: Context<()>| {
+                    drop(body.lock());
+                    pending::<()>()
+                });
+                child.options(move |process| {
+                    drop(options.lock());
+                    process
+                })
+            };
+            let supervisor = rt.spawn_process(Supervisor::one_for_one().add(armed()).add(armed()));
+            if is_started {
+                rt.block_on(supervisor.started()).unwrap();
+                rt.cancel(supervisor.pid(), "stop", LONG).unwrap();
+                assert_eq!(rt.block_on(supervisor), Err(Exit::Cancelled("stop".into())));
+            } else {
+                supervisor.abort();
+                assert_eq!(rt.block_on(supervisor), Err(Exit::Killed));
+            }
+        }
+    });
+}
+
 /// 11: a scope fails with its first error, and drops the errors of the other children. A panic in one of these drops
 /// does not affect the scope.
 #[test]

@@ -60,7 +60,9 @@ use crate::task::spawn::{ProcessBuilder, exit_of_refusal};
 #[must_use = "a child is for a supervisor"]
 pub struct Child {
     pub(super) spec: Spec,
-    pub(super) make: Box<dyn Make>,
+    /// The body of the child is a user value. A supervisor drops all its children together, and two panics of their
+    /// `Drop` would abort the program. Therefore `Held` catches each panic.
+    pub(super) make: Held<Box<dyn Make>>,
 }
 
 /// The options of a child.
@@ -72,7 +74,7 @@ pub(super) struct Spec {
     pub(super) shutdown: Option<Duration>,
     pub(super) is_supervisor: bool,
     kept: bool,
-    options: Option<Box<dyn Fn(ProcessBuilder) -> ProcessBuilder + Send>>,
+    options: Option<Held<Box<dyn Fn(ProcessBuilder) -> ProcessBuilder + Send>>>,
 }
 
 impl fmt::Debug for Child {
@@ -190,7 +192,7 @@ impl Child {
             kept: false,
             options: None,
         };
-        Self { spec, make: Box::new(Maker { spawn, kept: None }) }
+        Self { spec, make: Held::new(Box::new(Maker { spawn, kept: None })) }
     }
 
     /// Sets the restart policy of the child. Default: [`RestartPolicy::Permanent`], so the child is restarted after
@@ -249,7 +251,7 @@ impl Child {
     ///
     /// [`manual_start`]: ProcessBuilder::manual_start
     pub fn options(mut self, options: impl Fn(ProcessBuilder) -> ProcessBuilder + Send + 'static) -> Self {
-        self.spec.options = Some(Box::new(options));
+        self.spec.options = Some(Held::new(Box::new(options)));
         self
     }
 }
@@ -311,7 +313,7 @@ where
     ) -> Result<(Member, Instance), NotMade> {
         let mut process = supervisor.process();
         if let Some(options) = &spec.options {
-            process = catch(|| options(process)).map_err(NotMade::panicked)?;
+            process = catch(|| (options.get())(process)).map_err(NotMade::panicked)?;
         }
         process = process.supervised();
         if spec.kept {

@@ -34,12 +34,26 @@ pub(crate) fn delay<R>(f: impl FnOnce() -> R) -> R {
         begins
     });
     let result = f();
-    if begins {
+    if begins && !ends_without_wakers() {
         wake_delayed();
     }
     result
 }
 
+/// If no waker was collected, ends the delay and returns true.
+#[inline]
+fn ends_without_wakers() -> bool {
+    THIS_THREAD.with(|this| {
+        let mut delayed = this.delayed.borrow_mut();
+        let is_empty = delayed.as_ref().is_some_and(|all| all.processes.is_empty() && all.foreign.is_empty());
+        if is_empty {
+            *delayed = None;
+        }
+        is_empty
+    })
+}
+
+#[cold]
 fn wake_delayed() {
     loop {
         // To queue a process, a thread may have to call the waker of another executor. While this thread still delays,

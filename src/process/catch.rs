@@ -175,7 +175,12 @@ pub(crate) fn wake(waker: Waker) {
 /// Calls several wakers. A foreign waker may block until a process of the list has run. Therefore the processes are
 /// queued first.
 pub(crate) fn wake_each(wakers: impl IntoIterator<Item = Waker>) {
-    delay_wakers(|| wakers.into_iter().for_each(wake));
+    let mut wakers = wakers.into_iter();
+    let Some(first) = wakers.next() else { return };
+    match wakers.next() {
+        None => wake(first),
+        Some(second) => delay_wakers(|| [first, second].into_iter().chain(wakers).for_each(wake)),
+    }
 }
 
 /// Notifies all listeners of `event`.

@@ -8,6 +8,8 @@ use crate::process::pid::Pid;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
+mod requests;
+
 fn at(ms: u64) -> Instant {
     Instant::from_ns(ms * 1_000_000)
 }
@@ -441,97 +443,6 @@ fn a_group_waits_for_the_backoff_of_the_failed_child() {
 }
 
 #[test]
-fn children_can_be_added_stopped_restarted_and_removed() {
-    let mut plan = plan(Strategy::OneForOne, &[Permanent; 2]);
-    bring_up(&mut plan, at(0));
-    let third = plan.add(Policy { restart: Permanent, backoff: None }, false, at(1));
-    assert_eq!(bring_up(&mut plan, at(1)), [third]);
-    assert_eq!(plan.stop(0), None);
-    assert_eq!(next(&mut plan, at(2)), [Stop(0)]);
-    plan.exited(0, Over::Ended, &Exit::Killed, at(2), || 0);
-    assert_eq!(plan.remove(0), Some(ExitAction::Forgotten));
-    assert_eq!(plan.remove(1), None);
-    assert_eq!(next(&mut plan, at(3)), [Stop(1)]);
-    assert_eq!(plan.exited(1, Over::Ended, &Exit::Normal, at(3), || 0), ExitAction::Forgotten);
-    assert!(plan.restart(third, at(4)));
-    assert_eq!(next(&mut plan, at(4)), [Stop(third)]);
-    plan.exited(third, Over::Ended, &Exit::Normal, at(4), || 0);
-    assert_eq!(next(&mut plan, at(4)), [Start(third)]);
-    assert!(!plan.restart(1, at(5)));
-    assert_eq!((plan.stop(0), plan.remove(77)), (Some(ExitAction::Forgotten), Some(ExitAction::Forgotten)));
-}
-
-/// A requested stop of a one-for-one supervisor delays no other child. With the other strategies, and if the supervisor
-/// exits, the children are stopped one at a time.
-#[test]
-fn a_requested_stop_delays_other_children_only_in_a_group() {
-    for strategy in [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne] {
-        let is_independent = strategy == Strategy::OneForOne;
-        let mut plan = plan(strategy, &[Permanent; 5]);
-        // The first child is told to stop during its start.
-        assert_eq!(next(&mut plan, at(0)), [Start(0)]);
-        assert_eq!(plan.stop(0), None);
-        assert_eq!(next(&mut plan, at(0))[0], Stop(0));
-        assert_eq!(plan.phase(1) == Some(ChildPhase::Starting), is_independent);
-        assert_eq!(plan.exited(0, Over::Ended, &Exit::Killed, at(0), || 0), ExitAction::Down);
-        assert!(plan.restart(0, at(0)));
-        plan.started(1, at(0));
-        bring_up(&mut plan, at(0));
-        assert!(plan.is_settled());
-        // Two children are told to stop while they run.
-        assert_eq!((plan.stop(4), next(&mut plan, at(1))), (None, vec![Stop(4)]));
-        assert_eq!(plan.stop(3), None);
-        assert_eq!(next(&mut plan, at(1)), if is_independent { vec![Stop(3)] } else { vec![] });
-        if is_independent {
-            plan.exited(1, Over::Ended, &boom(), at(1), || 0);
-            assert_eq!(plan.next_time(), Some(at(1)));
-            assert_eq!(bring_up(&mut plan, at(1)), [1]);
-        }
-        plan.shut_down();
-        assert_eq!((next(&mut plan, at(2)), plan.next_time()), (vec![], None));
-        for id in [4, 3, 2, 1, 0] {
-            if id < 3 || id == 3 && !is_independent {
-                assert_eq!(next(&mut plan, at(2)), [Stop(id)]);
-            }
-            assert_eq!(next(&mut plan, at(2)), []);
-            plan.exited(id, Over::Ended, &Exit::Killed, at(2), || 0);
-        }
-        assert!(matches!(plan.ended(), Some(End::Asked)));
-    }
-}
-
-/// Each child is started when the previous child has started. A requested restart of a starting child keeps this order.
-/// A requested stop removes the child from the order, also if the child is already stopping because of a restart.
-#[test]
-fn a_requested_restart_during_a_start_holds_the_start_order() {
-    let mut plan = plan(Strategy::OneForOne, &[Permanent; 3]);
-    assert_eq!(next(&mut plan, at(0)), [Start(0)]);
-    assert!(plan.restart(0, at(0)));
-    assert_eq!((next(&mut plan, at(0)), plan.next_time()), (vec![Stop(0)], None));
-    assert_eq!(plan.exited(0, Over::Ended, &Exit::Killed, at(1), || 0), ExitAction::Again);
-    assert_eq!(next(&mut plan, at(1)), [Start(0)]);
-    plan.started(0, at(1));
-    assert_eq!(next(&mut plan, at(1)), [Start(1)]);
-    // The second child is told to stop while it stops because of a restart.
-    assert!(plan.restart(1, at(2)));
-    assert_eq!(next(&mut plan, at(2)), [Stop(1)]);
-    assert_eq!((plan.stop(1), plan.next_time()), (None, Some(at(0))));
-    assert_eq!(next(&mut plan, at(2)), [Start(2)]);
-    // The last child is told to stop during its start. The start of the supervisor does not wait for the exits.
-    assert!(!plan.is_settled());
-    assert_eq!((plan.stop(2), next(&mut plan, at(3)), plan.is_settled()), (None, vec![Stop(2)], true));
-    // A restart during the stop starts the child after its exit. The child was put down, so its back-off holds no
-    // other child.
-    assert!(plan.restart(2, at(4)));
-    assert_eq!(next(&mut plan, at(4)), []);
-    assert_eq!(plan.exited(2, Over::Ended, &Exit::Killed, at(4), || 0), ExitAction::Again);
-    assert_eq!((next(&mut plan, at(4)), plan.is_settled()), (vec![Start(2)], false));
-    assert_eq!(plan.exited(2, Over::Unmade, &boom(), at(5), || 0), ExitAction::Again);
-    assert_eq!((plan.is_settled(), plan.next_time()), (true, Some(at(6))));
-    assert_eq!(plan.exited(1, Over::Ended, &Exit::Killed, at(6), || 0), ExitAction::Down);
-}
-
-#[test]
 fn a_shutdown_during_the_start_stops_children_in_reverse_order() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 3]);
     assert_eq!(next(&mut plan, at(0)), [Start(0)]);
@@ -640,10 +551,7 @@ fn a_child_never_has_two_instances() {
                     let backoff = (rng.below(2) == 0).then_some(Backoff::new(MS(1), MS(10)));
                     plan.add(Policy { restart, backoff }, rng.below(2) == 0, at(now));
                 }
-                1 => {
-                    let id = rng.below(10) as Id;
-                    let _ = plan.remove(id);
-                }
+                1 => drop(plan.remove(rng.below(10) as Id)),
                 2 => drop(plan.restart(rng.below(10) as Id, at(now))),
                 3 => drop(plan.stop(rng.below(10) as Id)),
                 4..=6 if !alive.is_empty() => {

@@ -140,8 +140,8 @@ impl<M: Send + 'static, F> Pool<M, F> {
     /// Chooses members by key. While the number of members stays the same, all messages with the same key go to the
     /// same member, in order. If the number of members changes, most keys keep their member. If the member of a key is
     /// full, the send is refused, even if another member has free space. If a member has exited, its replacement gets
-    /// the messages with the keys of this member. Until the pool has started all its first members, the messages wait in
-    /// the queue of the pool.
+    /// the messages with the keys of this member. While a large pool starts its first members, an urgent message may be
+    /// refused, and all other messages wait in the queue of the pool.
     ///
     /// `key` runs on the sending thread. If `key` panics, the send panics. If the message must wait in the queue of the
     /// pool, `key` runs again in the process of the pool, and a panic of this call ends the pool.
@@ -343,7 +343,8 @@ where
     ///
     /// Each append copies the list of members. Therefore new members are appended only when their number exceeds the
     /// length of the list, and the total cost of the copies is linear. But if the key of a message determines the
-    /// member, all members are appended at the end. A shorter list would map the key to another member.
+    /// member, all members are appended at the end. A shorter list would map the key of an urgent message to another
+    /// member. Other messages wait in the queue of the pool during the start.
     async fn start(&mut self) -> Result<(), Exit> {
         let (mut fresh, mut listed) = (Vec::new(), 0);
         for place in 0..self.least {

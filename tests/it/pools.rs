@@ -306,31 +306,35 @@ fn messages_of_one_key_go_to_one_member() {
     });
 }
 
-/// While a pool starts its members in several turns, all messages with the same key go to the same member. The messages
-/// of a key stay in order.
+/// While a pool starts its members in several turns, all messages with the same key go to the same member, also the
+/// urgent messages. The other messages of a key stay in order.
 #[test]
 fn messages_of_one_key_go_to_one_member_during_the_start() {
     const KEYS: u64 = 64;
     let rt = lone();
     let received = Arc::new(Mutex::new(BTreeMap::<u64, (BTreeSet<Pid>, Vec<usize>)>::new()));
     let notes = Arc::clone(&received);
-    let body = async move |mut ctx: Context<(u64, usize)>| -> Result<(), Exit> {
+    let body = async move |mut ctx: Context<(u64, Option<usize>)>| -> Result<(), Exit> {
         loop {
             let (key, number) = ctx.receive().await?;
             let mut notes = notes.lock().unwrap();
             let (members, numbers) = notes.entry(key).or_default();
             members.insert(ctx.pid());
-            numbers.push(number);
+            numbers.extend(number);
         }
     };
-    let pool = rt.spawn_pool(Pool::new(600, body).by_key(|message: &(u64, usize)| message.0));
+    let pool = rt.spawn_pool(Pool::new(600, body).by_key(|message: &(u64, Option<usize>)| message.0));
     let rounds = rt.block_on(async {
-        // The test sends one message of each key after each turn of the pool, and once more after the start.
-        let (mut started, mut before, mut round) = (pool.started(), 0, 0);
+        // The test sends two messages of each key after each turn of the pool, and once more after the start. During the
+        // start, the pool refuses the urgent messages.
+        let (mut started, mut before, mut round) = (pool.started(), 1, 0);
         loop {
             let (has_started, alive) = ((&mut started).now_or_never().is_some(), rt.processes_alive());
             if has_started || alive > before {
-                (0..KEYS).for_each(|key| pool.send((key, round)).unwrap());
+                for key in 0..KEYS {
+                    let _ = pool.send_urgent((key, None));
+                    pool.send((key, Some(round))).unwrap();
+                }
                 (before, round) = (alive, round + 1);
             }
             step_aside().await;
@@ -344,7 +348,7 @@ fn messages_of_one_key_go_to_one_member_during_the_start() {
         }
         round
     });
-    assert!(rounds > 3, "the pool needs several turns for its start");
+    assert!(rounds > 2, "the pool needs several turns for its start");
     let received = received.lock().unwrap();
     assert_eq!(received.len() as u64, KEYS);
     for (key, (members, numbers)) in &*received {

@@ -237,6 +237,7 @@ models! {
     cancel::drop_against_cancel, 5;
     groups::watch_against_join, 11;
     groups::watch_against_end, 19;
+    groups::members_against_new_group, 22;
     slots::stale_pid, 20;
     slots::two_inserts_at_once, 8;
     slots::slot_wears_out, 57;

@@ -88,12 +88,16 @@ impl World {
         Arc::new(Self { groups: Groups::new(), watcher: Guest::new(1), member: Guest::new(2) })
     }
 
-    fn join(&self) {
-        self.groups.join("g".into(), &self.member, &self.member.own, || !self.member.inbox.is_closed());
+    fn join(&self, guest: &Ref<RefCounted<Guest>>) {
+        self.groups.join("g".into(), guest, &guest.own, || !guest.inbox.is_closed());
     }
 
     fn watch(&self) -> Vec<Pid> {
         self.groups.watch("g".into(), &self.watcher, &self.watcher.own, || !self.watcher.inbox.is_closed()).1
+    }
+
+    fn leave(&self, guest: &Guest) {
+        self.groups.leave("g", guest.pid, &guest.own);
     }
 
     /// Makes a process exit in the same way as `Control::run_exit`.
@@ -113,7 +117,7 @@ impl World {
 pub fn watch_against_join() {
     let world = World::new();
     let joins = spawn(&world, |world| {
-        world.join();
+        world.join(&world.member);
         world.end(&world.member);
     });
     let present = world.watch();
@@ -138,8 +142,30 @@ pub fn watch_against_end() {
     let world = World::new();
     let ends = spawn(&world, |world| world.end(&world.watcher));
     world.watch();
-    world.join();
+    world.join(&world.member);
     join(ends);
     world.end(&world.member);
+    assert!(world.is_void());
+}
+
+/// A thread reads the members of a group in pieces. Between two pieces, all members leave the group, which removes the
+/// group, and then join the new group in another order. The list contains each process at most once.
+pub fn members_against_new_group() {
+    let world = World::new();
+    world.join(&world.member);
+    world.join(&world.watcher);
+    let changes = spawn(&world, |world| {
+        world.leave(&world.member);
+        world.leave(&world.watcher);
+        world.join(&world.watcher);
+        world.join(&world.member);
+    });
+    let members = world.groups.members("g");
+    join(changes);
+    let is_twice = members.len() == 2 && members[0].pid == members[1].pid;
+    assert!(!is_twice && members.len() <= 2, "a process is listed twice");
+    drop(members);
+    world.end(&world.member);
+    world.end(&world.watcher);
     assert!(world.is_void());
 }

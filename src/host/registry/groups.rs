@@ -21,6 +21,7 @@ use crate::host::link::Linkable;
 use crate::host::registry::listing;
 use crate::host::registry::names::{Text, hash};
 use crate::observe::{GroupInfo, Listing};
+use crate::platform::sync::atomic::{AtomicU64, Ordering};
 use crate::platform::sync::{Arc, CachePadded, Mutex, planted};
 use crate::process::catch::delay_wakers;
 use crate::process::event::{MonitorRef, Signal};
@@ -65,10 +66,9 @@ impl Memberships {
 
 #[derive(Debug)]
 struct Members<E: ?Sized> {
-    /// Members, keyed by member number. A later member has a higher number. The pid is stored here, so that a list of
+    /// Members, keyed by member number. A later member has a higher number. No number is used twice. The pid is stored here, so that a list of
     /// pids reads only this map.
     members: BTreeMap<u64, (Pid, Ref<E>)>,
-    next: u64,
     watchers: BTreeMap<MonitorRef, Ref<E>>,
     /// Name of the group, for the notices to its monitors.
     name: Option<Arc<str>>,
@@ -76,7 +76,7 @@ struct Members<E: ?Sized> {
 
 impl<E: ?Sized> Default for Members<E> {
     fn default() -> Self {
-        Self { members: BTreeMap::new(), next: 0, watchers: BTreeMap::new(), name: None }
+        Self { members: BTreeMap::new(), watchers: BTreeMap::new(), name: None }
     }
 }
 
@@ -115,13 +115,16 @@ fn perform(wakes: Vec<Wakes>) {
 #[derive(Debug)]
 pub(crate) struct Groups<E: ?Sized> {
     shards: [Shard<E>; SHARDS],
+    /// Next member number. All groups share this counter, so that a group that is removed and created again uses no
+    /// number twice.
+    next: AtomicU64,
 }
 
 type Shard<E> = CachePadded<Mutex<BTreeMap<Text, Members<E>>>>;
 
 impl<E: Linkable + ?Sized> Groups<E> {
     pub(crate) fn new() -> Self {
-        Self { shards: std::array::from_fn(|_| CachePadded(Mutex::new(BTreeMap::new()))) }
+        Self { shards: std::array::from_fn(|_| CachePadded(Mutex::new(BTreeMap::new()))), next: AtomicU64::new(0) }
     }
 
     fn shard(&self, group: &str) -> &Mutex<BTreeMap<Text, Members<E>>> {
@@ -142,8 +145,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
             return;
         }
         let members = shard.entry(group.clone()).or_default();
-        let number = members.next;
-        members.next += 1;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
         members.members.insert(number, (process.pid(), process.clone()));
         let wakes = members.notify(Change::Joined, process.pid());
         drop(shard);
@@ -218,8 +220,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         let Some(members) = shard.get_mut(group) else { return Vec::new() };
         let member = members.members.remove(&number);
         let wakes = members.notify(Change::Left, pid);
-        // A group without members and monitors is removed. If a group with this name is created later, its member
-        // numbers start from 0 again.
+        // A group without members and monitors is removed.
         let emptied = if members.is_unused() { shard.remove_entry(group) } else { None };
         drop(shard);
         drop((member, emptied));
@@ -258,8 +259,10 @@ impl<E: Linkable + ?Sized> Groups<E> {
         loop {
             let shard = self.shard(group).lock();
             let Some(group) = shard.get(group) else { return found };
-            // A process that leaves and joins again has a new number. The fixed end excludes its second membership.
-            let end = *end.get_or_insert(group.next);
+            // A process that leaves and joins again has a new number. The fixed end excludes its second membership, also
+            // if the group was removed and created again between two pieces. `Relaxed` is enough: a number of this group
+            // is taken under the lock of the shard, so each present member has a number below the counter.
+            let end = *end.get_or_insert_with(|| self.next.load(Ordering::Relaxed));
             let piece = group.members.range(next..end.max(next)).take(PIECE);
             let before = found.len();
             for (number, (_, member)) in piece {

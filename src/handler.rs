@@ -148,8 +148,8 @@ where
 /// call, the command fails with [`Failure::Overloaded`].
 ///
 /// If the command is cancelled before the call begins, the function is not called. The exit of a process cancels its
-/// commands. Therefore, if a process performs the command in its last step, the function is usually not called. If the
-/// function must be called, the process must wait for the answer before its exit.
+/// commands. Therefore, if a process performs the command in its last step, the function is usually not called. To be
+/// sure that the function is called, the process must wait for the answer before its exit.
 pub fn blocking<C: Command, A: IntoReply<C::Reply>>(f: impl Fn(C) -> A + Send + Sync + 'static) -> impl Handler<C> {
     let f = Arc::new(f);
     move |command: C, completion: Completion<C::Reply>| {

@@ -389,8 +389,8 @@ impl<F: Future> Future for Timeout<F> {
             ready!(Pin::new(this.sleep).poll(cx));
             *this.is_late = true;
         }
-        // The future may be ready and may have paused, because the budget of the turn is spent. Then the future is
-        // polled once more in the next turn.
+        // The future may have paused although its result is ready, because the budget of the turn is spent. Then the
+        // future is polled once more in the next turn.
         this.pause.spend(cx).map(|_| Err(Failure::TimedOut))
     }
 }

@@ -46,12 +46,12 @@ impl Host {
     /// calling process. Therefore the calling process should drop the future and return. If the calling process awaits
     /// the future instead, the shutdown kills this process at the deadline.
     ///
-    /// When the future resolves, all processes have exited, with two exceptions. The step of a process may not return.
-    /// A killed process may also wait for a worker, if the steps of all workers do not return. The join handle, the
-    /// links and the monitors of the last process may receive the exit a moment later. A second call can make the
-    /// deadline earlier, but not later. All callers get the same report. The shutdown does not stop the worker threads.
-    /// Dropping the [`Runtime`](crate::Runtime) stops the worker threads. In a [`Simulation`](crate::Simulation) the
-    /// deadline is a virtual time.
+    /// When the future resolves, all processes have exited, with two exceptions. The first exception is a process whose
+    /// step does not return. The second exception is a killed process that waits for a worker, because the steps of all
+    /// workers do not return. The join handle, the links and the monitors of the last process may receive the exit a
+    /// moment later. A second call can make the deadline earlier, but not later. All callers get the same report. The
+    /// shutdown does not stop the worker threads. Dropping the [`Runtime`](crate::Runtime) stops the worker threads. In
+    /// a [`Simulation`](crate::Simulation) the deadline is a virtual time.
     ///
     /// ```
     /// # use procession::{Context, Exit, Host, Runtime};

@@ -56,8 +56,8 @@ fn ends_without_wakers() -> bool {
 #[cold]
 fn wake_delayed() {
     loop {
-        // To queue a process, a thread may have to call the waker of another executor. While this thread still delays,
-        // it collects this waker.
+        // To queue a process, a thread may have to call the waker of another executor. This thread is still inside
+        // `delay`, so it collects this waker and calls it later.
         let (processes, foreign) = THIS_THREAD.with(|this| {
             let mut delayed = this.delayed.borrow_mut();
             match delayed.as_mut().map(|delayed| mem::take(&mut delayed.processes)) {
@@ -140,7 +140,8 @@ mod tests {
         assert_eq!(seen.take(), [0, 2, 3]);
     }
 
-    /// A process is queued before a foreign waker that was collected earlier, or that the queueing itself collects.
+    /// All processes are queued before the first foreign waker is called. Some foreign wakers are collected before the
+    /// processes are queued, and some during this time.
     #[test]
     fn processes_are_queued_before_foreign_wakers_are_called() {
         struct Calls(Mutex<Box<dyn FnMut() + Send>>);

@@ -188,9 +188,9 @@ pub(crate) fn notify(event: &Event) {
     delay_wakers(|| event.notify(usize::MAX));
 }
 
-/// Calls `f`, and calls the foreign wakers of the tasks that `f` wakes after `f`. `f` runs no other user code, except
-/// that it may queue a process: an observer then receives the change of the state, and a closed queue drops the
-/// process. A caller has one of two reasons:
+/// Calls `f`. Then calls the foreign wakers of the tasks that `f` has woken. `f` runs user code only if it queues a
+/// process: an observer may receive the change of the state, and a closed queue drops the process. A caller has one of
+/// two reasons:
 /// - `f` notifies the listeners of an event, or drops a listener. The crate event-listener calls wakers under a lock of
 ///   the event, and the drop of a listener takes the same lock. A foreign waker may drop a listener, for example if the
 ///   waker polls its task directly.

@@ -378,8 +378,9 @@ impl<T: Task> GuestSlot<T> {
         f()
     }
 
-    /// Asks the poller for ready sockets without blocking, if there is a poller and the time `last` of the last such
-    /// question is [`SOCKETS_EVERY`] ago. Returns the time of the last question.
+    /// Checks the sockets without blocking. Does nothing if there is no poller, or if the last check was less than
+    /// [`SOCKETS_EVERY`] ago. The parameter `last` is the time of the last check. Returns the new time of the last
+    /// check.
     fn poll_sockets(&mut self, last: Duration) -> Duration {
         if self.scheduler.poller().is_none() {
             return last;

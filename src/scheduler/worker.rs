@@ -718,8 +718,8 @@ impl<T: Task> Local<T> {
         }
         let scheduler = &self.scheduler;
         let hooks = &scheduler.options.hooks;
-        // A hook may block. Therefore no hook runs after the announcement: a push could then choose this worker, or
-        // this worker could be the timekeeper.
+        // A hook may block. Therefore no hook runs after the announcement. After the announcement, a push may choose
+        // this worker, or this worker may be the timekeeper.
         self.call_hook(hooks.park.as_ref());
         // If the hook has blocked, the monitor may have handed over the tasks of this worker.
         if !self.post.is_taken() && self.may_sleep() {

@@ -1779,8 +1779,8 @@ fn a_command_whose_handler_waits_is_in_flight() {
         let body = async move |ctx: Context| {
             let ended = || seen.load(Ordering::SeqCst);
             // The first round sets the limit after the dispatch of the command, the second round before the dispatch.
-            // If the limit passes before the dispatch, no handler gets the command. Then the round is repeated with twice
-            // the limit.
+            // If the limit passes before the dispatch, no handler gets the command. Then the round is repeated with
+            // twice the limit.
             for (round, leave) in [(1, true), (2, false)] {
                 let mut limit = Duration::from_millis(2);
                 while called.load(Ordering::SeqCst) < round {

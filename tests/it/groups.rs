@@ -300,8 +300,8 @@ fn every_change_of_a_group_is_delivered_exactly_once() {
     });
 }
 
-/// 2.5e: a member exits. The `Left` event is delivered before the pid of the member is removed, so it arrives before an
-/// event about a pid that does not exist.
+/// 2.5e: a member exits. The `Left` event is delivered before the pid of the member is removed. So a monitor receives
+/// `Left` before it can receive an event that says that the pid does not exist.
 #[test]
 fn a_member_leaves_its_groups_before_its_pid_is_removed() {
     struct Looks(Host, Pid, Mutex<Vec<bool>>);

@@ -622,8 +622,8 @@ fn a_panic_in_the_drop_of_a_child_does_not_affect_the_supervisor() {
     });
 }
 
-/// 11: a supervisor drops the specifications of its children when it exits. Panics in these drops do not change the exit
-/// of the supervisor. The supervisor of the first case has not started its children.
+/// 11: a supervisor drops the specifications of its children when it exits. Panics in these drops do not change the
+/// exit of the supervisor. The supervisor of the first case has not started its children.
 #[test]
 fn panics_in_the_drops_of_children_do_not_change_the_exit_of_the_supervisor() {
     within(20, || {

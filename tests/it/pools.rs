@@ -325,8 +325,8 @@ fn messages_of_one_key_go_to_one_member_during_the_start() {
     };
     let pool = rt.spawn_pool(Pool::new(600, body).by_key(|message: &(u64, Option<usize>)| message.0));
     let rounds = rt.block_on(async {
-        // The test sends two messages of each key after each turn of the pool, and once more after the start. During the
-        // start, the pool refuses the urgent messages.
+        // The test sends two messages of each key after each turn of the pool, and once more after the start. During
+        // the start, the pool refuses the urgent messages.
         let (mut started, mut before, mut round) = (pool.started(), 1, 0);
         loop {
             let (has_started, alive) = ((&mut started).now_or_never().is_some(), rt.processes_alive());

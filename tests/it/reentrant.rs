@@ -739,8 +739,8 @@ fn a_waker_of_an_exited_future_may_wait_for_a_process() {
     });
 }
 
-/// 6.4f: a task waits for the cancellation of a child token, and a process for the cancellation of the parent token. The
-/// waker of the task blocks until the process has run. The process is queued first.
+/// 6.4f: a task waits for the cancellation of a child token, and a process for the cancellation of the parent token.
+/// The waker of the task blocks until the process has run. The process is queued first.
 #[test]
 fn a_waker_of_a_cancelled_task_may_wait_for_another_task() {
     within(60, || {

@@ -730,8 +730,8 @@ fn a_requested_restart_during_a_start_returns_the_new_instance() {
     });
 }
 
-/// 6.4b, 6.4f: in a one-for-one supervisor, a restart of a child is requested during its first start. The request returns
-/// the pid of the new instance. The next child starts only when the new instance has started.
+/// 6.4b, 6.4f: in a one-for-one supervisor, a restart of a child is requested during its first start. The request
+/// returns the pid of the new instance. The next child starts only when the new instance has started.
 #[test]
 fn a_requested_restart_during_a_start_holds_the_next_child_in_one_for_one() {
     everywhere(async |host| {

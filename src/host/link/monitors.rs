@@ -308,7 +308,8 @@ mod tests {
         assert!(older.iter().map(|&number| watched.collect(number)).eq([true, false, true]));
     }
 
-    /// A monitor in a late slot keeps the slots before it. A later monitor uses the first of these slots.
+    /// A monitor in a late slot prevents the vector from freeing the slots before it. A later monitor uses the first of
+    /// these slots.
     #[test]
     fn a_free_slot_near_the_front_is_used_first() {
         let mut watched = Watched::<u8>::default();

@@ -66,8 +66,8 @@ impl Memberships {
 
 #[derive(Debug)]
 struct Members<E: ?Sized> {
-    /// Members, keyed by member number. A later member has a higher number. No number is used twice. The pid is stored here, so that a list of
-    /// pids reads only this map.
+    /// Members, keyed by member number. A later member has a higher number. No number is used twice. The pid is stored
+    /// here, so that a list of pids reads only this map.
     members: BTreeMap<u64, (Pid, Ref<E>)>,
     watchers: BTreeMap<MonitorRef, Ref<E>>,
     /// Name of the group, for the notices to its monitors.
@@ -259,9 +259,10 @@ impl<E: Linkable + ?Sized> Groups<E> {
         loop {
             let shard = self.shard(group).lock();
             let Some(group) = shard.get(group) else { return found };
-            // A process that leaves and joins again has a new number. The fixed end excludes its second membership, also
-            // if the group was removed and created again between two pieces. `Relaxed` is enough: a number of this group
-            // is taken under the lock of the shard, so each present member has a number below the counter.
+            // A process that leaves and joins again has a new number. The list ends at the number that was the next one
+            // at the beginning of the call. Therefore the second membership of this process is not listed, even if the
+            // group is removed and created again between two pieces. `Relaxed` is enough: a number of this group is
+            // taken under the lock of the shard, so each present member has a number below the counter.
             let end = *end.get_or_insert_with(|| self.next.load(Ordering::Relaxed));
             let piece = group.members.range(next..end.max(next)).take(PIECE);
             let before = found.len();

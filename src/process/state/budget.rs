@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use crate::process::state::current::Current;
 
-/// Memory of a future that takes units of the budget. The memory prevents that the future pauses again and again.
+/// Pause state of a future that takes units of the budget. This state prevents the future from pausing again and again.
 ///
 /// Other futures of the same body may spend the whole budget of each turn before this future is polled. Therefore,
 /// after a pause, the future makes progress even if the budget is spent again.
@@ -16,7 +16,7 @@ pub(crate) struct BudgetPause {
 }
 
 impl BudgetPause {
-    /// Creates the memory of a future. If `is_over` is true, the next call of `spend` does not pause.
+    /// Creates the pause state of a future. If `is_over` is true, the next call of `spend` does not pause.
     #[cfg(feature = "net")]
     pub(crate) fn new(is_over: bool) -> Self {
         Self { is_over }

@@ -378,8 +378,8 @@ impl Current {
         self.turn.get() == process
     }
 
-    /// Returns whether this thread is in a turn of the process with this control block, or whether such a turn is an
-    /// outer turn of the present turn.
+    /// Returns whether this thread runs a turn of the process with this control block. An outer turn counts too,
+    /// because the present turn may be nested in it.
     pub(crate) fn is_inside_turn_of(&self, process: usize) -> bool {
         self.is_in_turn_of(process) || self.outer.borrow().iter().any(|outer| outer.turn == process)
     }

@@ -63,7 +63,8 @@ impl UpgradeRequest {
         if let Some((_, fit)) = self.exchange.borrow_mut().1.take_if(|(answered, _)| *answered == question) {
             return Some(fit);
         }
-        // If another upgrade of the body has requested a replacement, the task drops the asking body after this poll.
+        // If another upgrade of this body has already requested a replacement, the task drops this body after this
+        // poll.
         if !matches!(self.exchange.borrow().0, Some(Request::Replace(_))) {
             self.request(Request::Fits(question));
         }

@@ -74,7 +74,7 @@ fn a_requested_restart_during_a_start_holds_the_start_order() {
     assert_eq!(next(&mut plan, at(1)), [Start(0)]);
     plan.started(0, at(1));
     assert_eq!(next(&mut plan, at(1)), [Start(1)]);
-    // The second child is told to stop while it stops because of a restart.
+    // A stop of the second child is requested while it is already stopping for a restart.
     assert!(plan.restart(1, at(2)));
     assert_eq!(next(&mut plan, at(2)), [Stop(1)]);
     assert_eq!((plan.stop(1), plan.next_time()), (None, Some(at(0))));
@@ -82,8 +82,8 @@ fn a_requested_restart_during_a_start_holds_the_start_order() {
     // The last child is told to stop during its start. The start of the supervisor does not wait for the exits.
     assert!(!plan.is_settled());
     assert_eq!((plan.stop(2), next(&mut plan, at(3)), plan.is_settled()), (None, vec![Stop(2)], true));
-    // A restart during the stop starts the child after its exit. The child was put down, so its back-off holds no
-    // other child.
+    // A restart during the stop starts the child after its exit. The child has lost its place in the start order, so
+    // its back-off delays no other child.
     assert!(plan.restart(2, at(4)));
     assert_eq!(next(&mut plan, at(4)), []);
     assert_eq!(plan.exited(2, Over::Ended, &Exit::Killed, at(4), || 0), ExitAction::Again);

@@ -158,7 +158,7 @@ struct ChildEntry {
 /// Why and how the supervisor will exit.
 #[derive(Debug)]
 struct Ending {
-    exit: Exit,
+    exit: Held<Exit>,
     /// Reason for the cancellation of the children.
     reason: Reason,
     deadline: Instant,
@@ -541,6 +541,9 @@ impl Supervisor {
 
     fn end(&mut self, exit: Exit, reason: Reason, deadline: Instant) {
         self.plan.shut_down();
+        // The exit may hold the last reference to the error of a linked process, so a later exit is dropped with
+        // `Held`.
+        let exit = Held::new(exit);
         self.ending.get_or_insert(Ending { exit, reason, deadline });
     }
 
@@ -617,7 +620,7 @@ impl Supervisor {
                 let (restarts, within) = (intensity.most(), intensity.within());
                 Exit::failed(SupervisorError::RestartIntensityExceeded { child, restarts, within, last: last.clone() })
             }
-            (End::Asked, Some(ending)) => ending.exit.clone(),
+            (End::Asked, Some(ending)) => ending.exit.get().clone(),
             (End::Asked, None) => Exit::Normal,
         }
     }
@@ -644,7 +647,8 @@ impl Process for Supervisor {
                     self.end(Exit::Cancelled(reason.clone()), reason, deadline);
                 }
                 Event::Exit { from, exit: reason } if !reason.is_normal() => {
-                    self.end(exit_for_peers(from, &reason), Reason::PARENT, Instant::FAR);
+                    let reason = Held::new(reason);
+                    self.end(exit_for_peers(from, reason.get()), Reason::PARENT, Instant::FAR);
                 }
                 _ => {}
             }

@@ -308,11 +308,18 @@ impl Plan {
         }
     }
 
-    /// Removes a stopping child from the start order, unless the child will be started again. Otherwise, the later
-    /// children of a one-for-one supervisor would wait for the exit of this child.
+    /// Removes a stopping child from the start order, unless the child will be started again in the first start order.
+    /// Otherwise, the later children of a one-for-one supervisor would wait for the exit of this child. A later start
+    /// of the removed child is a requested start, because the start of the supervisor does not wait for it.
     fn leave_order(&mut self, id: Id) {
-        if self.strategy == Strategy::OneForOne && !matches!(self.children[&id].stop, Some(Then::Start(_))) {
+        let child = &self.children[&id];
+        let stays = child.keeps_turn && matches!(child.stop, Some(Then::Start(_)));
+        if self.strategy == Strategy::OneForOne && !stays {
             self.turns.remove(&id);
+            let child = self.child(id);
+            if matches!(child.cause, Cause::Initial) {
+                child.cause = Cause::Requested;
+            }
         }
     }
 

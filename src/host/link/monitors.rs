@@ -141,9 +141,9 @@ impl<E: ?Sized> Watched<E> {
         number
     }
 
-    /// Frees the free slots behind the last used slot, if they are at least a quarter of all slots. The vector looks
-    /// for such slots again when a quarter of the remaining monitors has ended. Therefore the cost per monitor is
-    /// constant.
+    /// Frees the free slots behind the last used slot. The cost is proportional to the number of slots. The vector
+    /// frees memory again when a quarter of the remaining monitors has ended. Therefore, if no monitors are added, the
+    /// number of these times is logarithmic in the size of a burst.
     #[cold]
     fn give_back(&mut self) {
         // New slots begin with a generation that no freed slot has used. If this generation were too high, new slots
@@ -156,13 +156,8 @@ impl<E: ?Sized> Watched<E> {
         if self.wait > 0 || self.slots.last().is_some_and(MonitorSlot::is_taken) {
             return;
         }
-        self.wait = wait;
-        let used = self.slots.iter().rposition(MonitorSlot::is_taken).map_or(0, |last| last + 1);
-        if self.slots.len() - used < self.slots.len() / 4 {
-            return;
-        }
         self.first = self.highest;
-        self.slots.truncate(used);
+        self.slots.truncate(self.slots.iter().rposition(MonitorSlot::is_taken).map_or(0, |last| last + 1));
         self.slots.shrink_to_fit();
         // The new monitors use the first free slots, so that the last slots soon become free again. No slot has used
         // all its generations, so each free slot can be used again.
@@ -172,6 +167,7 @@ impl<E: ?Sized> Watched<E> {
                 slot.next = mem::replace(&mut self.free, index as u32);
             }
         }
+        self.wait = wait;
     }
 
     /// Returns the number of monitors. A monitor whose `Down` event was delivered and not read is included.

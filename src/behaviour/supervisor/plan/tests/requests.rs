@@ -92,3 +92,36 @@ fn a_requested_restart_during_a_start_holds_the_start_order() {
     assert_eq!((plan.is_settled(), plan.next_time()), (true, Some(at(6))));
     assert_eq!(plan.exited(1, Over::Ended, &Exit::Killed, at(6), || 0), ExitAction::Down);
 }
+
+/// A child of a started one-for-one supervisor was stopped during its first start. If a later requested start of this
+/// child is refused, the child stays down, and the supervisor continues.
+#[test]
+fn a_refused_requested_start_of_an_initial_child_does_not_end_the_supervisor() {
+    let mut plan = plan(Strategy::OneForOne, &[Permanent; 2]);
+    assert_eq!(next(&mut plan, at(0)), [Start(0)]);
+    assert_eq!((plan.stop(0), next(&mut plan, at(0))), (None, vec![Stop(0), Start(1)]));
+    plan.started(1, at(0));
+    assert!(plan.is_settled() && plan.restart(0, at(1)));
+    assert_eq!(plan.exited(0, Over::Ended, &Exit::Killed, at(1), || 0), ExitAction::Again);
+    assert_eq!(next(&mut plan, at(1)), [Start(0)]);
+    assert_eq!(plan.exited(0, Over::Refused, &boom(), at(1), || 0), ExitAction::Down);
+    assert_eq!((next(&mut plan, at(2)), plan.ended().is_none()), (vec![], true));
+}
+
+/// A child is restarted a second time while it starts, and its stop takes long. A requested restart of a later child
+/// does not wait for it.
+#[test]
+fn a_second_requested_restart_delays_no_other_child() {
+    let mut plan = plan(Strategy::OneForOne, &[Permanent; 2]);
+    bring_up(&mut plan, at(0));
+    assert!(plan.restart(0, at(1)));
+    assert_eq!(next(&mut plan, at(1)), [Stop(0)]);
+    assert_eq!(plan.exited(0, Over::Ended, &Exit::Killed, at(1), || 0), ExitAction::Again);
+    assert_eq!(next(&mut plan, at(1)), [Start(0)]);
+    assert!(plan.restart(0, at(2)));
+    assert_eq!(next(&mut plan, at(2)), [Stop(0)]);
+    assert!(plan.restart(1, at(2)));
+    assert_eq!(next(&mut plan, at(2)), [Stop(1)]);
+    assert_eq!(plan.exited(1, Over::Ended, &Exit::Killed, at(2), || 0), ExitAction::Again);
+    assert_eq!(next(&mut plan, at(2)), [Start(1)]);
+}

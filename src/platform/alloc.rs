@@ -324,7 +324,7 @@ mod tests {
 
         // One thread allocates blocks and another thread frees these blocks, repeatedly. A block must never have two
         // owners.
-        for _ in 0..100 {
+        for _ in 0..if cfg!(miri) { 10 } else { 100 } {
             let taken: Vec<usize> = (0..ROUNDS + 1).map(|_| obtain().as_ptr() as usize).collect();
             for &address in &taken {
                 let block = NonNull::new(address as *mut usize).expect("it was taken");

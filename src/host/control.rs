@@ -623,14 +623,13 @@ impl dyn AnyControl {
         // In a trace, the answer must come before the exit of the process. The exit closes the table of yields under
         // its lock. Therefore an answer that is recorded under this lock comes before the exit.
         let from = if head.is_observed() && from == Answerer::Completion { Answerer::Observed } else { from };
-        match head.yields().complete(tag, answer, from, taken, &measured)? {
+        head.yields().complete(tag, answer, from, taken, &measured, |answered, answer| match answered {
             Answered::Event(tag) => self.answer(tag, answer),
             Answered::Notices(count) => self.notice(tag, count),
             Answered::Own => self.wake_or_note(),
             Answered::Other(waker) => self.wake_other(waker),
             Answered::Discard => drop(drop_caught(answer.take())),
-        }
-        Ok(())
+        })
     }
 
     /// Puts an answer into the mailbox, and wakes the process. If the process has exited, this function drops the

@@ -68,23 +68,23 @@ impl World {
 
     fn answer_from(&self, from: Answerer) -> bool {
         let mut answer = Some(Ok(Payload::new(Value(Arc::clone(&self.dropped)))));
-        match self.yields.complete(self.tag, &mut answer, from, || {}, &|_, _| {}) {
-            Ok(Answered::Event(tag)) => {
+        let deliver = |answered, answer: &mut Option<Answer>| match answered {
+            Answered::Event(tag) => {
                 assert_eq!(tag, self.tag);
-                self.push(&mut answer);
+                self.push(answer);
             }
-            Ok(Answered::Own) => self.own.waker().wake(),
-            Ok(Answered::Other(waker)) => waker.wake(),
-            Ok(Answered::Discard) => drop(answer),
-            Ok(Answered::Notices(_)) => unreachable!("it is no stream"),
-            Err(late) => {
-                assert_eq!(late, Late::Spent);
-                let answer = answer.expect("a refused answer stays");
-                assert!(answer.is_ok_and(|answer| answer.is::<Value>()), "a refused answer comes back");
-                return false;
-            }
+            Answered::Own => self.own.waker().wake(),
+            Answered::Other(waker) => waker.wake(),
+            Answered::Discard => drop(answer.take()),
+            Answered::Notices(_) => unreachable!("it is no stream"),
+        };
+        let accepted = self.yields.complete(self.tag, &mut answer, from, || {}, &|_, _| {}, deliver);
+        if let Err(late) = accepted {
+            assert_eq!(late, Late::Spent);
+            let answer = answer.expect("a refused answer stays");
+            assert!(answer.is_ok_and(|answer| answer.is::<Value>()), "a refused answer comes back");
         }
-        true
+        accepted.is_ok()
     }
 
     fn dropped(&self) -> usize {

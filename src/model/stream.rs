@@ -10,7 +10,7 @@ use crate::process::event::{Signal, Tag};
 use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead};
 use crate::process::payload::Payload;
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::{AnswerTarget, Answered, Answerer, Pulled, Sent, Yields};
+use crate::process::yields::{Answer, AnswerTarget, Answered, Answerer, Pulled, Sent, Yields};
 
 struct Count;
 
@@ -61,18 +61,15 @@ impl World {
     }
 
     fn end(&self) {
-        match self.yields.complete(
-            self.tag,
-            &mut Some(Ok(Payload::new(9_u64))),
-            Answerer::Completion,
-            || {},
-            &|_, _| {},
-        ) {
-            Ok(Answered::Notices(count)) => self.notice(count),
-            Ok(Answered::Own) => self.own.waker().wake(),
-            Ok(Answered::Other(waker)) => waker.wake(),
+        let deliver = |answered, _: &mut Option<Answer>| match answered {
+            Answered::Notices(count) => self.notice(count),
+            Answered::Own => self.own.waker().wake(),
+            Answered::Other(waker) => waker.wake(),
             other => unreachable!("only this thread ends the stream: {other:?}"),
-        }
+        };
+        let answer = &mut Some(Ok(Payload::new(9_u64)));
+        let ended = self.yields.complete(self.tag, answer, Answerer::Completion, || {}, &|_, _| {}, deliver);
+        assert_eq!(ended, Ok(()));
     }
 }
 

@@ -67,7 +67,7 @@ pub(crate) enum AnswerTarget {
     Discard,
 }
 
-/// Action that the caller must take after it has answered a command.
+/// Action that queues the process after an answer, for the parameter `deliver` of [`Yields::complete`].
 #[must_use]
 #[derive(Debug)]
 pub(crate) enum Answered {
@@ -473,6 +473,10 @@ impl Yields {
     /// with the name of the command type and the time at which the command was yielded. If the table must store the
     /// answer, this function moves the answer out of `answer`.
     ///
+    /// For an accepted answer, this function calls `deliver` with the action that queues the process, and then calls
+    /// the wakers that wait for the end of the command. These wakers may be foreign, and a foreign waker may block until
+    /// the process has run.
+    ///
     /// # Errors
     /// Returns the reason why the answer was refused. If the answer comes from the application, an answer of a wrong
     /// type is also refused. A refused answer stays in `answer`.
@@ -483,7 +487,8 @@ impl Yields {
         from: Answerer,
         taken: impl FnOnce(),
         measured: &dyn Fn(&'static str, u64),
-    ) -> Result<Answered, Late> {
+        deliver: impl FnOnce(Answered, &mut Option<Answer>),
+    ) -> Result<(), Late> {
         if self.is_over() {
             return Err(Late::Spent);
         }
@@ -491,7 +496,8 @@ impl Yields {
         if from == Answerer::Completion && shared.states.answer(tag) {
             shared.answers.fetch_add(1, Ordering::Relaxed);
             taken();
-            return Ok(Answered::Event(tag));
+            deliver(Answered::Event(tag), answer);
+            return Ok(());
         }
         let mut guard = self.lock(shared);
         let table = &mut guard;
@@ -538,11 +544,11 @@ impl Yields {
         self.ended(tag);
         taken();
         drop(guard);
-        watchers.wake();
-        if let Some(sender) = sender {
-            panic::wake(sender);
+        deliver(answered, answer);
+        if !watchers.is_empty() || sender.is_some() {
+            panic::wake_each(watchers.into_wakers().chain(sender));
         }
-        Ok(answered)
+        Ok(())
     }
 
     /// Takes the answer for a future. If there is no answer yet, stores `target` as the target of the answer. Returns
@@ -735,7 +741,7 @@ impl Yields {
         self.pending.store(0, Ordering::Relaxed);
         drop(guard);
         pending.into_iter().for_each(|pending| drop(panic::drop_caught(pending)));
-        slots.into_all().for_each(Slot::release);
+        Slot::release_all(slots.into_all());
     }
 }
 

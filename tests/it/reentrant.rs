@@ -789,3 +789,84 @@ fn a_waker_of_a_waiting_sender_may_wait_for_another_sender() {
         }
     });
 }
+
+/// Command for [`Kept`].
+struct Keep(u8);
+impl Command for Keep {
+    type Reply = u8;
+}
+impl StreamCommand for Keep {
+    type Item = u8;
+    const BUFFER: usize = 1;
+}
+
+/// Handler that passes the completions of its commands to the test.
+#[derive(Clone)]
+struct Kept<T>(mpsc::Sender<(u8, T)>);
+
+impl Handler<Keep> for Kept<Completion<u8>> {
+    fn handle(&self, command: Keep, completion: Completion<u8>) {
+        self.0.send((command.0, completion)).unwrap();
+    }
+}
+
+impl StreamHandler<Keep> for Kept<StreamCompletion<Keep>> {
+    fn handle(&self, command: Keep, replies: StreamCompletion<Keep>) {
+        self.0.send((command.0, replies)).unwrap();
+    }
+}
+
+/// 3.3c: a task waits for the end of a command. Its waker blocks until the process has received the answer to the
+/// command. The process is queued first.
+#[test]
+fn a_waker_of_an_unwanted_future_may_wait_for_the_answer() {
+    within(60, || {
+        let (kept, keeps) = mpsc::channel();
+        let rt = Runtime::builder().workers(2).handler(Kept(kept)).build().unwrap();
+        let (ends, end) = mpsc::channel();
+        let process = rt.spawn(async move |ctx: Context| {
+            let answer = ctx.perform(Keep(0)).await;
+            ends.send(()).unwrap();
+            answer
+        });
+        let (_, completion) = keeps.recv().unwrap();
+        let mut unwanted = Box::pin(completion.cancelled());
+        let waker = Waker::from(Arc::new(BlockingWaker(Mutex::new(end))));
+        assert!(unwanted.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
+        completion.complete(5);
+        assert_eq!(block_on(process).unwrap(), 5);
+    });
+}
+
+/// 3.3c: a task waits for the end of a stream, and a process waits for room in the buffer of the same stream or of
+/// another stream of the same consumer. The consumer exits. The waker of the task blocks until the process has run. The
+/// process is queued first.
+#[test]
+fn a_waker_of_an_unwanted_future_may_wait_for_a_sender() {
+    struct Consumes;
+    impl Process for Consumes {
+        type Message = ();
+        type Output = ();
+        fn step(&mut self, _: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+            for n in [0, 1] {
+                out.stream(Keep(n));
+            }
+            Ok(Next::Wait)
+        }
+    }
+    within(60, || {
+        for watched in [0, 1] {
+            let (kept, keeps) = mpsc::channel();
+            let rt = Runtime::builder().workers(2).stream_handler(Kept(kept)).build().unwrap();
+            let consumer = rt.process().spawn_process(Consumes).unwrap();
+            let mut streams = [keeps.recv().unwrap(), keeps.recv().unwrap()];
+            streams.sort_by_key(|(n, _)| *n);
+            let [first, (_, mut second)] = streams;
+            let mut unwanted = Box::pin(if watched == 0 { first.1.cancelled() } else { second.cancelled() });
+            let ends = poll_with_blocking_waker(unwanted.as_mut());
+            let sender = spawn_waiting(&rt, ends, move |_| async move { while second.send(1).await.is_ok() {} });
+            consumer.abort();
+            block_on(sender).unwrap();
+        }
+    });
+}

@@ -104,10 +104,10 @@ impl Buffer {
         fresh + usize::from(end)
     }
 
-    /// Takes the items and the handler's waker out of the buffer of a stream that is no longer pulled. The caller must
-    /// drop the items and wake the handler.
-    pub(super) fn into_parts(self) -> (VecDeque<Payload>, Option<Waker>) {
-        (self.items, self.sender)
+    /// Takes the items out of the buffer of a stream that is no longer pulled. The caller must drop the items, and must
+    /// have taken the handler's waker before.
+    pub(super) fn into_items(self) -> VecDeque<Payload> {
+        self.items
     }
 }
 

@@ -7,8 +7,8 @@
 use std::any::{TypeId, type_name};
 use std::collections::btree_map::Entry::Occupied;
 use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::task::Waker;
-use std::{iter, mem};
 
 use slab::Slab;
 
@@ -68,11 +68,12 @@ impl Watchers {
     }
 
     #[inline]
-    pub(super) fn wake(self) {
-        match (self.first, self.more) {
-            (Some(first), Some(more)) => panic::wake_each(iter::once(first).chain(*more)),
-            (first, _) => first.into_iter().for_each(panic::wake),
-        }
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none() && self.more.is_none()
+    }
+
+    pub(super) fn into_wakers(self) -> impl Iterator<Item = Waker> {
+        self.first.into_iter().chain(self.more.into_iter().flat_map(|more| *more))
     }
 }
 
@@ -125,19 +126,31 @@ impl Slot {
 
     /// Releases a slot that was removed from the table. The caller does not hold the lock. This function wakes the
     /// watchers and a handler that waits for room, and drops the answer and the items.
-    pub(super) fn release(self) {
+    pub(super) fn release(mut self) {
+        panic::wake_each(self.take_wakers());
+        self.drop_contents();
+    }
+
+    /// Releases several slots. A foreign waker may block until a process that waits for another command has run.
+    /// Therefore this function wakes the tasks of all slots together.
+    pub(super) fn release_all(slots: impl IntoIterator<Item = Self>) {
+        let mut slots = Vec::from_iter(slots);
+        panic::wake_each(slots.iter_mut().flat_map(Self::take_wakers));
+        slots.into_iter().for_each(Self::drop_contents);
+    }
+
+    fn take_wakers(&mut self) -> impl Iterator<Item = Waker> + use<> {
+        let watchers = mem::take(&mut self.watchers);
+        let sender = self.buffer.as_mut().and_then(|buffer| buffer.take_waiting_sender());
+        watchers.into_wakers().chain(sender).filter(|_| !planted!("yields_cancel_forgets_watchers"))
+    }
+
+    fn drop_contents(self) {
         let _ = panic::drop_caught(self.phase);
-        if !planted!("yields_cancel_forgets_watchers") {
-            self.watchers.wake();
-        }
-        if let Some(buffer) = self.buffer {
-            let (items, sender) = buffer.into_parts();
-            // Each item is dropped separately. Therefore, if the destructor of one item panics, the remaining items are
-            // still dropped.
-            items.into_iter().for_each(|item| drop(panic::drop_caught(item)));
-            let sender = sender.filter(|_| !planted!("yields_cancel_forgets_watchers"));
-            sender.into_iter().for_each(panic::wake);
-        }
+        // Each item is dropped separately. Therefore, if the destructor of one item panics, the remaining items are
+        // still dropped.
+        let items = self.buffer.map(|buffer| buffer.into_items()).unwrap_or_default();
+        items.into_iter().for_each(|item| drop(panic::drop_caught(item)));
     }
 }
 

@@ -39,6 +39,7 @@ use crate::platform::poller::Poller;
 use crate::platform::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::platform::sync::thread::LocalKey;
 use crate::platform::sync::{Arc, CachePadded, Condvar, Mutex, OnceLock, TallyLock, planted, thread};
+use crate::platform::unique_rc::UniqueRc;
 use crate::platform::unwind::contain;
 pub(crate) use crate::scheduler::guest::{Budget, OwnWaker};
 use crate::scheduler::guest::{WaitingGuest, WaitingGuests};
@@ -344,7 +345,7 @@ impl<T: Task> Scheduler<T> {
 
     /// Occupies a vacant slot and returns the worker of this slot. The caller sets `lent` to true if a guest thread
     /// will occupy the slot. Returns `None` if all slots are occupied.
-    fn occupy(self: &Arc<Self>, lent: bool) -> Option<Local<T>> {
+    fn occupy(self: &Arc<Self>, lent: bool) -> Option<UniqueRc<Local<T>>> {
         let (slot, queues) = self.vacancies.lock().slots.pop()?;
         Some(self.occupied(slot, queues, lent))
     }
@@ -352,7 +353,7 @@ impl<T: Task> Scheduler<T> {
     /// Occupies a slot for a guest, as [`occupy`](Self::occupy) does. If all slots are occupied, adds the guest to the
     /// list of waiting guests, and returns the number of the guest in this list. If the guest already waits, the caller
     /// passes this number in `waits`.
-    fn occupy_or_wait(self: &Arc<Self>, waits: Option<u64>, guest: WaitingGuest) -> Result<Local<T>, u64> {
+    fn occupy_or_wait(self: &Arc<Self>, waits: Option<u64>, guest: WaitingGuest) -> Result<UniqueRc<Local<T>>, u64> {
         let mut vacancies = self.vacancies.lock();
         if let Some((slot, queues)) = vacancies.slots.pop() {
             let former = vacancies.guests.remove(waits);
@@ -368,7 +369,7 @@ impl<T: Task> Scheduler<T> {
         Err(number)
     }
 
-    fn occupied(self: &Arc<Self>, slot: usize, queues: Queues<T>, lent: bool) -> Local<T> {
+    fn occupied(self: &Arc<Self>, slot: usize, queues: Queues<T>, lent: bool) -> UniqueRc<Local<T>> {
         self.posts[slot].occupied(lent);
         if self.unattended.slots() & 1 << slot != 0 {
             // The former occupant has left tasks in the queues.

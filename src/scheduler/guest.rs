@@ -17,6 +17,7 @@ use pin_project_lite::pin_project;
 use crate::platform::poller::Poller;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{Arc, Mutex, OnceLock, planted, this_thread, thread};
+use crate::platform::unique_rc::UniqueRc;
 use crate::platform::unwind::contain;
 use crate::scheduler::worker::WorkerGuard;
 use crate::scheduler::{Local, SLOTS, Scheduler, Task};
@@ -228,7 +229,7 @@ impl Wake for OwnWaker {
 /// A guest and its worker slot. The guest leaves the slot when `leave` is called or when the guest is dropped.
 struct GuestSlot<T: Task> {
     scheduler: Arc<Scheduler<T>>,
-    local: Option<Local<T>>,
+    local: Option<UniqueRc<Local<T>>>,
     /// True for a guest in `block_on`, and false for a polled guest.
     is_thread: bool,
     /// Whether the guest has announced that it sleeps, and has not retracted the announcement.
@@ -333,7 +334,7 @@ impl<T: Task> GuestSlot<T> {
         }
         self.wake_up();
         if let Some(local) = self.local.take() {
-            local.leave();
+            local.into_inner().leave();
             self.scheduler.hire_after_vacancy();
         }
         if self.is_thread {
@@ -428,12 +429,12 @@ impl<T: Task> GuestSlot<T> {
 /// Guard of a thread that acts as the worker of a guest.
 struct ActingGuest<'a, T: Task> {
     guard: Option<WorkerGuard<T>>,
-    place: &'a mut Option<Local<T>>,
+    place: &'a mut Option<UniqueRc<Local<T>>>,
 }
 
 impl<'a, T: Task> ActingGuest<'a, T> {
     fn new(lender: &'a mut GuestSlot<T>) -> Option<Self> {
-        let guard = lender.local.take()?.act();
+        let guard = Local::act(lender.local.take()?);
         Some(Self { guard: Some(guard), place: &mut lender.local })
     }
 }
@@ -584,7 +585,7 @@ impl<T: Task> Scheduler<T> {
     pub(crate) fn sleeping_guest(self: &Arc<Self>) -> Box<dyn std::any::Any> {
         let mut lender = GuestSlot::new(Arc::clone(self), false);
         lender.arrive(&mut Context::from_waker(Waker::noop()));
-        lender.asleep = lender.local.as_ref().is_some_and(Local::may_sleep);
+        lender.asleep = lender.local.as_ref().is_some_and(|local| local.may_sleep());
         assert!(lender.asleep, "there is nothing to do");
         Box::new(lender)
     }

@@ -16,6 +16,7 @@ use crate::platform::clock::Instant;
 use crate::platform::poller::Wait;
 use crate::platform::sync::atomic::Ordering;
 use crate::platform::sync::{Arc, Mutex, MutexGuard, planted, this_thread, thread, wait_while, wait_within};
+use crate::platform::unique_rc::UniqueRc;
 use crate::platform::unwind::contain;
 use crate::scheduler::{Local, SLOTS, Scheduler, Task, hooks};
 
@@ -46,7 +47,7 @@ pub(super) struct WorkerThreads<T: Task> {
     /// Number of threads that wait for a slot.
     spare: usize,
     /// Slots that were assigned to waiting threads, but that no waiting thread has taken yet.
-    calls: VecDeque<Local<T>>,
+    calls: VecDeque<UniqueRc<Local<T>>>,
     /// Number of worker threads that were started so far. This number is part of the name of the next thread.
     started: usize,
     pub(super) monitored: bool,
@@ -273,7 +274,7 @@ impl<T: Task> Scheduler<T> {
         let spare = if lacks(&worker_threads) {
             match self.employ(worker_threads, local) {
                 Ok(()) => return true,
-                Err((_, local)) => local.map(|local| *local),
+                Err((_, local)) => local,
             }
         } else {
             drop(worker_threads);
@@ -281,7 +282,7 @@ impl<T: Task> Scheduler<T> {
         };
         // The function `leave` may call the waker of a guest that waits for a slot, and a waker is user code. Therefore
         // the lock was released before this call.
-        spare.into_iter().for_each(Local::leave);
+        spare.into_iter().for_each(|local| local.into_inner().leave());
         false
     }
 
@@ -290,8 +291,8 @@ impl<T: Task> Scheduler<T> {
     fn employ(
         self: &Arc<Self>,
         mut worker_threads: MutexGuard<'_, WorkerThreads<T>>,
-        local: Local<T>,
-    ) -> Result<(), (io::Error, Option<Box<Local<T>>>)> {
+        local: UniqueRc<Local<T>>,
+    ) -> Result<(), (io::Error, Option<UniqueRc<Local<T>>>)> {
         if worker_threads.spare > worker_threads.calls.len() {
             worker_threads.calls.push_back(local);
             worker_threads.active += 1;
@@ -317,7 +318,7 @@ impl<T: Task> Scheduler<T> {
                 let mut next = at.lock().take();
                 hooks::call(hooks.start.as_ref());
                 while let Some(local) = next {
-                    local.work();
+                    Local::work(local);
                     next = counted.scheduler.wait_for_slot();
                 }
                 hooks::call(hooks.stop.as_ref());
@@ -335,7 +336,7 @@ impl<T: Task> Scheduler<T> {
                 worker_threads.active -= 1;
                 worker_threads.started -= 1;
                 drop(worker_threads);
-                let local = place.lock().take().map(Box::new);
+                let local = place.lock().take();
                 Err((error, local))
             }
         }
@@ -343,7 +344,7 @@ impl<T: Task> Scheduler<T> {
 
     /// Waits at most the time `SPARE_FOR` for a slot to work in. Returns `None` if no slot was assigned in this time,
     /// or if the scheduler stops.
-    fn wait_for_slot(&self) -> Option<Local<T>> {
+    fn wait_for_slot(&self) -> Option<UniqueRc<Local<T>>> {
         let mut worker_threads = self.worker_threads.lock();
         worker_threads.spare += 1;
         let mut over = false;

@@ -19,6 +19,7 @@ use crate::platform::poller::{Poller, Wait};
 use crate::platform::preempt;
 use crate::platform::random::Rng;
 use crate::platform::sync::{Arc, CachePadded, NeverDropped, planted, thread};
+use crate::platform::unique_rc::UniqueRc;
 use crate::platform::unwind::contain;
 use crate::scheduler::hooks::Hook;
 use crate::scheduler::idle::Woken;
@@ -98,10 +99,10 @@ impl<T: Task> Deref for WorkerGuard<T> {
 
 impl<T: Task> WorkerGuard<T> {
     /// Ends the role of this thread as the worker. Returns the worker, so that another thread can act as this worker.
-    pub(super) fn stop_acting(self) -> Local<T> {
+    pub(super) fn stop_acting(self) -> UniqueRc<Local<T>> {
         let local = Rc::clone(&self.local);
         drop(self);
-        Rc::into_inner(local).expect("only this thread acts as the worker")
+        UniqueRc::claim(local).expect("only this thread acts as the worker")
     }
 }
 
@@ -119,13 +120,13 @@ impl<T: Task> std::fmt::Debug for Local<T> {
 }
 
 impl<T: Task> Local<T> {
-    pub(super) fn new(scheduler: Arc<Scheduler<T>>, slot: usize, queues: Queues<T>) -> Self {
+    pub(super) fn new(scheduler: Arc<Scheduler<T>>, slot: usize, queues: Queues<T>) -> UniqueRc<Self> {
         // The seed contains the count of attempts to find a task in this slot. So each worker of this slot gets a
         // different random sequence.
         let slot_seed = (slot as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(queues.looks()) << 32;
         let rng = Rng::seeded(scheduler.options.seed ^ slot_seed);
         let home = Arc::as_ptr(&scheduler) as usize;
-        Self {
+        UniqueRc::new(Self {
             post: Arc::clone(&scheduler.posts[slot]),
             home,
             slot,
@@ -142,14 +143,14 @@ impl<T: Task> Local<T> {
             state: Cell::new(WorkerState::Parked),
             outer: RefCell::default(),
             scheduler,
-        }
+        })
     }
 
     /// Makes this thread act as the worker until the returned guard is dropped.
-    pub(super) fn act(self) -> WorkerGuard<T> {
-        let _counting = self.scheduler.metrics.enter(self.slot);
-        let _asked = self.post.asked().act();
-        let local = Rc::new(self);
+    pub(super) fn act(local: UniqueRc<Self>) -> WorkerGuard<T> {
+        let _counting = local.scheduler.metrics.enter(local.slot);
+        let _asked = local.post.asked().act();
+        let local = local.share();
         let outer = T::current().with(|here| here.replace(Some(Rc::clone(&local))));
         if let Some(outer) = &outer {
             let mut all = outer.outer.borrow().clone();
@@ -677,13 +678,13 @@ impl<T: Task> Local<T> {
 
     /// Runs tasks on this thread until the worker must leave its slot, and then leaves the slot. Called on a worker
     /// thread.
-    pub(super) fn work(self) {
-        let local = self.act();
+    pub(super) fn work(local: UniqueRc<Self>) {
+        let local = Self::act(local);
         let scheduler = &local.scheduler;
         scheduler.idle.parks_as_thread(local.slot);
         scheduler.options.hooks.occupied(local.slot);
         local.serve();
-        local.stop_acting().leave();
+        local.stop_acting().into_inner().leave();
     }
 
     /// Runs tasks until the worker must leave its slot.

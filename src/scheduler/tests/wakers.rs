@@ -55,7 +55,7 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
         let metrics = Arc::new(Metrics::new(SLOTS));
         let scheduler = Scheduler::new(options(0), Waits(Arc::clone(&timer)), metrics).unwrap();
         *timer.1.lock() = Some(Arc::clone(&scheduler));
-        let worker = scheduler.occupy(false).unwrap().act();
+        let worker = Local::act(scheduler.occupy(false).unwrap());
         // The sleeping worker is woken and must search, but there is no task.
         assert!(worker.may_sleep());
         scheduler.notify();
@@ -63,7 +63,7 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
         timer.0.store(true, Ordering::SeqCst);
         assert!(worker.find(0).is_none());
         assert!(timer.1.lock().is_none(), "the timer has fired");
-        worker.stop_acting().leave();
+        worker.stop_acting().into_inner().leave();
     });
 }
 

@@ -50,9 +50,9 @@ impl<T> Deref for UniqueRc<T> {
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
     use std::cell::Cell;
-    use std::thread;
 
     use super::*;
+    use crate::platform::sync::thread;
 
     #[test]
     fn another_thread_may_own_it_and_clone_it() {

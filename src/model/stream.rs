@@ -6,11 +6,12 @@ use std::task::{Context, Poll};
 use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
 use crate::process::command::Command;
-use crate::process::event::{Signal, Tag};
+
+use crate::process::event::{Answer, Signal, Tag};
 use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead};
 use crate::process::payload::Payload;
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::{Answer, AnswerTarget, Answered, Answerer, Pulled, Sent, Yields};
+use crate::process::yields::{AnswerTarget, Answered, Answerer, Pulled, Sent, Yields};
 
 struct Count;
 

@@ -54,7 +54,6 @@
 //! - rearm_forgets_timekeeper: nearer_deadline_against_hand_over
 //! - monitor_has_no_fence: monitor_sleeps_against_begin
 //! - handover_starts_no_worker: behind_a_long_step
-//! - handover_wakes_no_thief: behind_a_long_step
 //! - handover_wakes_no_thief: spawned_by_a_long_step
 //! - handover_returns_anyway: return_against_hand_over
 //! - handover_is_undone: late_hand_over_against_return
@@ -164,7 +163,7 @@ models! {
     run_state::a_wake_after_a_wake, 300;
     mailbox::close_against_push, 1910;
     mailbox::urgent_against_two_messages "large", 21_000;
-    mailbox::measured_messages_against_a_message, 14_000;
+    mailbox::measured_messages_against_a_message "large", 14_000;
     names::register_against_end, 23;
     names::two_want_a_name, 7;
     room::two_wait_for_room, 1094;
@@ -196,7 +195,7 @@ models! {
     poller::last_worker_against_outside, 44_000;
     poller::helper_stops, 31;
     poller::polled_guest_against_leaver, 2150;
-    handover::behind_a_long_step, 120_000;
+    handover::behind_a_long_step "large", 3_500;
     handover::spawned_by_a_long_step, 90_000;
     handover::return_against_hand_over, 27_000;
     handover::late_hand_over_against_return, 2490;

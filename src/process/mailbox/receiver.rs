@@ -539,4 +539,22 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn the_next_receiver_reads_what_a_hand_written_process_has_taken_and_not_read() {
+        let (inbox, mut taken) = (Inbox::new(MailboxCapacity::Unbounded, None), None);
+        let push = |message| {
+            let _no_wakes = inbox.push(&NeverWoken, message, || {}).expect("it is open");
+        };
+        (0..2).for_each(push);
+        signal(&inbox);
+        push(2);
+        let _ = inbox.drain(&NeverWoken, ReceiverTurn::of_events(InTurn::of_right()), &mut taken);
+        let mut taken = taken.expect("there are messages");
+        assert_eq!(taken.pop(), Some(0));
+        push(3);
+        let (mut front, _) = inbox.hand_over(InTurn::of_right(), &mut taken);
+        assert_eq!([(); 4].map(|()| next(&inbox, &mut front)), [Some(1), None, Some(2), Some(3)]);
+        assert_eq!(taken.len(), 0);
+    }
 }

@@ -344,6 +344,36 @@ mod tests {
         }
     }
 
+    /// A process that counts the calls of `deliver`. The run state of the process is never *Open*.
+    struct DeliverCounter(std::cell::Cell<usize>);
+
+    impl Own for DeliverCounter {
+        fn wake(&self) -> Option<PendingSchedule> {
+            None
+        }
+
+        fn deliver(&self) -> Option<PendingSchedule> {
+            self.0.set(self.0.get() + 1);
+            None
+        }
+
+        fn recall(&self) -> bool {
+            true
+        }
+    }
+
+    /// A process that is woken for a message without a place in the slot would find no message.
+    #[test]
+    fn a_delivery_tries_to_wake_the_process_only_if_the_message_fits() {
+        let own = DeliverCounter(std::cell::Cell::new(0));
+        let (slot, _lent) = Slot::new();
+        assert_eq!(slot.deliver(&own, [1_u64; 4]).expect_err("it does not fit"), [1; 4]);
+        assert_eq!(own.0.get(), 0);
+        let (slot, _lent) = Slot::new();
+        assert_eq!(slot.deliver(&own, 1_u64).expect_err("the process does not wait"), 1);
+        assert_eq!((own.0.get(), slot.is_full()), (1, false));
+    }
+
     #[test]
     fn a_message_in_the_slot_is_dropped_once() {
         let told = Arc::new(());

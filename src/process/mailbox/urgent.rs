@@ -174,4 +174,15 @@ mod tests {
         let messages = inbox.close().expect("it has contents").settle();
         assert_eq!(messages, (10..1_010).chain(0..3).collect::<Vec<_>>());
     }
+
+    #[test]
+    fn the_queue_of_a_bounded_mailbox_counts_as_memory() {
+        let inbox = Inbox::new(MailboxCapacity::Reject(1_000), None);
+        let before = inbox.figures().bytes;
+        for message in 0..1_000_u64 {
+            let _no_wakes = inbox.push(&NeverWoken, message, || {}).expect("there is room");
+        }
+        let (bytes, least) = (inbox.figures().bytes - before, 1_000 * size_of::<Option<u64>>());
+        assert!((least..3 * least).contains(&bytes), "{bytes} bytes");
+    }
 }

@@ -417,6 +417,9 @@ mod tests {
         assert!(idle.start_searching(8));
         idle.announce_polled(0, true);
         assert_eq!(idle.load().searchers(), 1);
+        idle.announce_polled(5, false);
+        idle.retract_polled(5);
+        assert!(idle.is_sleeping(0) && !idle.is_sleeping(5));
         idle.retract_polled(0);
         assert!(!idle.is_sleeping(0));
     }

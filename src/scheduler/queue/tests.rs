@@ -481,3 +481,24 @@ fn the_owner_takes_the_batch_after_thieves_have_emptied_the_deque() {
     assert_eq!((remote.batch.len(), queues.next()), (3, Some(LOCAL_FULL - 10)));
     assert_eq!((remote.batch.len(), remote.deque.len()), (0, 12));
 }
+
+/// Without turns, a slot with many tasks would keep the worker away from the tasks of the other unattended slots.
+#[test]
+fn the_unattended_slots_take_turns() {
+    let (queues, _remote) = Queues::<()>::new(QueueOrder::Fifo);
+    let next = |with_tasks: &[usize]| queues.next_unattended(|slot| with_tasks.contains(slot));
+    assert_eq!(next(&[]), None);
+    let last = SLOTS - 1;
+    assert_eq!([(); 5].map(|()| next(&[0, 2, last])), [2, last, 0, 2, last].map(Some));
+    assert_eq!([next(&[1]), next(&[1]), next(&[0, 1])], [1, 1, 0].map(Some));
+}
+
+/// The seed of the random numbers of a worker contains the count.
+#[test]
+fn every_attempt_to_find_a_task_is_counted() {
+    let (queues, _remote) = Queues::<()>::new(QueueOrder::Fifo);
+    assert_eq!(queues.looks(), 0);
+    for n in 1..4 {
+        assert_eq!((queues.count_look(), queues.looks()), (n, n));
+    }
+}

@@ -622,6 +622,20 @@ mod tests {
         assert_eq!(Arc::strong_count(&told), 1);
     }
 
+    #[test]
+    fn a_reference_returns_the_type_and_the_size_of_its_value() {
+        static NAMED: VTable = Ref::<RefCounted<u64>>::kind(Task::NONE, Some(std::any::type_name::<u64>));
+        // SAFETY: `NAMED` is a kind of the value. The result owns the only strong count.
+        let named = unsafe { Ref::with(&NAMED, 1, |life| RefCounted { life, value: 7_u64 }) };
+        assert_eq!((named.type_name(), Ref::counted(7_u64).type_name()), (Some("u64"), None));
+        assert_eq!(named.bytes(), size_of::<RefCounted<u64>>());
+        // SAFETY: `new` requires the header of a task and the right to run this task. This value is not a task, but the
+        // result of `new` is neither run nor dropped, so no function of a task is called. `type_name` reads only the
+        // header, and `named` keeps the header alive.
+        let ready = ManuallyDrop::new(unsafe { RunnableProcess::new(NonNull::from(named.life())) });
+        assert_eq!(ready.type_name(), "u64");
+    }
+
     /// Tests the overflow of a reference count. Each count starts near its limit. Each operation runs in its own
     /// operating-system process.
     #[test]

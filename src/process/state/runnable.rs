@@ -451,3 +451,20 @@ static WAKER: RawWakerVTable = {
     }
     RawWakerVTable::new(clone, wake, wake_by_ref, drop)
 };
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_joiner_identifies_the_process_that_has_made_the_last_poll() {
+        let none = Joiner::default();
+        assert!(!none.is_process());
+        for (index, generation) in [(7, 0x1234), (7, 0), (0, 1)] {
+            let last = none.next(u64::from(index) | 0xabcd_0000_0000_0000 | u64::from(generation) << 32);
+            assert_eq!((last.index, last.generation), (index, generation));
+            assert!(last.is_process() && last != last.next(u64::from(index) | u64::from(generation) << 32));
+            assert!(!last.next(0).is_process());
+        }
+    }
+}

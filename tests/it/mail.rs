@@ -638,6 +638,19 @@ fn a_reply_is_closed_if_its_call_was_not_sent() {
     });
 }
 
+/// 2.6a, 2.6d: a callee watches whether its caller still waits, and then answers. The answer wakes the caller.
+#[test]
+fn a_callee_that_has_watched_its_caller_can_answer() {
+    timed(async |host, _| {
+        let (to, mut asked) = host.mailbox::<Reply<u64>>();
+        let caller = host.spawn(async move |_: Context| Ok::<_, Exit>(to.call(|reply| reply).await?));
+        let reply = asked.receive().await.unwrap();
+        assert!(reply.closed().now_or_never().is_none());
+        reply.send(7);
+        assert_eq!(caller.await.unwrap(), 7);
+    });
+}
+
 /// 2.6d: a refused call does not wake its caller. The callee may be an address, a pid or a name.
 #[test]
 fn a_refused_call_does_not_wake_its_caller() {

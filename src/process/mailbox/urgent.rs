@@ -171,6 +171,7 @@ mod tests {
         let least = 1_000 * size_of::<u64>() + size_of::<crate::process::mailbox::locked::RareParts<u64>>();
         let bytes = inbox.figures().bytes - before;
         assert!((least..3 * least).contains(&bytes), "{bytes} bytes");
+        assert_eq!((inbox.figures().messages, inbox.urgent_len()), (1_003, 1_000));
         let messages = inbox.close().expect("it has contents").settle();
         assert_eq!(messages, (10..1_010).chain(0..3).collect::<Vec<_>>());
     }

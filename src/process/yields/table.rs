@@ -379,11 +379,21 @@ mod tests {
             }
             key
         });
+        assert_eq!(numbers.map(|number| table.since(number)), [Some(100), Some(200), None]);
         assert_eq!((table.take_since(1), table.take_since(1), table.take_since(3)), (Some(100), None, None));
         assert!(table.timed.is_some());
         keys.into_iter().for_each(|key| drop(table.remove(key)));
         assert!(table.timed.is_none());
         // The removal of the command with the number 2 has ended its measurement.
         assert_eq!(table.take_since(2), None);
+    }
+
+    #[test]
+    fn few_commands_are_measured_at_the_same_time() {
+        let mut table = Table::default();
+        let numbers = 0..2 * MOST_MEASURED as u64;
+        numbers.clone().for_each(|number| table.measure(number, 1));
+        let measured: Vec<_> = numbers.filter(|number| table.since(*number).is_some()).collect();
+        assert_eq!(measured, (0..MOST_MEASURED as u64).collect::<Vec<_>>());
     }
 }

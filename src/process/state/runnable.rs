@@ -452,9 +452,75 @@ static WAKER: RawWakerVTable = {
     RawWakerVTable::new(clone, wake, wake_by_ref, drop)
 };
 
-#[cfg(all(test, not(procession_loom)))]
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
 mod tests {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
     use super::*;
+    use crate::{Context, Exit, Runtime};
+
+    /// Spawns processes that wait, and that store their numbers in `ran` when they are woken. Returns their wakers.
+    fn waiting(rt: &Runtime, ran: &Arc<Mutex<Vec<usize>>>) -> Vec<Waker> {
+        let wakers = Arc::new(Mutex::new(Vec::new()));
+        for number in 0..3 {
+            let (wakers, ran) = (Arc::clone(&wakers), Arc::clone(ran));
+            let process = rt.spawn(async move |_: Context| {
+                let mut waits = true;
+                let waited = poll_fn(|cx| {
+                    if !std::mem::take(&mut waits) {
+                        return Poll::Ready(());
+                    }
+                    wakers.lock().push(cx.waker().clone());
+                    Poll::Pending
+                });
+                waited.await;
+                ran.lock().push(number);
+                Ok::<_, Exit>(())
+            });
+            drop(process);
+        }
+        rest(rt);
+        let mut wakers = wakers.lock();
+        std::mem::take(&mut *wakers)
+    }
+
+    /// Runs the processes until they all wait.
+    fn rest(rt: &Runtime) {
+        for _ in 0..10 {
+            rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)).expect("it exits");
+        }
+    }
+
+    #[test]
+    fn a_waker_of_a_waiting_process_returns_the_process_once() {
+        let rt = Runtime::builder().workers(0).build().expect("a runtime");
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let wakers = waiting(&rt, &ran);
+        assert!(!PendingSchedule::is_of_process(Waker::noop()) && PendingSchedule::wake(Waker::noop()).is_none());
+        for waker in &wakers {
+            assert!(PendingSchedule::is_of_process(waker));
+            let woken = PendingSchedule::wake(waker).expect("the process waits");
+            assert!(PendingSchedule::wake(waker).is_none(), "it is woken already");
+            assert!(woken.process().is_some_and(|process| process.waker().will_wake(waker)));
+        }
+        rest(&rt);
+        assert_eq!(ran.lock().len(), wakers.len());
+    }
+
+    #[test]
+    fn processes_that_are_queued_behind_each_other_run_in_this_order() {
+        let rt = Runtime::builder().workers(0).build().expect("a runtime");
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let wakers = waiting(&rt, &ran);
+        rt.block_on(async {
+            for waker in &wakers {
+                PendingSchedule::wake(waker).expect("the process waits").queue_behind();
+            }
+        });
+        rest(&rt);
+        assert_eq!(*ran.lock(), [0, 1, 2]);
+    }
 
     #[test]
     fn a_joiner_identifies_the_process_that_has_made_the_last_poll() {

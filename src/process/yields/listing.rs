@@ -48,3 +48,40 @@ impl Yields {
         (to < table.slots.key_limit()).then_some(to)
     }
 }
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use std::any::type_name;
+
+    use super::*;
+    use crate::process::command::NamedCommand;
+    use crate::process::yields::tests::start;
+
+    #[test]
+    fn the_memory_includes_the_slots_and_the_answer_states() {
+        let yields = Yields::new();
+        assert_eq!(yields.bytes(), 0);
+        for _ in 0..100 {
+            let _tag = start(&yields);
+        }
+        let table = yields.table().expect("a command was yielded");
+        let (slots, states) = (table.slots.bytes(), table.states.bytes());
+        drop(table);
+        assert!(slots >= 99 * size_of::<Slot>() && states >= 99 * size_of::<u64>(), "{slots}, {states} bytes");
+        assert_eq!(yields.bytes(), size_of::<SharedTable>() + slots + states);
+    }
+
+    #[test]
+    fn commands_are_counted_in_pieces() {
+        let yields = Yields::new();
+        for _ in 0..1_025 {
+            let _tag = start(&yields);
+        }
+        let (mut counts, mut from) = (CommandCounts::new(), Some(0));
+        for piece in 1..=5 {
+            from = yields.count_commands(from.expect("there are 5 pieces"), &mut counts);
+            assert_eq!(counts[type_name::<NamedCommand>()].count, 1_025.min(256 * piece));
+        }
+        assert_eq!((from, counts.len()), (None, 1));
+    }
+}

@@ -366,7 +366,11 @@ impl Table {
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
     use super::*;
+    use crate::platform::sync::Arc;
+    use crate::platform::sync::atomic::{AtomicU32, Ordering};
     use crate::process::command::NamedCommand;
+    use crate::process::yields::tests::start;
+    use crate::process::yields::{Answerer, Batch, Yields};
 
     #[test]
     fn a_removed_yield_is_no_longer_measured() {
@@ -395,5 +399,83 @@ mod tests {
         numbers.clone().for_each(|number| table.measure(number, 1));
         let measured: Vec<_> = numbers.filter(|number| table.since(*number).is_some()).collect();
         assert_eq!(measured, (0..MOST_MEASURED as u64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_memory_of_a_burst_of_undispatched_commands_is_freed() {
+        let yields = Yields::new();
+        for _ in 0..=2 * KEEP {
+            let _tag = start(&yields);
+        }
+        let capacity = || yields.table().expect("a command was yielded").pending.capacity();
+        assert!(capacity() > KEEP);
+        while yields.take_pending(&mut Batch::default()) != 0 {}
+        assert_eq!(capacity(), 0);
+        // A few commands are not a burst.
+        let _tag = start(&yields);
+        assert_eq!(yields.take_pending(&mut Batch::default()), 1);
+        assert!(capacity() > 0);
+    }
+
+    #[test]
+    fn few_cancelled_commands_with_a_chosen_tag_wait_for_their_dispatch() {
+        let yields = Yields::new();
+        let kept = start(&yields);
+        for _ in 0..100 {
+            let (chosen, command) = (Tag::<NamedCommand>::chosen(7), Some(Payload::new(())));
+            let tag = yields.start(AnswerTarget::Event, Some(chosen), command, None).expect("the tag is free").erase();
+            assert!(yields.cancel(tag));
+            let table = yields.table().expect("a command was yielded");
+            assert!(table.pending.len() <= 3, "{} commands wait", table.pending.len());
+        }
+        let mut batch = Batch::default();
+        let count = yields.take_pending(&mut batch);
+        assert!(count >= 1 && batch[0].as_ref().is_some_and(|first| first.tag == kept));
+    }
+
+    #[test]
+    fn a_measured_command_reports_its_start_with_its_answer() {
+        let yields = Yields::new();
+        let reported = std::cell::Cell::new(None);
+        for since in [3, 5] {
+            let command = Some(Payload::new(()));
+            let tag = yields.start::<NamedCommand>(AnswerTarget::Own, None, command, None).expect("no tag").erase();
+            yields.measure(tag, since);
+            let report = |name, since| reported.set(Some((name, since)));
+            let _own = yields.complete(tag, &mut Some(Ok(Payload::new(()))), Answerer::Completion, || {}, &report);
+            assert_eq!(reported.take(), Some((type_name::<NamedCommand>(), since)));
+        }
+    }
+
+    /// Waker that counts its wake-ups.
+    struct Watcher(AtomicU32);
+
+    impl std::task::Wake for Watcher {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_watcher_that_watches_again_is_stored_once() {
+        let (yields, watcher) = (Yields::new(), Arc::new(Watcher(AtomicU32::new(0))));
+        let (tag, waker) = (start(&yields), Waker::from(Arc::clone(&watcher)));
+        let held = Arc::strong_count(&watcher);
+        for _ in 0..3 {
+            assert!(yields.watch(tag, &waker));
+            assert_eq!(Arc::strong_count(&watcher), held + 1);
+        }
+    }
+
+    #[test]
+    fn a_process_that_ends_wakes_the_watchers_of_all_its_commands() {
+        let (yields, watcher) = (Yields::new(), Arc::new(Watcher(AtomicU32::new(0))));
+        let tags = [(); 3].map(|()| start(&yields));
+        for tag in tags {
+            assert!(yields.watch(tag, &Waker::from(Arc::clone(&watcher))));
+        }
+        yields.close();
+        assert_eq!((watcher.0.load(Ordering::Relaxed), Arc::strong_count(&watcher)), (3, 1));
+        assert!(tags.into_iter().all(|tag| !yields.contains(tag)));
     }
 }

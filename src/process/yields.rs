@@ -791,8 +791,7 @@ mod tests {
     fn a_cancelled_answer_is_discarded_after_an_inline_command_was_cancelled() {
         let yields = Yields::new();
         let (answered, inline) = (start(&yields), Tag::inline(yields.issue()));
-        let mut answer = Some(Ok(Payload::new(())));
-        let done = yields.complete(answered, &mut answer, Answerer::Completion, || {}, &|_, _| {});
+        let done = answer(&yields, answered, Answerer::Completion);
         assert!(matches!(done, Ok(Answered::Event(tag)) if tag == answered));
         assert!(!yields.cancel(answered) && !yields.cancel(inline));
         assert!(yields.admit_answer(inline, Ok(Payload::new(()))).is_err());
@@ -800,9 +799,12 @@ mod tests {
         assert!(!yields.recalled.load(Ordering::Relaxed));
     }
 
-    /// Answers a command with `()`.
+    /// Answers a command with `()`. Returns the action that would queue the process.
     fn answer(yields: &Yields, tag: Tag, from: Answerer) -> Result<Answered, Late> {
-        yields.complete(tag, &mut Some(Ok(Payload::new(()))), from, || {}, &|_, _| {})
+        let mut action = None;
+        let answer = &mut Some(Ok(Payload::new(())));
+        yields.complete(tag, answer, from, || {}, &|_, _| {}, |answered, _| action = Some(answered))?;
+        Ok(action.expect("an accepted answer has an action"))
     }
 
     #[test]

@@ -1848,11 +1848,12 @@ fn a_chosen_tag_never_receives_the_answer_of_an_earlier_command() {
                 out.perform_as(other, Ask(0)).unwrap();
             }
             out.perform_as(tag, Ask(1)).unwrap();
-            out.set_timeout(tag, TICK);
         });
         settle(&rt);
         let first = shelf.take();
         noted.tell(&rt, move |out| {
+            // The limit is set in the step that cancels the command, because the limit must not pass before.
+            out.set_timeout(tag, TICK);
             assert!(out.cancel_yield(tag));
             out.perform_as(tag, Ask(2)).unwrap();
             assert!(out.perform_as(tag, Ask(3)).is_err());

@@ -442,7 +442,8 @@ mod tests {
             let tag = yields.start::<NamedCommand>(AnswerTarget::Own, None, command, None).expect("no tag").erase();
             yields.measure(tag, since);
             let report = |name, since| reported.set(Some((name, since)));
-            let _own = yields.complete(tag, &mut Some(Ok(Payload::new(()))), Answerer::Completion, || {}, &report);
+            let answer = &mut Some(Ok(Payload::new(())));
+            yields.complete(tag, answer, Answerer::Completion, || {}, &report, |_, _| {}).unwrap();
             assert_eq!(reported.take(), Some((type_name::<NamedCommand>(), since)));
         }
     }

@@ -84,7 +84,11 @@ impl Log {
             }
         }
         for (worker, states) in &*self.0.workers.lock().unwrap() {
-            assert!(states.windows(2).all(|two| two[0] != two[1]), "{worker}: {states:?}");
+            // The monitor may report a long step after the worker has reported its next state. Without this report in
+            // between, the state before the long step and the next state may be equal.
+            let equal = states.windows(2).filter(|two| two[0] == two[1]).count();
+            let late = states.iter().filter(|state| **state == WorkerState::Blocked).count();
+            assert!(equal <= late, "{worker}: {states:?}");
         }
     }
 }

@@ -473,9 +473,9 @@ impl Yields {
     /// with the name of the command type and the time at which the command was yielded. If the table must store the
     /// answer, this function moves the answer out of `answer`.
     ///
-    /// For an accepted answer, this function calls `deliver` with the action that queues the process, and then calls
-    /// the wakers that wait for the end of the command. These wakers may be foreign, and a foreign waker may block until
-    /// the process has run.
+    /// For an accepted answer, this function calls `deliver` with the action that queues the process. After that, it
+    /// wakes the tasks that wait for the end of the command. In this order, because the waker of such a task may be
+    /// foreign, and a foreign waker may block until the process has run.
     ///
     /// # Errors
     /// Returns the reason why the answer was refused. If the answer comes from the application, an answer of a wrong

@@ -19,5 +19,4 @@ pub(crate) mod shared_cell;
 pub(crate) mod static_ref;
 pub(crate) mod sync;
 mod this_thread;
-pub(crate) mod unique_rc;
 pub(crate) mod unwind;

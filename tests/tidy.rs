@@ -185,7 +185,7 @@ fn only_these_files_allow_unsafe_code() {
             "platform::sync::checked",
             "platform::sync::lock",
             "platform::sync::undropped",
-            "platform::unique_rc",
+            "platform::sync::unique_rc",
             "process::mailbox::slot",
             "process::state",
             "process::state::run_state",

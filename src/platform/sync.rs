@@ -17,6 +17,7 @@ pub(crate) mod lock;
 #[cfg(procession_loom)]
 mod try_mutex;
 mod undropped;
+mod unique_rc;
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -55,6 +56,7 @@ pub(crate) use crate::platform::sync::lock::Lock;
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 pub(crate) use crate::platform::sync::lock::LockGuard;
 pub(crate) use crate::platform::sync::undropped::{NeverDropped, with_undropped};
+pub(crate) use crate::platform::sync::unique_rc::UniqueRc;
 
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 mod imp {

@@ -16,8 +16,7 @@ use pin_project_lite::pin_project;
 
 use crate::platform::poller::Poller;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
-use crate::platform::sync::{Arc, Mutex, OnceLock, planted, this_thread, thread};
-use crate::platform::unique_rc::UniqueRc;
+use crate::platform::sync::{Arc, Mutex, OnceLock, UniqueRc, planted, this_thread, thread};
 use crate::platform::unwind::contain;
 use crate::scheduler::worker::WorkerGuard;
 use crate::scheduler::{Local, SLOTS, Scheduler, Task};

@@ -15,8 +15,7 @@ use crate::observe::trace::{TraceEvent, Urgency};
 use crate::platform::clock::Instant;
 use crate::platform::poller::Wait;
 use crate::platform::sync::atomic::Ordering;
-use crate::platform::sync::{Arc, Mutex, MutexGuard, planted, this_thread, thread, wait_while, wait_within};
-use crate::platform::unique_rc::UniqueRc;
+use crate::platform::sync::{Arc, Mutex, MutexGuard, UniqueRc, planted, this_thread, thread, wait_while, wait_within};
 use crate::platform::unwind::contain;
 use crate::scheduler::{Local, SLOTS, Scheduler, Task, hooks};
 

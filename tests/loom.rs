@@ -54,6 +54,7 @@
 //! - rearm_forgets_timekeeper: nearer_deadline_against_hand_over
 //! - monitor_has_no_fence: monitor_sleeps_against_begin
 //! - handover_starts_no_worker: behind_a_long_step
+//! - handover_wakes_no_thief: behind_a_long_step
 //! - handover_wakes_no_thief: spawned_by_a_long_step
 //! - handover_returns_anyway: return_against_hand_over
 //! - handover_is_undone: late_hand_over_against_return
@@ -195,7 +196,7 @@ models! {
     poller::last_worker_against_outside, 44_000;
     poller::helper_stops, 31;
     poller::polled_guest_against_leaver, 2150;
-    handover::behind_a_long_step "large", 3_500;
+    handover::behind_a_long_step, 120_000;
     handover::spawned_by_a_long_step, 90_000;
     handover::return_against_hand_over, 27_000;
     handover::late_hand_over_against_return, 2490;

@@ -164,7 +164,7 @@ models! {
     run_state::a_wake_after_a_wake, 300;
     mailbox::close_against_push, 1910;
     mailbox::urgent_against_two_messages "large", 21_000;
-    mailbox::measured_messages_against_a_message "large", 14_000;
+    mailbox::measured_messages_against_a_message, 14_000;
     names::register_against_end, 23;
     names::two_want_a_name, 7;
     room::two_wait_for_room, 1094;

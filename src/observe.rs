@@ -107,8 +107,10 @@ pub trait Observer: Send + Sync + 'static {
     /// The state of a process changed.
     fn transition(&self, t: &Transition) {}
 
-    /// The state of a worker changed to `state`. The monitor thread reports [`WorkerState::Blocked`] for a long step. If
-    /// the step returns at this moment, this report may come after the report of the worker's next state.
+    /// The state of a worker changed to `state`. The worker calls this method, with one exception: the monitor thread
+    /// reports [`WorkerState::Blocked`] for a long step. If the step returns during this report, the worker waits until
+    /// this method and [`blocked`](Self::blocked) have returned. Therefore these two methods must not wait for the
+    /// worker.
     fn worker(&self, worker: usize, state: WorkerState, at: Instant) {}
 
     /// A step has run for longer than the [long-step threshold](crate::Builder::long_step_threshold), and has not

@@ -72,7 +72,7 @@ pub enum WorkerState {
     Parked,
     /// The worker is in a long step, or in a step that called [`block_in_place`](crate::block_in_place). A long call of
     /// a waker that does not belong to a process also counts as a long step, without a pid. A replacement thread may
-    /// run the tasks in the queues of this worker. The monitor thread reports a long step. Therefore this report may
-    /// arrive after the report of a later state of the worker.
+    /// run the tasks in the queues of this worker. The monitor thread reports a long step. The worker reports its next
+    /// state after this report.
     Blocked,
 }

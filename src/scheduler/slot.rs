@@ -94,10 +94,10 @@ impl WorkerSlot {
         let _ = self.duty.compare_exchange(FREE, BUSY, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Records that the worker runs no task. The state TAKEN does not change. The worker checks for this state after
-    /// this call.
-    pub(crate) fn rest(&self) {
-        let _ = self.duty.compare_exchange(BUSY, FREE, Ordering::SeqCst, Ordering::SeqCst);
+    /// Records that the worker runs no task. The state TAKEN does not change: then this function returns false, and
+    /// the worker calls [`resume`](Self::resume) later.
+    pub(crate) fn rest(&self) -> bool {
+        self.duty.compare_exchange(BUSY, FREE, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// Marks the current step as handed over. Returns false if the worker runs no task, or if the step was already

@@ -502,8 +502,9 @@ impl<T: Task> Local<T> {
             if self.scheduler.monitor.is_asleep() {
                 self.scheduler.call_monitor();
             }
-        } else if former == WorkerState::Running {
-            self.post.rest();
+        } else if former == WorkerState::Running && !self.post.rest() {
+            // The monitor has handed over the last step at the moment of its return.
+            self.scheduler.await_report();
         }
         if self.scheduler.options.observe.is_some() {
             Self::without_worker(|| self.scheduler.observe(self.slot, state, None));
@@ -514,7 +515,11 @@ impl<T: Task> Local<T> {
     /// Ends the hand-over after the step of this worker has returned. Returns false if this worker must leave its slot.
     #[cold]
     pub(super) fn return_from_hand_over(&self) -> bool {
-        self.state.set(WorkerState::Blocked);
+        self.scheduler.await_report();
+        // If the worker has already reported another state, this state is the last one that the observer received.
+        if self.state.get() == WorkerState::Running {
+            self.state.set(WorkerState::Blocked);
+        }
         if self.post.is_lent() {
             self.scheduler.guest_comes_back(self.slot);
             return true;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -84,11 +84,7 @@ impl Log {
             }
         }
         for (worker, states) in &*self.0.workers.lock().unwrap() {
-            // The monitor may report a long step after the worker has reported its next state. Without this report in
-            // between, the state before the long step and the next state may be equal.
-            let equal = states.windows(2).filter(|two| two[0] == two[1]).count();
-            let late = states.iter().filter(|state| **state == WorkerState::Blocked).count();
-            assert!(equal <= late, "{worker}: {states:?}");
+            assert!(states.windows(2).all(|two| two[0] != two[1]), "{worker}: {states:?}");
         }
     }
 }
@@ -517,6 +513,47 @@ fn an_observer_sees_each_state_of_a_worker() {
         }
         drop(rt);
         log.check();
+    });
+}
+
+/// 5.2c: the step of a worker returns while the monitor reports that the step is long. The worker reports its next state
+/// only after this report. The observer gives the worker 200 ms to report too early.
+#[test]
+fn the_next_state_of_a_worker_comes_after_the_report_of_its_long_step() {
+    struct EndsTheStep {
+        end_step: Mutex<mpsc::Sender<()>>,
+        reports: Mutex<HashMap<usize, Vec<WorkerState>>>,
+        has_reported: Condvar,
+    }
+
+    impl Observer for EndsTheStep {
+        fn worker(&self, worker: usize, state: WorkerState, _: Instant) {
+            let mut reports = self.reports.lock().unwrap();
+            if state == WorkerState::Blocked {
+                let before = reports[&worker].len();
+                let _ = self.end_step.lock().unwrap().send(());
+                let limit = Duration::from_millis(200);
+                let is_quiet = |reports: &mut HashMap<usize, Vec<WorkerState>>| reports[&worker].len() == before;
+                reports = self.has_reported.wait_timeout_while(reports, limit, is_quiet).unwrap().0;
+            }
+            reports.entry(worker).or_default().push(state);
+            self.has_reported.notify_all();
+        }
+    }
+
+    within(60, || {
+        let (end_step, step_ends) = mpsc::channel();
+        let (end_step, reports, has_reported) = (Mutex::new(end_step), Mutex::default(), Condvar::new());
+        let observer = Arc::new(EndsTheStep { end_step, reports, has_reported });
+        let rt = Runtime::builder().workers(1).observer(observer.clone()).build().unwrap();
+        block_on(rt.spawn(async move |_: Context| step_ends.recv().unwrap())).unwrap();
+        assert_eq!(shut_down(rt, Duration::from_secs(30)).left, []);
+        let reports = observer.reports.lock().unwrap();
+        let long: Vec<_> = reports.values().filter(|states| states.contains(&WorkerState::Blocked)).collect();
+        let [states] = long[..] else { panic!("one worker had a long step: {reports:?}") };
+        let blocked = states.iter().position(|state| *state == WorkerState::Blocked).unwrap();
+        assert_eq!(states[blocked - 1], WorkerState::Running, "{states:?}");
+        assert_ne!(states[blocked + 1], WorkerState::Blocked, "{states:?}");
     });
 }
 

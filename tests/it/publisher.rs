@@ -7,6 +7,8 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, Share
 use procession::observe::MetricsPublisher;
 use procession::*;
 
+use crate::within;
+
 /// The calls that a recorder received.
 #[derive(Debug, Default)]
 struct Book {
@@ -159,6 +161,24 @@ fn a_figure_is_described_when_it_gets_its_first_value() {
         assert_eq!(described, is_described);
         rt.block_on(rt.spawn_process(Asks(false))).unwrap();
     }
+}
+
+/// 9.4b: if the publisher receives an older snapshot after a newer one, it records no duration twice, and it records each
+/// later duration.
+#[test]
+fn an_older_snapshot_adds_no_durations() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).sample_every_step(true).build().unwrap();
+        let (notes, mut publisher) = (Notes::default(), MetricsPublisher::new());
+        let snapshots = [(); 3].map(|()| {
+            rt.block_on(rt.spawn(yields)).unwrap();
+            rt.metrics()
+        });
+        for (index, durations) in [(1, 20), (0, 20), (1, 20), (2, 30), (0, 30)] {
+            metrics::with_local_recorder(&notes, || publisher.publish(&snapshots[index]));
+            assert_eq!(notes.0.lock().unwrap().histograms["procession_scheduling_delay_seconds"].0, durations);
+        }
+    });
 }
 
 /// 9.4b: if a worker is no longer in the snapshot, its gauge becomes 0.

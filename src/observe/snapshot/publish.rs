@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
 use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, Unit};
 
-use crate::observe::histogram::Histogram;
 use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
 
 /// Passes snapshots of one runtime to the recorder of the crate `metrics`. Needs the feature `metrics`.
@@ -14,7 +14,11 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
 /// publisher publishes counters as absolute values, and gauges as their present values. If a worker has ended, the
 /// gauge of this worker becomes 0. For a distribution, the publisher records the durations that were measured after the
 /// previous call of [`publish`](Self::publish). Each duration is recorded as the upper end of its bucket, in seconds.
-/// The publisher remembers the previous snapshot, so use one publisher for the whole run.
+/// The publisher remembers the recorded durations, so use one publisher for the whole run.
+///
+/// Pass the snapshots in the order in which they were taken. If several threads publish, take each snapshot while the
+/// publisher is locked. If a snapshot is older than the previous snapshot, the publisher passes its counters and gauges
+/// to the recorder, but records none of its durations again.
 ///
 /// The publisher uses the recorder that is installed at the time of the call, and never installs a recorder. Install
 /// the recorder before the first call. The publisher cannot detect that no recorder is installed. Therefore a recorder
@@ -31,8 +35,9 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
 /// ```
 #[derive(Default)]
 pub struct MetricsPublisher {
-    /// The last published value of each distribution, by name and label.
-    published: BTreeMap<(String, String), Histogram>,
+    /// The number of recorded durations in each bucket of each distribution. The key of a distribution is its name and
+    /// label. The key of a bucket is its longest duration.
+    published: BTreeMap<(String, String), BTreeMap<Duration, u64>>,
     /// Names and labels of the gauges that the previous call published. A gauge without a label is not in this set.
     gauges: BTreeSet<(String, &'static str, String)>,
     /// Names of the families that were described.
@@ -84,10 +89,17 @@ impl MetricsPublisher {
                     }
                 }
                 Value::Histogram(now) => {
-                    let before = self.published.insert((name.clone(), of.to_string()), (*now).clone());
-                    let since = before.map_or_else(|| (*now).clone(), |before| (*now).clone() - before);
+                    let published = self.published.entry((name.clone(), of.to_string())).or_default();
                     let histogram = recorder.register_histogram(&key, &METADATA);
-                    since.buckets().for_each(|(time, count)| histogram.record_many(time.as_secs_f64(), count as usize));
+                    for (time, count) in now.buckets() {
+                        let before = published.entry(time).or_default();
+                        // The snapshot may be older than the previous snapshot, so a count may be smaller than before.
+                        let since = count.saturating_sub(*before);
+                        *before += since;
+                        if since != 0 {
+                            histogram.record_many(time.as_secs_f64(), since as usize);
+                        }
+                    }
                 }
             }
         }

@@ -339,3 +339,83 @@ impl Host {
         });
     }
 }
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::platform::sync::tally::{AtomicBool, Ordering};
+    use crate::{Context, Exit, Runtime};
+
+    async fn receives(mut ctx: Context<()>) -> Result<(), Exit> {
+        ctx.receive().await
+    }
+
+    /// 9.3b: the processes that exit before the first collection of a trace have the names of their tracks.
+    #[test]
+    fn a_process_that_exits_at_the_begin_of_a_trace_keeps_its_name() {
+        let rt = Runtime::builder().workers(0).build().expect("a runtime");
+        let mut idle: Vec<_> = (0..5_000).map(|_| rt.spawn(receives)).collect();
+        idle.iter().for_each(|idle| rt.block_on(idle.started()).expect("it starts"));
+        let lookup = Box::new(Processes(Arc::clone(rt.shared())));
+        let mut session = Session::new(rt.begin_reader(&TraceOptions::new()), "test", rt.now().ns(), lookup);
+        for process in idle.split_off(4_900) {
+            process.send(()).expect("it lives");
+            rt.block_on(process).expect("it returns");
+        }
+        (0..4).for_each(|_| session.collect(rt.now().ns()));
+        session.finish(rt.now().ns());
+        let count = |text: &[u8]| session.bytes().windows(text.len()).filter(|bytes| *bytes == text).count();
+        // The name of a track is the pid and the label. The label of a process without a name is its type.
+        let type_name = std::any::type_name_of_val(&receives);
+        assert!(type_name.starts_with("procession::"));
+        assert!(count(format!("> {type_name}").as_bytes()) >= 100);
+        assert_eq!(count(b"> process"), count(b"> procession::"));
+    }
+
+    /// 9.3b: if the exit of a process is lost, the trace ends the slice of the state of this process.
+    #[test]
+    fn a_dead_process_whose_exit_was_lost_has_no_open_slice() {
+        /// Claims that the process with this number is dead, and that all other processes are alive.
+        struct Claims(Processes, u64, Arc<AtomicBool>);
+        impl Lookup for Claims {
+            fn text(&self, process: u64) -> String {
+                self.0.text(process)
+            }
+            fn label(&self, process: u64) -> Option<u32> {
+                self.0.label(process)
+            }
+            fn is_alive(&self, process: u64) -> bool {
+                process != self.1 || !self.2.load(Ordering::Relaxed)
+            }
+            fn gauges(&self) -> Gauges {
+                self.0.gauges()
+            }
+        }
+        let rt = Runtime::builder().workers(0).build().expect("a runtime");
+        let claimed = rt.spawn(async |mut ctx: Context<()>| {
+            ctx.receive().await?;
+            ctx.receive().await
+        });
+        rt.block_on(claimed.started()).expect("it starts");
+        let is_dead = Arc::new(AtomicBool::new(false));
+        let lookup = Claims(Processes(Arc::clone(rt.shared())), claimed.pid().word(), Arc::clone(&is_dead));
+        // A trace of some processes writes no counters.
+        let (reader, mut alive) = rt.begin_reader(&TraceOptions::new().type_contains(""));
+        alive.extend((0..4_090).map(|number| (u64::MAX - number, Alive { label: 0, state: None })));
+        let mut session = Session::new((reader, alive), "test", rt.now().ns(), Box::new(lookup));
+        let mut collect = || {
+            session.clear();
+            session.collect(rt.now().ns());
+            session.bytes().len()
+        };
+        claimed.send(()).expect("it lives");
+        let others: Vec<_> = (0..20).map(|_| rt.spawn(receives)).collect();
+        others.iter().for_each(|other| rt.block_on(other.started()).expect("it starts"));
+        collect();
+        is_dead.store(true, Ordering::Relaxed);
+        assert_ne!(collect(), 0, "the events of the processes");
+        assert_eq!(collect(), 0);
+        assert_ne!(collect(), 0, "the end of the slice of the dead process");
+        assert_eq!(collect(), 0);
+    }
+}

@@ -36,7 +36,7 @@ impl Session {
         let Self { reader, timeline, .. } = self;
         reader.collect(now, |entry, recorder| timeline.add(entry, recorder));
         self.count(now);
-        self.timeline.forget_dead();
+        self.timeline.forget_dead(self.reader.recorder());
         if !self.bytes().is_empty() {
             self.written = now;
         } else if now.saturating_sub(self.written) >= SILENCE {

@@ -1,7 +1,7 @@
 //! Converts the entries of a trace to tracks. Each thread has a track, the *lane*, with a slice (an interval with a
 //! name) for each step. Each process has a track with a slice for each state.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::observe::states::{ProcessState, WorkerState};
 use crate::observe::trace::packets::{Flow, Kind, Packets, Title, Track, TrackEvent, Value, Word, mix};
@@ -103,6 +103,8 @@ struct ProcessTrack {
 
 /// If the tables have fewer processes than this number, they are not searched for dead processes.
 const FEW: usize = 1 << 12;
+/// Number of calls of [`Timeline::forget_dead`] after which a process that was found dead is removed.
+const REMOVAL_DELAY: u32 = 2;
 
 /// The state of the conversion.
 pub(super) struct Timeline {
@@ -118,6 +120,11 @@ pub(super) struct Timeline {
     processes: BTreeMap<u64, ProcessTrack>,
     /// Minimum number of processes at which [`forget_dead`](Self::forget_dead) searches for dead processes.
     most: usize,
+    /// Processes that were found dead and are not removed yet.
+    dead: BTreeSet<u64>,
+    /// Number of calls of [`forget_dead`](Self::forget_dead) until the dead processes are removed. 0 if no search for
+    /// dead processes has begun.
+    removal: u32,
     /// For each process, the arrows of the messages that the process has not received yet, in the order of the mailbox.
     /// If the trace does not know the contents of a mailbox, its process is not in this map.
     messages: BTreeMap<u64, VecDeque<u64>>,
@@ -148,6 +155,8 @@ impl Timeline {
             outside: 0,
             processes: BTreeMap::new(),
             most: FEW,
+            dead: BTreeSet::new(),
+            removal: 0,
             messages,
             arrows_from: 0,
             arrows: 0,
@@ -223,14 +232,29 @@ impl Timeline {
 
     /// Removes the dead processes from the tables if the tables are large. The tables contain a dead process if the
     /// event of its exit was lost. Because of this function, the size of the tables is proportional to the number of
-    /// living processes.
-    pub(super) fn forget_dead(&mut self) {
-        let Self { alive, processes, messages, lookup, most, .. } = self;
-        if processes.len() + alive.len() >= *most {
-            messages.retain(|process, _| lookup.is_alive(*process));
-            processes.retain(|process, _| lookup.is_alive(*process));
-            alive.retain(|process, _| lookup.is_alive(*process));
-            *most = FEW + 2 * (processes.len() + alive.len());
+    /// living processes. The caller must call this function after each collection of the reader.
+    ///
+    /// When a process is found dead, the reader may still hold back its last events. The next collection reads these
+    /// events from the rings, and the second collection converts them. Therefore this function first lists the dead
+    /// processes, and removes them two calls later. (An exit removes the pid shortly before it records its last event. If
+    /// its thread pauses for two collections in between, the track may have no name.)
+    pub(super) fn forget_dead(&mut self, recorder: &Recorder) {
+        match self.removal {
+            0 if self.processes.len() + self.alive.len() >= self.most => {
+                let all = self.processes.keys().chain(self.alive.keys()).chain(self.messages.keys());
+                self.dead = all.copied().filter(|process| !self.lookup.is_alive(*process)).collect();
+                self.removal = REMOVAL_DELAY;
+            }
+            0 => {}
+            1 => {
+                let at = self.last;
+                for process in std::mem::take(&mut self.dead) {
+                    View { timeline: self, recorder, at, lane: Lane::Worker(0) }.remove(process);
+                }
+                self.most = FEW + 2 * (self.processes.len() + self.alive.len());
+                self.removal = 0;
+            }
+            _ => self.removal -= 1,
         }
     }
 
@@ -367,9 +391,14 @@ impl View<'_> {
             self.timeline.alive.entry(process).or_insert(Alive { label, state: None });
             self.track(process);
         }
+        // The process has no further events.
+        self.remove(process);
+    }
+
+    /// Ends the slice of the state of this process. Then removes the process from the tables, which contain only living
+    /// processes.
+    fn remove(&mut self, process: u64) {
         self.end_state(process);
-        // The process has no further events. Therefore it is removed from the tables, which contain only living
-        // processes.
         self.timeline.processes.remove(&process);
         self.timeline.alive.remove(&process);
         self.timeline.messages.remove(&process);

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-/// Maximum number of labels. All further processes have the label 0. Otherwise a program with a new name for each
-/// process would need unbounded memory.
+/// Number of labels after which the label of a new process contains only its type. Otherwise a program with a new name
+/// for each process would need unbounded memory. The number of types in a program is bounded.
 const MOST: usize = 1 << 16;
 
-/// Label of the processes without a label of their own.
+/// Label of the processes whose type is not known.
 const OTHERS: &str = "process";
 
 /// A table of labels, which only grows.
@@ -26,7 +26,7 @@ impl Names {
     }
 
     /// Returns the number of the label for a process with this name, type and entry method. The text `method`
-    /// is empty if the process has no entry method.
+    /// is empty if the process has no entry method. If the table is full, the label may contain only the type.
     pub(super) fn number(&mut self, name: Option<&str>, type_name: &'static str, method: &str) -> u32 {
         match (name, method) {
             (None, "") => match self.recent {
@@ -48,8 +48,7 @@ impl Names {
         self.labels.get(number as usize).map_or(OTHERS, |(text, _)| text)
     }
 
-    /// Returns the type name of the label with this number. The type name is empty for the label 0, which all further
-    /// processes share.
+    /// Returns the type name of the label with this number. The type name is empty for the label 0.
     pub(super) fn type_name(&self, number: u32) -> &'static str {
         self.labels.get(number as usize).map_or("", |(_, type_name)| type_name)
     }
@@ -58,8 +57,8 @@ impl Names {
         if let Some(number) = self.numbers.get(label) {
             return *number;
         }
-        if self.labels.len() >= MOST {
-            return 0;
+        if self.labels.len() >= MOST && label != type_name {
+            return self.intern(type_name, type_name);
         }
         let number = self.labels.len() as u32;
         self.labels.push((label.to_owned(), type_name));
@@ -88,12 +87,18 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_labels_is_bounded() {
+    fn the_number_of_labels_is_bounded_and_each_type_has_a_label() {
         let mut names = Names::new();
         for number in 0..MOST + 10 {
             names.number(Some(&number.to_string()), "T", "");
         }
-        assert_eq!((names.labels.len(), names.number(Some("one more"), "T", "")), (MOST, 0));
+        for (name, method) in [(Some("one more"), ""), (Some("one more"), "method"), (None, "method"), (None, "")] {
+            for type_name in ["T", "U"] {
+                let number = names.number(name, type_name, method);
+                assert_eq!((names.text(number), names.type_name(number)), (type_name, type_name));
+            }
+        }
+        assert_eq!(names.labels.len(), MOST + 2);
         assert_eq!((names.text(0), names.text(u32::MAX)), ("process", "process"));
     }
 }

@@ -268,7 +268,7 @@ impl Selection {
 
     /// Applies the limit of the rate. A turn is either taken or skipped as a whole, so that its slices nest. Some
     /// events belong to no turn of a selected process, for example the messages of other processes and of threads that
-    /// run no process. Each of these events is taken or skipped on its own.
+    /// run no process, and the spawns by futures on a worker. Each of these events is taken or skipped on its own.
     fn limit(&mut self, entry: &TraceEntry) -> Admission {
         let second = entry.at / SECOND;
         if self.second.0 != second {
@@ -281,8 +281,9 @@ impl Selection {
         if begins_turn {
             lane.turn = entry.event.process();
         }
-        let is_outside = lane.turn.is_none() && (is_partial || matches!(entry.lane, Lane::Outside(_)));
-        if begins_turn || is_outside || matches!(entry.event, TraceEvent::Created { .. }) {
+        let is_single =
+            is_partial || matches!(entry.lane, Lane::Outside(_)) || matches!(entry.event, TraceEvent::Created { .. });
+        if begins_turn || (is_single && lane.turn.is_none()) {
             lane.skips = !has_room;
         }
         let mut is_end = false;
@@ -377,6 +378,25 @@ mod tests {
         // The thread now runs no process.
         assert_eq!(admit(SECOND, sent), Admission::Taken { missing: 5 });
         assert_eq!(admit(SECOND, sent), Admission::Skipped);
+    }
+
+    #[test]
+    fn a_spawn_in_a_turn_is_taken_or_skipped_with_its_turn() {
+        let recorder = Recorder::new(1);
+        let options = TraceOptions::new().max_rate(1);
+        let mut selection = Selection::new(&options, Filter::default(), BTreeSet::new());
+        let mut admit = |at, event| selection.admit(&entry(at, 0, event), &recorder, &|_| None);
+        let created = |process| TraceEvent::Created { process, parent: 1, label: 0 };
+        let (taken, received) = (Admission::Taken { missing: 0 }, TraceEvent::Received { process: 1 });
+        let blocked = TraceEvent::State { process: 1, to: ProcessState::Blocked, steps: false };
+        assert_eq!([admit(0, begins(1)), admit(1, created(2)), admit(2, received), admit(3, blocked)], [taken; 4]);
+        assert_eq!(admit(4, begins(1)), Admission::Skipped);
+        // The next second begins in the middle of a skipped turn.
+        let rest = [created(3), received, blocked].map(|event| admit(SECOND, event));
+        assert_eq!(rest, [Admission::Skipped; 3]);
+        // The limit also applies to spawns outside the turns.
+        assert_eq!(admit(SECOND, created(4)), Admission::Taken { missing: 4 });
+        assert_eq!(admit(SECOND, created(5)), Admission::Skipped);
     }
 
     /// Returns a selection of the processes 1 and 2 with this maximum rate.

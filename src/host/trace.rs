@@ -303,7 +303,9 @@ impl Host {
                     let name = first_name(head)?;
                     let label = self.shared().metrics.recorder().label(name.as_deref(), type_name, "");
                     head.set(flag::OBSERVED);
-                    alive.insert(word(head), Alive { label, state: head.state() });
+                    // The trace does not record the end of a turn that began before the trace.
+                    let state = head.state().filter(|state| *state != ProcessState::Running);
+                    alive.insert(word(head), Alive { label, state });
                 }
                 Ok(())
             });

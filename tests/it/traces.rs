@@ -203,6 +203,27 @@ fn a_trace_contains_the_processes_that_existed_before_it() {
     drop(silent);
 }
 
+/// 9.3b: a process that was in a turn when the trace began has no state until its next event. The trace does not record
+/// the end of this turn.
+#[test]
+fn a_process_in_a_turn_at_the_begin_of_a_trace_is_not_shown_as_running() {
+    let mut simulation = Simulation::new(1);
+    let (host, buffer) = (simulation.host().clone(), Buffer::default());
+    let body = {
+        let (host, buffer) = (host.clone(), buffer.clone());
+        async move |ctx: Context| {
+            let trace = host.start_trace_to(buffer).unwrap();
+            ctx.sleep(Duration::from_secs(3600)).await;
+            Ok::<_, Exit>(trace)
+        }
+    };
+    let traces = host.spawn(body);
+    simulation.run(traces).unwrap().finish().unwrap();
+    let decoded = decode(&buffer.bytes());
+    let running: Vec<_> = decoded.of("state").into_iter().filter(|state| state.name == "running").collect();
+    assert!(!running.is_empty() && running.iter().all(|state| state.from == state.to), "{running:?}");
+}
+
 /// 9.3b: the name of the slice of a step contains the entry method of the process.
 #[test]
 fn a_step_is_named_by_its_entry_method() {

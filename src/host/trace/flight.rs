@@ -85,7 +85,9 @@ impl Host {
     pub(crate) fn start_record_writer(&self, workers: usize) -> io::Result<()> {
         self.shared().metrics.recorder().allocate_buffers(workers);
         let host = self.clone();
-        self.shared().metrics.start_record_writer(self.node().to_string(), move |path| host.write_flight_record(path))
+        // `create_new` keeps the file of an earlier run with the same process id and node.
+        let write = move |path: &Path| host.write_flight_record_to(File::create_new(path)?);
+        self.shared().metrics.start_record_writer(self.node().to_string(), write)
     }
 
     /// Reserves the file for a flight record that a console has requested. The options of the flight recorder contain
@@ -95,8 +97,8 @@ impl Host {
     /// Returns the reason why no file can be written now.
     #[cfg(feature = "console")]
     pub(crate) fn request_flight_record(&self) -> Result<RequestedRecord, RecordRefusal> {
-        let path = self.shared().metrics.recorder().reserve_file(&self.node().to_string())?;
-        Ok(RequestedRecord { host: self.clone(), path, is_written: false })
+        let number = self.shared().metrics.recorder().reserve_file()?;
+        Ok(RequestedRecord { host: self.clone(), number, is_written: false })
     }
 
     /// Waits until the requested flight records are written, and ends the thread that writes them.
@@ -110,24 +112,29 @@ impl Host {
 #[cfg(feature = "console")]
 pub(crate) struct RequestedRecord {
     host: Host,
-    path: PathBuf,
+    number: u32,
     is_written: bool,
 }
 
 #[cfg(feature = "console")]
 impl RequestedRecord {
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Writes the file.
+    /// Writes the file. Also returns its path.
     ///
     /// # Errors
-    /// Returns the error of the system. The next request writes the same file again.
-    pub(crate) fn write(mut self) -> io::Result<FlightSummary> {
-        let written = self.host.write_flight_record(&self.path);
+    /// Returns the error of the system, and removes the incomplete file. The next request writes the same file again.
+    pub(crate) fn write(mut self) -> (PathBuf, io::Result<FlightSummary>) {
+        let host = &self.host;
+        let write = |path: &Path| {
+            let written = host.write_flight_record_to(File::create_new(path)?);
+            if written.is_err() {
+                let _ = std::fs::remove_file(path);
+            }
+            written
+        };
+        let label = host.node().to_string();
+        let (path, written) = host.shared().metrics.recorder().write_reserved(&label, self.number, write);
         self.is_written = written.is_ok();
-        written
+        (path, written)
     }
 }
 

@@ -25,6 +25,9 @@ const MOST: usize = 1 << 26;
 /// Number of entries after which the converted bytes are written, so that the bytes of a whole record are never in
 /// memory together.
 const CHUNK: usize = 1 << 12;
+/// Number of further file numbers that the runtime tries if a file exists. Without this limit, a program that is
+/// restarted again and again would fill the disk with records.
+const MORE_NUMBERS: u32 = 100;
 
 /// Function that is called after the runtime has written a record on its own.
 type OnWritten = Arc<dyn Fn(&Path, &io::Result<FlightSummary>) + Send + Sync>;
@@ -124,6 +127,10 @@ impl FlightRecorder {
     /// Sets the folder of the files that the runtime writes on its own or for a console. Default: the current folder of
     /// the program. The folder must exist. The name of a file contains the process id of the program, the node number
     /// of the runtime, a number and the cause, for example `flight-4711-1-1-panic.pftrace`.
+    ///
+    /// The runtime never overwrites a file in this folder. If a file exists, the runtime uses the next free number. For
+    /// example, a restarted container keeps the records of its earlier runs, because each run has the same process id.
+    /// If the next 100 numbers are also used, the runtime writes no file.
     pub fn folder(mut self, path: impl Into<PathBuf>) -> Self {
         self.folder = path.into();
         self
@@ -277,9 +284,29 @@ impl Flight {
     fn run(&self, label: &str, write: impl Fn(&Path) -> io::Result<FlightSummary>) {
         self.requests.lock().thread = Some(thread::current().id());
         while let Some((cause, number)) = self.next() {
-            let path = self.path(label, number, cause.name());
-            let result = write(&path);
+            let (path, result) = self.write_new(label, number, cause.name(), &write);
             let _ = catch(|| (self.options.on_written)(&path, &result));
+        }
+    }
+
+    /// Calls `write` with the path of the file with this number. If the file exists, repeats the call with the next
+    /// number. Returns the path of the last call.
+    fn write_new(
+        &self,
+        label: &str,
+        first: u32,
+        cause: &str,
+        write: impl Fn(&Path) -> io::Result<FlightSummary>,
+    ) -> (PathBuf, io::Result<FlightSummary>) {
+        let mut number = first;
+        loop {
+            let path = self.path(label, number, cause);
+            let result = write(&path);
+            let exists = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists);
+            if !exists || number - first >= MORE_NUMBERS {
+                return (path, result);
+            }
+            number += 1;
         }
     }
 
@@ -287,9 +314,9 @@ impl Flight {
         self.options.folder.join(format!("flight-{}-{label}-{number}-{cause}.pftrace", std::process::id()))
     }
 
-    /// Reserves the next file for a console.
+    /// Reserves the next file for a console. Returns its number.
     #[cfg(feature = "console")]
-    fn reserve(&self, label: &str) -> Result<PathBuf, RecordRefusal> {
+    fn reserve(&self) -> Result<u32, RecordRefusal> {
         let mut requests = self.requests.lock();
         if requests.stop {
             return Err(RecordRefusal::Ended);
@@ -301,7 +328,7 @@ impl Flight {
             return Err(RecordRefusal::MaxFiles);
         }
         requests.is_reserved = true;
-        Ok(self.path(label, requests.for_consoles + 1, "console"))
+        Ok(requests.for_consoles + 1)
     }
 
     /// Ends the reservation.
@@ -365,10 +392,23 @@ impl Recorder {
         }
     }
 
-    /// Reserves the next file for a console. `label` is a part of the file name.
+    /// Reserves the next file for a console. Returns its number.
     #[cfg(feature = "console")]
-    pub(crate) fn reserve_file(&self, label: &str) -> Result<PathBuf, RecordRefusal> {
-        self.flight.get().ok_or(RecordRefusal::NoRecorder)?.reserve(label)
+    pub(crate) fn reserve_file(&self) -> Result<u32, RecordRefusal> {
+        self.flight.get().ok_or(RecordRefusal::NoRecorder)?.reserve()
+    }
+
+    /// Writes the reserved file with this number. If the file exists, uses the next number. `label` is a part of the
+    /// file name. `write` creates and writes the file. Also returns the path of the file.
+    #[cfg(feature = "console")]
+    pub(crate) fn write_reserved(
+        &self,
+        label: &str,
+        number: u32,
+        write: impl Fn(&Path) -> io::Result<FlightSummary>,
+    ) -> (PathBuf, io::Result<FlightSummary>) {
+        let flight = self.flight.get().expect("a runtime without a flight recorder reserves no file");
+        flight.write_new(label, number, "console", write)
     }
 
     /// Ends the reservation. A file that was not written does not count.
@@ -507,26 +547,45 @@ impl FlightCopy {
 
 #[cfg(all(test, feature = "console", not(any(procession_loom, procession_shuttle))))]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
     fn one_file_for_a_console_is_written_at_a_time_and_their_number_is_bounded() {
         let recorder = Recorder::new(1);
-        assert_eq!(recorder.reserve_file("1"), Err(RecordRefusal::NoRecorder));
+        assert_eq!(recorder.reserve_file(), Err(RecordRefusal::NoRecorder));
         recorder.keep_last_events(FlightRecorder::new().folder("records").max_files(2));
-        let path = |number| {
-            let name = format!("flight-{}-1-{number}-console.pftrace", std::process::id());
-            Ok(Path::new("records").join(name))
-        };
-        assert_eq!(recorder.reserve_file("1"), path(1));
-        assert_eq!(recorder.reserve_file("1"), Err(RecordRefusal::Busy));
+        assert_eq!(recorder.reserve_file(), Ok(1));
+        assert_eq!(recorder.reserve_file(), Err(RecordRefusal::Busy));
         recorder.release_file(false);
-        assert_eq!(recorder.reserve_file("1"), path(1));
+        assert_eq!(recorder.reserve_file(), Ok(1));
         recorder.release_file(true);
-        assert_eq!(recorder.reserve_file("1"), path(2));
+        assert_eq!(recorder.reserve_file(), Ok(2));
         recorder.release_file(true);
-        assert_eq!(recorder.reserve_file("1"), Err(RecordRefusal::MaxFiles));
+        assert_eq!(recorder.reserve_file(), Err(RecordRefusal::MaxFiles));
         recorder.stop_writer();
-        assert_eq!(recorder.reserve_file("1"), Err(RecordRefusal::Ended));
+        assert_eq!(recorder.reserve_file(), Err(RecordRefusal::Ended));
+    }
+
+    #[test]
+    fn a_record_gets_the_next_number_if_its_file_exists() {
+        let flight = Flight::new(FlightRecorder::new().folder("records"));
+        let summary = FlightSummary { events: 1, overwritten: 0, complete: Duration::ZERO };
+        let written = |used| {
+            let tries = Cell::new(0);
+            let (path, result) = flight.write_new("1", 2, "panic", |_| {
+                tries.set(tries.get() + 1);
+                if tries.get() <= used { Err(io::ErrorKind::AlreadyExists.into()) } else { Ok(summary) }
+            });
+            assert_eq!(path, flight.path("1", 1 + tries.get(), "panic"));
+            (tries.get(), result.is_ok())
+        };
+        assert_eq!(
+            [written(0), written(3), written(100), written(200)],
+            [(1, true), (4, true), (101, true), (101, false)]
+        );
+        let (path, result) = flight.write_new("1", 2, "panic", |_| Err(io::ErrorKind::NotFound.into()));
+        assert_eq!((path, result.is_ok()), (flight.path("1", 2, "panic"), false));
     }
 }

@@ -96,8 +96,8 @@ fn write_flight_record(host: &Host) -> Result<Later, Fault> {
 }
 
 fn write_reply(record: RequestedRecord) -> Reply {
-    let path = record.path().display().to_string();
-    let written: io::Result<FlightSummary> = record.write();
+    let (path, written): (_, io::Result<FlightSummary>) = record.write();
+    let path = path.display().to_string();
     let FlightSummary { events, overwritten, complete } =
         written.map_err(|error| Fault::new(FaultKind::WriteFailed, format!("{path}: {error}")))?;
     let complete_ns = u64::try_from(complete.as_nanos()).unwrap_or(u64::MAX);

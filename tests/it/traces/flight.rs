@@ -137,6 +137,27 @@ fn a_panic_writes_a_flight_record() {
     });
 }
 
+/// 9.3f: a flight record does not overwrite the record of an earlier run whose process id and node are the same. In a
+/// container, each run of a program has the same process id.
+#[test]
+fn a_flight_record_keeps_the_file_of_an_earlier_run() {
+    within(60, || {
+        let folder = Folder::new();
+        let paths = [(); 2].map(|()| {
+            let (recorder, told) = told(&folder);
+            let recorder = recorder.write_on_panic(true);
+            let rt = Runtime::builder().workers(0).node(78).flight_recorder(recorder).on_crash(|_| {}).build().unwrap();
+            let panics = rt.spawn(panics);
+            rt.block_on(panics).unwrap_err();
+            drop(rt);
+            told.try_recv().expect("the drop has waited for the file")
+        });
+        assert!(paths[0].to_str().unwrap().ends_with("-78-1-panic.pftrace"), "{paths:?}");
+        assert!(paths[1].to_str().unwrap().ends_with("-78-2-panic.pftrace"), "{paths:?}");
+        assert_eq!(BTreeSet::from_iter(folder.files()), BTreeSet::from(paths));
+    });
+}
+
 /// 9.3f: the function of `on_written` may drop the last handle of the runtime.
 #[test]
 fn the_function_of_a_flight_recorder_drops_the_runtime() {

@@ -457,6 +457,26 @@ fn a_writer_that_blocks_delays_no_worker() {
     });
 }
 
+/// 9.3d: a trace has no mark of the events that were lost during an earlier trace.
+#[test]
+fn a_trace_has_no_mark_of_the_losses_of_an_earlier_trace() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let (release, blocks) = mpsc::channel();
+        let trace = rt.start_trace_to(Slow(blocks, Buffer::default())).unwrap();
+        let yields = rt.spawn(async |ctx: Context| {
+            for _ in 0..100_000 {
+                ctx.yield_now().await;
+            }
+        });
+        rt.block_on(yields).unwrap();
+        drop(release);
+        assert!(trace.finish().unwrap().lost > 0);
+        let (bytes, summary) = traced(&rt, || ping_pong(&rt, 1));
+        assert_eq!((summary.lost, decode(&bytes).named(Kind::Instant, "lost").len()), (0, 0));
+    });
+}
+
 /// Counts the transitions to the state `Ready`.
 #[derive(Clone, Default)]
 struct ReadyCount(Arc<AtomicUsize>);

@@ -137,6 +137,10 @@ impl EntryReader {
                     // since the previous event `Lost` of this ring.
                     let known = std::mem::replace(&mut cursor.lost, *total);
                     *total -= known.min(*total);
+                    // All these events were lost before this reader began.
+                    if *total == 0 {
+                        return;
+                    }
                 }
                 // With a flight recorder, the rings contain the events of all processes. The reader of a trace of one
                 // process keeps only the events of this process.

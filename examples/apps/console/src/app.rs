@@ -221,6 +221,11 @@ impl App {
         all
     }
 
+    /// Returns the request for the further events of the live trace, if the present view shows the trace.
+    pub fn further_request(&self) -> Option<Request> {
+        (self.view == View::Trace).then(|| self.trace.further_request()).flatten()
+    }
+
     /// Whether the server knows the request `run_times`. Such a server also knows the time at which a process began to
     /// wait.
     fn knows_run_times(&self) -> bool {

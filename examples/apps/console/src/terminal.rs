@@ -11,6 +11,11 @@ use crate::client::{Client, Error, Target};
 use crate::player::{Player, Reaction};
 use crate::{keys, views};
 
+/// Maximum number of further requests for the events of the live trace in a refresh. The server keeps at most 4,096
+/// events, and a request takes 1,000 events. Otherwise, a process with many events would keep the screen from being
+/// drawn.
+const MORE_PARTS: u32 = 4;
+
 /// Connection that is opened again after an error.
 #[derive(Debug)]
 pub struct Connection {
@@ -116,13 +121,63 @@ fn step_through(terminal: &mut DefaultTerminal, player: &mut Player) -> io::Resu
 
 /// Asks for the figures of the present view. If the connection is lost, the function sends no further requests.
 fn refresh(connection: &mut Connection, app: &mut App) {
-    for request in app.requests() {
+    refresh_with(app, |request| connection.request(request));
+}
+
+/// Sends the requests of a refresh with the function `ask`.
+fn refresh_with(app: &mut App, mut ask: impl FnMut(Request) -> Result<serde_json::Value, Error>) {
+    // Returns whether the connection exists.
+    let mut send = |app: &mut App, request: Request| {
         let name = request.0;
-        let reply = connection.request(request);
+        let reply = ask(request);
         let is_lost = reply.as_ref().is_err_and(|error| !error.is_refusal());
         app.handle_reply(name, reply);
-        if is_lost {
+        !is_lost
+    };
+    for request in app.requests() {
+        if !send(app, request) {
             return;
         }
+    }
+    for _ in 0..MORE_PARTS {
+        let Some(request) = app.further_request() else { return };
+        if !send(app, request) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::app::View;
+    use crate::trace::Trace;
+
+    /// Refreshes the view of a trace while the server has this number of unread events. Returns the number of events
+    /// that the server still has, and the number of requests for events.
+    fn refreshed(mut unread: u64) -> (u64, u32) {
+        let mut app = App { view: View::Trace, trace: Trace::of("<1.0.1>"), ..App::default() };
+        let mut requests = 0;
+        refresh_with(&mut app, |(name, fields)| {
+            if name == "trace_events" {
+                let part = unread.min(fields[0].1.as_u64().unwrap());
+                (unread, requests) = (unread - part, requests + 1);
+                let events: Vec<_> = (0..part).map(|at| json!({ "at_ns": at, "event": "received" })).collect();
+                return Ok(json!({ "events": events, "unread": unread }));
+            }
+            Ok(json!({}))
+        });
+        (unread, requests)
+    }
+
+    #[test]
+    fn a_refresh_reads_all_unread_events_of_the_trace() {
+        assert_eq!(refreshed(0), (0, 1));
+        assert_eq!(refreshed(1_000), (0, 1));
+        assert_eq!(refreshed(4_095), (0, 5));
+        // The server has new events after each request. The screen is drawn nevertheless.
+        assert_eq!(refreshed(10_000), (5_000, 5));
     }
 }

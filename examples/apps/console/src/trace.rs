@@ -54,6 +54,7 @@ pub struct Trace {
     pub events: VecDeque<TraceEvent>,
     pub event_count: u64,
     pub lost: u64,
+    pub unread: u64,
 }
 
 impl Trace {
@@ -64,12 +65,16 @@ impl Trace {
 
     /// Returns the requests that the console sends while the screen shows the trace.
     pub fn requests(&self) -> Vec<Request> {
-        let events = ("trace_events", vec![("limit", PART.into())]);
         match self.phase {
-            Phase::Wanted => vec![start(&self.pid, LIMITS), events],
-            Phase::Running => vec![events],
+            Phase::Wanted => vec![start(&self.pid, LIMITS), next_part()],
+            Phase::Running => vec![next_part()],
             Phase::Off | Phase::Ended(_) => Vec::new(),
         }
+    }
+
+    /// Returns the request for the events that the last reply did not contain.
+    pub fn further_request(&self) -> Option<Request> {
+        (self.phase == Phase::Running && self.unread != 0).then(next_part)
     }
 
     /// Returns the request that ends a running trace. The console sends this request when it shows another view.
@@ -91,7 +96,7 @@ impl Trace {
                 let TraceEvents { events, unread, event_count, lost, ended } = serde_json::from_value(value)?;
                 self.events.extend(events);
                 self.events.drain(..self.events.len().saturating_sub(KEPT));
-                (self.event_count, self.lost) = (event_count, lost);
+                (self.event_count, self.lost, self.unread) = (event_count, lost, unread);
                 if let Some(reason) = ended.filter(|_| unread == 0) {
                     self.phase = Phase::Ended(reason_text(&reason).to_owned());
                 }
@@ -117,6 +122,10 @@ fn start(pid: &str, (events, rate, ms): (u64, u64, u64)) -> Request {
     let limits = [("max_events", events), ("max_rate", rate), ("max_ms", ms)];
     let fields = limits.into_iter().map(|(name, limit)| (name, limit.into()));
     ("trace", std::iter::once(("pid", pid.into())).chain(fields).collect())
+}
+
+fn next_part() -> Request {
+    ("trace_events", vec![("limit", PART.into())])
 }
 
 fn reason_text(reason: &str) -> &str {
@@ -153,7 +162,7 @@ pub fn record(connection: &mut Connection, pid: &str, time: Duration) -> Result<
     let started = connection.request(start(pid, (max_events, max_rate, ms)))?;
     let mut events = Vec::new();
     loop {
-        let mut reply = connection.request(("trace_events", vec![("limit", PART.into())]))?;
+        let mut reply = connection.request(next_part())?;
         if let Value::Array(part) = reply["events"].take() {
             events.extend(part);
         }

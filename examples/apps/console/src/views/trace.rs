@@ -9,7 +9,7 @@ use crate::trace::{Phase, Trace, line};
 use crate::views::{ALARM, BOLD, draw_lines, fit, number};
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
-    let Trace { phase, pid, start, events, event_count, lost } = &app.trace;
+    let Trace { phase, pid, start, events, event_count, lost, .. } = &app.trace;
     let state = match phase {
         Phase::Off | Phase::Wanted => "starts".to_owned(),
         Phase::Running => "runs".to_owned(),

@@ -141,12 +141,28 @@ impl Host {
     /// Records the spawn of a process. Marks the process, so that its events are recorded.
     #[cold]
     pub(crate) fn trace_spawn(&self, head: &Head, type_name: &'static str, method: &str) {
-        if !self.shared().metrics.recorder().selects(word(head), type_name) {
+        if self.shared().metrics.recorder().selects(word(head), type_name) {
+            self.trace_selected_spawn(head, type_name, method);
+        }
+    }
+
+    /// The part of [`trace_spawn`](Self::trace_spawn) after the check that a trace selects the process.
+    fn trace_selected_spawn(&self, head: &Head, type_name: &'static str, method: &str) {
+        head.set(flag::OBSERVED);
+        // The last trace that selects the process may have ended after the check of the caller, and may have cleared the
+        // flag before this function has set it. `end_session` first removes the filter of the trace, and then clears
+        // the flags. Therefore either this check no longer finds the filter, or `end_session` clears the flag later.
+        let (shared, recorder) = (self.shared(), self.shared().metrics.recorder());
+        if shared.observer.is_none() && !recorder.selects(word(head), type_name) {
+            recorder.between_sessions(|| {
+                if !recorder.selects(word(head), type_name) {
+                    self.end_observation(head);
+                }
+            });
             return;
         }
-        head.set(flag::OBSERVED);
         self.record(Urgency::InTurn, || {
-            let label = self.shared().metrics.recorder().label(head.first_name().as_deref(), type_name, method);
+            let label = recorder.label(head.first_name().as_deref(), type_name, method);
             TraceEvent::Created { process: word(head), parent: head.parent().map_or(0, Pid::word), label }
         });
     }
@@ -419,5 +435,22 @@ mod tests {
         assert_eq!(collect(), 0);
         assert_ne!(collect(), 0, "the end of the slice of the dead process");
         assert_eq!(collect(), 0);
+    }
+
+    /// 9.3e: a spawn may race with the end of the last trace. The process is then not observed.
+    #[test]
+    fn a_spawn_during_the_end_of_the_last_trace_leaves_no_observed_process() {
+        let rt = Runtime::builder().workers(0).build().expect("a runtime");
+        let [one, two] = [(); 2].map(|()| rt.spawn(receives));
+        let head_of = |pid| rt.shared().pid_table.get(pid).expect("it lives");
+        let (one, two) = (head_of(one.pid()), head_of(two.pid()));
+        // The spawn has found a trace, and this trace has ended before the spawn continues.
+        rt.trace_selected_spawn(one.head(), "", "");
+        assert!(!one.head().is_observed());
+        let (reader, _) = rt.begin_reader(&TraceOptions::new().process(two.head().pid()));
+        rt.trace_selected_spawn(two.head(), "", "");
+        assert!(two.head().is_observed());
+        rt.end_session(&reader.filter());
+        assert!(!two.head().is_observed());
     }
 }

@@ -430,14 +430,16 @@ fn the_last_worker_is_the_worker_that_ran_the_last_step() {
         // The monitor is off, so that it hands over no blocked step.
         let rt = Runtime::builder().workers(2).long_step_threshold(Duration::MAX).build().unwrap();
         let process = rt.spawn(async |mut ctx: Context<u8>| while ctx.receive().await.is_ok() {});
+        // While the process runs, two rows may differ. Therefore the test reads one row at a time.
+        let info = || rt.process_details(process.pid()).unwrap().info;
         let until = |condition: &dyn Fn() -> bool| {
             while !condition() {
                 thread::yield_now();
             }
         };
-        until(&|| row(&rt, process.pid()).state == Some(Idle));
+        until(&|| info().state == Some(Idle));
         for released in 0..2 {
-            let steps = row(&rt, process.pid()).steps;
+            let steps = info().steps;
             let (began, begins) = std::sync::mpsc::channel();
             let blockers = [(); 2].map(|()| {
                 let (began, (release, is_released)) = (began.clone(), std::sync::mpsc::channel::<()>());
@@ -453,8 +455,8 @@ fn the_last_worker_is_the_worker_that_ran_the_last_step() {
             let (one, other): (Vec<_>, Vec<_>) = blockers.into_iter().partition(|(it, _)| worker(it) == released);
             assert_eq!((one.len(), other.len()), (1, 1), "the blocked workers have the numbers 0 and 1");
             one[0].1.send(()).unwrap();
-            until(&|| row(&rt, process.pid()).steps == steps + 1);
-            assert_eq!(row(&rt, process.pid()).last_worker, Some(released));
+            until(&|| info().steps == steps + 1);
+            assert_eq!(info().last_worker, Some(released));
             other[0].1.send(()).unwrap();
             for (blocker, _) in one.into_iter().chain(other) {
                 _ = futures::executor::block_on(rt.exited(blocker.pid()));

@@ -229,20 +229,8 @@ impl<M: Send + 'static> Mailbox<M> {
         if !sleep.is_terminated() && sleep.poll_unpin(cx).is_pending() {
             return Poll::Pending;
         }
-        // If the budget of the turn is spent, this poll has not checked the mailbox. In this case, the process checks
-        // the mailbox in its next turn, although the time limit has passed.
-        let is_spent = |current: &Current| {
-            let is_spent = current.steps(self.me.control().address()) && current.is_spent();
-            if is_spent {
-                current.note_again();
-            }
-            is_spent
-        };
-        if Current::with(is_spent) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        // Outside the process, a mailbox that has just paused has already called the waker.
+        // If the mailbox has just paused, this poll has not checked the mailbox. In this case, the next poll checks the
+        // mailbox, although the time limit has passed. The pause has already called the waker.
         if !had_paused && self.front.has_paused() {
             return Poll::Pending;
         }
@@ -540,7 +528,7 @@ impl<M: Send + 'static> Mailbox<M> {
         // move would be slow.
         if let Known::Delivered(receiver_turn) = known
             && !self.me.control().head.is_cancelled()
-            && Current::with(Current::spend)
+            && self.spend_in_turn()
         {
             Current::with(Current::note_delivered);
             self.trace_receive();
@@ -577,13 +565,15 @@ impl<M: Send + 'static> Mailbox<M> {
             Current::with(|current| current.note_waits_for_message(true));
             return Poll::Pending;
         }
-        if self.me.control().head.is_disturbed()
-            && let Some(poll) = self.poll_disturbed(cx, message)
-        {
-            return poll;
-        }
+        // A body may ignore the error of its cancellation, and may receive in a loop. Therefore the budget is checked
+        // first.
         if self.is_spent(cx) {
             return Poll::Pending;
+        }
+        if self.me.control().head.is_disturbed()
+            && let Some(poll) = self.poll_disturbed(message)
+        {
+            return poll;
         }
         if let Some(next) = self.front.pop_of_first() {
             *message = Some(next);
@@ -679,8 +669,15 @@ impl<M: Send + 'static> Mailbox<M> {
     /// Takes one unit from the budget of the turn. Returns false if the budget was already spent. If another executor
     /// polls the mailbox outside the runtime, there is no budget. Then this function returns true and takes no unit.
     #[inline]
-    fn spend(&self) -> bool {
-        Current::with(|current| !current.has_budget() || current.spend())
+    fn spend(&mut self) -> bool {
+        !Current::with(Current::has_budget) || self.spend_in_turn()
+    }
+
+    /// Takes one unit from the budget of the turn, as [`Current::spend`] does. If the unit is the first unit of the
+    /// turn, deletes the note that the mailbox has paused: see [`pause`](Self::pause).
+    #[inline]
+    fn spend_in_turn(&mut self) -> bool {
+        Current::with(|current| current.spend_noting(|| self.front.clear_paused()))
     }
 
     /// Takes one unit from the budget of the turn, and returns whether the budget was already spent. If the budget was
@@ -694,18 +691,19 @@ impl<M: Send + 'static> Mailbox<M> {
 
     /// Pauses because the budget is spent. Returns false if the mailbox must not pause.
     ///
-    /// Outside its process, the mailbox may be polled beside other futures that spend the whole budget of each poll.
-    /// Therefore, after a pause, the mailbox takes one message even if the budget is spent again.
+    /// The mailbox may be polled beside other futures that spend the whole budget of each turn. Therefore, after a
+    /// pause, the mailbox takes one message even if the budget is spent again. If the mailbox takes the first unit of
+    /// a turn, the mailbox makes progress in this turn, and `spend_in_turn` deletes the note of the pause. Otherwise a
+    /// turn could take one message more than the budget allows.
     #[cold]
     fn pause(&mut self, cx: &Cx<'_>) -> bool {
+        let pauses = !self.front.has_paused();
+        self.front.set_paused(pauses);
+        if !pauses {
+            return false;
+        }
         if Current::with(|current| current.steps(self.me.control().address())) {
             self.me.control().head.host().count_budget_yield();
-        } else {
-            let pauses = !self.front.has_paused();
-            self.front.set_paused(pauses);
-            if !pauses {
-                return false;
-            }
         }
         Current::with(Current::note_pause);
         cx.waker().wake_by_ref();

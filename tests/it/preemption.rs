@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::channel::oneshot;
 use futures::executor::block_on;
 use futures::future::{join_all, poll_immediate};
@@ -161,6 +162,38 @@ async fn spin(stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::SeqCst) {
         cooperative(ready(())).await;
     }
+}
+
+/// 1.7b, 4.6b: another future of the body spends the whole budget of each turn. Each receive operation of the process
+/// pauses once and then makes progress.
+#[test]
+fn a_receive_completes_beside_a_greedy_future() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let body = rt.spawn(async |ctx: Context<u32>| {
+            let (_me, mut mailbox) = ctx.split();
+            let done = Arc::new(AtomicBool::new(false));
+            let greedy = spin(done.clone());
+            let modest = async move {
+                assert_eq!(mailbox.receive().await?, 0, "an urgent message");
+                assert_eq!(mailbox.receive().await?, 1);
+                assert_eq!(
+                    mailbox.receive_where(|number| if number == 3 { Ok(number) } else { Err(number) }).await?,
+                    3
+                );
+                assert!(matches!(mailbox.event().await, Event::Message(2)));
+                assert_eq!(mailbox.next().await, Some(4));
+                assert_eq!(mailbox.receive_timeout(Duration::from_secs(3600)).await?, Some(5));
+                assert_eq!(mailbox.receive_timeout(Duration::from_millis(1)).await?, None);
+                done.store(true, Ordering::SeqCst);
+                Ok::<_, Exit>(())
+            };
+            futures::join!(greedy, modest).1
+        });
+        (1..=5).for_each(|number| body.send(number).unwrap());
+        body.send_urgent(0).unwrap();
+        rt.block_on(body).unwrap();
+    });
 }
 
 /// 1.7b: each future that the runtime polls has a budget, even outside a process. The future lets the processes run.

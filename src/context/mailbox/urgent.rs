@@ -2,7 +2,7 @@
 //! urgent messages. The receiver calls the functions of this file only if this flag is set. The queue of urgent
 //! messages is in `process/mailbox/urgent.rs`.
 
-use std::task::{Context as Cx, Poll};
+use std::task::Poll;
 
 use crate::context::mailbox::Mailbox;
 use crate::host::control::flag;
@@ -43,18 +43,11 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     /// Checks for a cancel request and for an urgent message. Returns `None` if there is no cancel request and no
-    /// urgent message.
+    /// urgent message. The caller has taken a unit from the budget.
     #[cold]
-    pub(super) fn poll_disturbed(
-        &mut self,
-        cx: &mut Cx<'_>,
-        message: &mut Option<M>,
-    ) -> Option<Poll<Result<(), Exit>>> {
+    pub(super) fn poll_disturbed(&mut self, message: &mut Option<M>) -> Option<Poll<Result<(), Exit>>> {
         if let Some((reason, _)) = self.me.control().head.cancel() {
             return Some(Poll::Ready(Err(Exit::Cancelled(reason))));
-        }
-        if self.is_spent(cx) {
-            return Some(Poll::Pending);
         }
         *message = Some(self.take_urgent()?);
         Some(Poll::Ready(Ok(())))

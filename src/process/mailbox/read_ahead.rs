@@ -189,8 +189,8 @@ pub(super) struct Ahead<M> {
     /// Claim of the receiver. The value is `None` for the first receiver of a mailbox, unless [`ReadAhead::renounce`]
     /// was called for this receiver.
     claim: Option<Claim>,
-    /// Whether the last receive operation outside the process has paused, because the budget was spent. The field is
-    /// here and not in the `Mailbox`, because a `Mailbox` must be small.
+    /// Whether the last receive operation has paused, because the budget was spent. The field is here and not in the
+    /// `Mailbox`, because a `Mailbox` must be small.
     has_paused: bool,
 }
 
@@ -282,14 +282,24 @@ impl<M> ReadAhead<M> {
         }
     }
 
-    /// Returns whether the last receive operation outside the process has paused.
+    /// Returns whether the last receive operation has paused.
+    #[inline]
     pub(crate) fn has_paused(&mut self) -> bool {
         self.0.as_deref_mut().is_some_and(|ahead| ahead.get_mut().has_paused)
     }
 
-    /// Records whether a receive operation outside the process has paused.
+    /// Records whether a receive operation has paused.
     pub(crate) fn set_paused(&mut self, has_paused: bool) {
         self.make().has_paused = has_paused;
+    }
+
+    /// Records that a receive operation has not paused. In contrast to [`set_paused`](Self::set_paused), this function
+    /// allocates nothing.
+    #[inline]
+    pub(crate) fn clear_paused(&mut self) {
+        if let Some(ahead) = self.0.as_deref_mut() {
+            ahead.get_mut().has_paused = false;
+        }
     }
 
     /// Returns whether another receiver has replaced this receiver.

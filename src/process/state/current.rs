@@ -650,9 +650,20 @@ impl Current {
         }
     }
 
-    /// Returns whether the budget of the turn is used up.
-    pub(crate) fn is_spent(&self) -> bool {
-        self.budget.get() == 0
+    /// Takes one unit from the budget, as [`spend`](Self::spend) does. If the budget was full, calls `first`. A full
+    /// budget means that no unit of the turn was taken before.
+    #[inline]
+    pub(crate) fn spend_noting(&self, first: impl FnOnce()) -> bool {
+        match self.budget.get().checked_sub(1) {
+            Some(left) => {
+                self.budget.set(left);
+                if left == BUDGET - 1 {
+                    first();
+                }
+                true
+            }
+            None => false,
+        }
     }
 
     /// Returns whether the code that runs on this thread takes units from a budget.

@@ -9,7 +9,7 @@ pub(crate) mod tree;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::future::FusedFuture;
@@ -21,6 +21,7 @@ use crate::host::control::{AnyControl, Head, Listening, poll_news};
 use crate::platform::sync::Arc;
 use crate::process::exit::{Exit, Reason};
 use crate::process::state::Ref;
+use crate::process::state::budget::BudgetPause;
 
 /// Requests the exit of many processes and tasks.
 ///
@@ -129,7 +130,7 @@ impl CancelToken {
     /// Returns a future that resolves when the token is cancelled. The output of the future is the reason. If the token
     /// is already cancelled, the future resolves immediately. The future works in any executor.
     pub fn cancelled(&self) -> Cancelled {
-        Cancelled { whose: CancelSource::Token(self.clone()), listening: Listening::default(), over: false }
+        Cancelled::of(CancelSource::Token(self.clone()))
     }
 
     /// Runs a future until the future completes or the token is cancelled. The returned future works in any executor.
@@ -208,6 +209,7 @@ impl Drop for CancelRegistration {
 pub struct Cancelled {
     whose: CancelSource,
     listening: Listening,
+    pause: BudgetPause,
     over: bool,
 }
 
@@ -219,7 +221,11 @@ enum CancelSource {
 
 impl Cancelled {
     pub(crate) fn new(control: Ref<dyn AnyControl>) -> Self {
-        Self { whose: CancelSource::Process(control), listening: Listening::default(), over: false }
+        Self::of(CancelSource::Process(control))
+    }
+
+    fn of(whose: CancelSource) -> Self {
+        Self { whose, listening: Listening::default(), pause: BudgetPause::default(), over: false }
     }
 }
 
@@ -232,6 +238,7 @@ impl Future for Cancelled {
             return Poll::Pending;
         }
         let listening = &mut this.listening;
+        let has_waited = listening.is_active();
         let reason = match &this.whose {
             CancelSource::Process(control) => {
                 let head = control.head();
@@ -239,6 +246,11 @@ impl Future for Cancelled {
             }
             CancelSource::Token(token) => poll_news(token.0.news(), listening, cx, || token.reason()),
         };
+        // A body may ignore its cancellation, and may await such a future in a loop. Therefore, a future that has not
+        // waited takes a unit from the budget.
+        if reason.is_ready() && !has_waited {
+            ready!(this.pause.spend(cx));
+        }
         this.over = reason.is_ready();
         reason
     }
@@ -275,11 +287,14 @@ impl<F: Future> Future for UntilCancelled<F> {
         let this = self.project();
         let mut cancelled = Pin::new(this.cancelled);
         // The first poll checks for a cancellation, and then polls `future`. Each later poll first polls `future`,
-        // because an output that is ready must not be lost.
-        if !std::mem::replace(this.was_polled, true)
-            && let Poll::Ready(reason) = cancelled.as_mut().poll(cx)
-        {
-            return Poll::Ready(Err(Exit::Cancelled(reason)));
+        // because an output that is ready must not be lost. If the check finds a cancellation and pauses, the next poll
+        // repeats the check, and `future` is never polled.
+        if !*this.was_polled {
+            match cancelled.as_mut().poll(cx) {
+                Poll::Ready(reason) => return Poll::Ready(Err(Exit::Cancelled(reason))),
+                Poll::Pending if cancelled.pause.is_over() => return Poll::Pending,
+                Poll::Pending => *this.was_polled = true,
+            }
         }
         match this.future.poll(cx) {
             Poll::Ready(output) => Poll::Ready(Ok(output)),

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures::executor::block_on;
+use futures::future::BoxFuture;
 use procession::{
     BoxError, CancelToken, Child, Context, Event, Events, Exit, Host, Name, Next, Process, Reason, RestartPolicy,
     Runtime, StepOutput, Supervisor, check, future::Cancelled,
@@ -809,5 +810,56 @@ fn a_receive_after_a_dropped_event_fails_if_the_process_is_cancelled() {
         rt.block_on(body.started()).unwrap();
         rt.cancel(body.pid(), "stop", Duration::MAX).unwrap();
         assert!(is_cancelled(&rt.block_on(body).unwrap_err(), "stop"));
+    });
+}
+
+/// 4.6b, 6.2a: a cancelled body ignores its cancellation, and awaits futures that fail or resolve at once because of the
+/// cancellation. The body lets other tasks run, and is killed after the grace period.
+#[test]
+fn a_body_that_ignores_its_cancellation_in_a_loop_is_killed() {
+    type Once = fn(&mut Context<()>) -> BoxFuture<'_, ()>;
+    let operations: [(&str, Once); 5] = [
+        ("receive", |ctx| Box::pin(async { drop(ctx.receive().await) })),
+        ("receive_timeout", |ctx| Box::pin(async { drop(ctx.receive_timeout(LONG).await) })),
+        ("receive_where", |ctx| Box::pin(async { drop(ctx.receive_where(Ok::<(), ()>).await) })),
+        ("run_until_cancelled", |ctx| {
+            Box::pin(async { drop(ctx.run_until_cancelled(std::future::pending::<()>()).await) })
+        }),
+        ("cancelled", |ctx| Box::pin(async { drop(ctx.cancelled().await) })),
+    ];
+    for (name, once) in operations {
+        within(60, move || {
+            let rt = lone();
+            let body = rt.spawn(async move |mut ctx: Context<()>| -> () {
+                loop {
+                    once(&mut ctx).await;
+                }
+            });
+            rt.block_on(body.started()).unwrap();
+            rt.cancel(body.pid(), "stop", Duration::from_millis(1)).unwrap();
+            assert_eq!(rt.block_on(body), Err(Exit::Killed), "{name}");
+        });
+    }
+}
+
+/// 4.6b, 6.2c: a body waits for a token that is already cancelled, and lets other processes run. The body does not poll
+/// the future that it passed to `run_until_cancelled`.
+#[test]
+fn futures_of_a_cancelled_token_spend_the_budget() {
+    within(60, || {
+        let rt = lone();
+        let (token, stop) = (CancelToken::new(), CancelToken::new());
+        token.cancel("before", LONG);
+        let stops = stop.clone();
+        let body = rt.spawn(async move |_: Context| {
+            while !stop.is_cancelled() {
+                assert!(token.cancelled().await == "before");
+            }
+            for _ in 0..1_000 {
+                token.run_until_cancelled(async { panic!("it is polled") }).await.map(|()| ()).unwrap_err();
+            }
+        });
+        rt.block_on(rt.spawn(async move |_: Context| _ = stops.cancel("stop", LONG))).unwrap();
+        rt.block_on(body).unwrap();
     });
 }

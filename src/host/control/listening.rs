@@ -14,6 +14,11 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
+    /// Returns whether the future waits for a notification. The result is false before the first poll.
+    pub(crate) fn is_active(&self) -> bool {
+        self.listener.is_some()
+    }
+
     /// Drops the listener. If the listener was notified after its last poll, its drop notifies another listener.
     fn stop(&mut self) {
         if let Some(listener) = self.listener.take() {

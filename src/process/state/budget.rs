@@ -23,7 +23,6 @@ impl BudgetPause {
     }
 
     /// Returns whether the next call of `spend` does not pause.
-    #[cfg(feature = "net")]
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }

@@ -9,7 +9,7 @@
 use std::any::TypeId;
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures::future::FusedFuture;
@@ -22,6 +22,7 @@ use crate::process::command::Command;
 use crate::process::event::{Answer, Tag, typed};
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
+use crate::process::state::budget::BudgetPause;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 use crate::process::yields::buffer::Buffer;
@@ -42,12 +43,13 @@ enum State<C> {
 pub(crate) struct BodyYield<C: Command> {
     control: ProcessRef,
     state: State<C>,
-    deadline: Option<Instant>,
+    /// Earliest time limit. The value [`Instant::FAR`] means that there is no limit.
+    deadline: Instant,
 }
 
 impl<C: Command> BodyYield<C> {
     pub(crate) fn new(control: ProcessRef, command: Payload) -> Self {
-        Self { control, state: State::Fresh(command), deadline: None }
+        Self { control, state: State::Fresh(command), deadline: Instant::FAR }
     }
 
     pub(crate) fn control(&self) -> &ProcessRef {
@@ -58,8 +60,8 @@ impl<C: Command> BodyYield<C> {
     /// limit applies.
     pub(crate) fn limit(&mut self, time: Duration) {
         let at = self.control.head().host().now() + time;
-        let at = self.deadline.map_or(at, |before| before.min(at));
-        self.deadline = Some(at);
+        let at = self.deadline.min(at);
+        self.deadline = at;
         match self.state {
             State::Flying(tag) => deadline::answer_at(&self.control, tag.erase(), at, Err(Failure::TimedOut)),
             // If a handler has already taken the command, `move_to_table` fails. In this case, `find_in_table` looks
@@ -94,7 +96,7 @@ impl<C: Command> BodyYield<C> {
         if !matches!(self.state, State::Fresh(_)) {
             return Ok(None);
         }
-        if self.deadline.is_some_and(|at| at <= head.host().now()) {
+        if self.deadline != Instant::FAR && self.deadline <= head.host().now() {
             return Err(Failure::TimedOut);
         }
         let State::Fresh(command) = std::mem::replace(&mut self.state, State::Over) else { return Ok(None) };
@@ -113,8 +115,8 @@ impl<C: Command> BodyYield<C> {
     #[inline]
     fn flies(&mut self, tag: Tag<C>) {
         self.state = State::Flying(tag);
-        if let Some(at) = self.deadline {
-            deadline::answer_at(&self.control, tag.erase(), at, Err(Failure::TimedOut));
+        if self.deadline != Instant::FAR {
+            deadline::answer_at(&self.control, tag.erase(), self.deadline, Err(Failure::TimedOut));
         }
     }
 
@@ -159,7 +161,7 @@ impl<C: Command> BodyYield<C> {
     fn offer(&mut self, cx: &Context<'_>) -> bool {
         let head = self.control.head();
         Current::with(|current| {
-            if self.deadline.is_some()
+            if self.deadline != Instant::FAR
                 || current.inline.is_busy()
                 || !current.is_own_waker(cx.waker())
                 || !current.steps(self.control.address())
@@ -273,7 +275,7 @@ pub(crate) fn answer_target(cx: &Context<'_>) -> AnswerTarget {
 /// If the future is dropped, the command is cancelled. If the future is [detached](Self::detach), the command
 /// continues.
 #[must_use = "futures do nothing unless polled"]
-pub struct Perform<C: Command>(BodyYield<C>);
+pub struct Perform<C: Command>(BodyYield<C>, BudgetPause);
 
 impl<C: Command> fmt::Debug for Perform<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -283,7 +285,7 @@ impl<C: Command> fmt::Debug for Perform<C> {
 
 impl<C: Command> Perform<C> {
     pub(crate) fn new(control: ProcessRef, command: C) -> Self {
-        Self(BodyYield::new(control, Payload::new(command)))
+        Self(BodyYield::new(control, Payload::new(command)), BudgetPause::default())
     }
 
     /// Sets a time limit. The time limit starts when this method is called. If the answer does not arrive in time, the
@@ -332,7 +334,7 @@ impl<C: Command> Future for Perform<C> {
     type Output = Result<C::Reply, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let issue = &mut self.0;
+        let Self(issue, pause) = &mut *self;
         if matches!(issue.state, State::Fresh(_)) && issue.offer(cx) {
             return Poll::Pending;
         }
@@ -375,6 +377,9 @@ impl<C: Command> Future for Perform<C> {
                 None => Failure::Cancelled,
             },
         };
+        // No handler has answered, so the future may not have waited. A body that repeats the command must let other
+        // tasks run. After a pause, the next poll finds the failure again.
+        ready!(pause.spend(cx));
         issue.end();
         Poll::Ready(Err(failure))
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context as Cx, Poll};
+use std::task::{Context as Cx, Poll, ready};
 
 use async_task::{Runnable, WithInfo};
 use futures::future::FusedFuture;
@@ -19,6 +19,7 @@ use crate::observe::Counter;
 use crate::platform::sync::Arc;
 use crate::process::catch::{catch, drop_caught};
 use crate::process::failure::Failure;
+use crate::process::state::budget::BudgetPause;
 use crate::process::state::current::Current;
 use crate::process::state::reply_slot::ReplySlot;
 use crate::task::body::is_large;
@@ -101,7 +102,14 @@ impl Host {
         }
         let cell = Arc::new(ReplySlot::new(false));
         self.run_blocking(Box::new(Once(f, Arc::clone(&cell))));
-        Blocking { cell, host: self.clone(), recorded: RecordedWait::default(), over: false, is_detached: false }
+        Blocking {
+            cell,
+            host: self.clone(),
+            recorded: RecordedWait::default(),
+            pause: BudgetPause::default(),
+            over: false,
+            is_detached: false,
+        }
     }
 
     /// Runs blocking work on the pool. A simulation has no pool, so the work runs as a task.
@@ -155,6 +163,7 @@ pub struct Blocking<T> {
     cell: Arc<ReplySlot<Result<T, Failure>>>,
     host: Host,
     recorded: RecordedWait,
+    pause: BudgetPause,
     over: bool,
     is_detached: bool,
 }
@@ -180,6 +189,10 @@ impl<T> Future for Blocking<T> {
         let this = &mut *self;
         if this.over {
             return Poll::Pending;
+        }
+        // A refused closure has a result at the first poll. A body that repeats the call must let other tasks run.
+        if this.cell.may_be_full() {
+            ready!(this.pause.spend(cx));
         }
         match this.cell.poll(cx.waker()) {
             Poll::Pending => {

@@ -621,6 +621,72 @@ fn calls_that_do_not_wait_spend_the_budget() {
     });
 }
 
+/// 4.6b: a command fails before a handler gets the command, because its time limit has passed or because it belongs to
+/// another process. A body that repeats such commands lets other processes run. Beside a greedy future, such a command
+/// pauses once and then fails.
+#[test]
+fn commands_that_fail_at_once_spend_the_budget() {
+    struct Ask;
+    impl Command for Ask {
+        type Reply = ();
+    }
+    within(60, || {
+        let rt = Runtime::builder().workers(0).handle(|_: Ask| ()).build().unwrap();
+        let flag = Arc::new(AtomicBool::new(false));
+        let is_set = || {
+            let flag = flag.clone();
+            move || flag.load(Ordering::SeqCst)
+        };
+        let (late_ends, outside_ends) = (is_set(), is_set());
+        let late = rt.spawn(async move |ctx: Context| {
+            while !late_ends() {
+                assert!(matches!(ctx.perform(Ask).timeout(Duration::ZERO).await, Err(Failure::TimedOut)));
+            }
+            let done = AtomicBool::new(false);
+            let greedy = async {
+                while !done.load(Ordering::SeqCst) {
+                    cooperative(std::future::ready(())).await;
+                }
+            };
+            let modest = async {
+                assert!(matches!(ctx.perform(Ask).timeout(Duration::ZERO).await, Err(Failure::TimedOut)));
+                done.store(true, Ordering::SeqCst);
+            };
+            futures::join!(greedy, modest);
+        });
+        let outside = rt.spawn(async move |ctx: Context| {
+            let inner = ctx.spawn(async move |ctx: Context| Ok::<_, Exit>(ctx.split().0));
+            let other = inner.await?;
+            while !outside_ends() {
+                assert!(matches!(other.perform(Ask).await, Err(Failure::Outside)));
+            }
+            Ok::<_, Exit>(())
+        });
+        // The two bodies run first.
+        rt.block_on(crate::step_aside());
+        let sets = rt.spawn(async move |_: Context| flag.store(true, Ordering::SeqCst));
+        rt.block_on(sets).unwrap();
+        rt.block_on(late).unwrap();
+        rt.block_on(outside).unwrap();
+    });
+}
+
+/// 4.6b: the blocking pool refuses each closure of a body. A body that repeats the call lets other processes run, so
+/// another process can make the pool accept closures again.
+#[test]
+fn refused_blocking_work_spends_the_budget() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).max_blocking_threads(1).blocking_queue_capacity(0).build().unwrap();
+        let (release, waits) = std::sync::mpsc::channel::<()>();
+        let first = rt.spawn_blocking(move || waits.recv());
+        let repeats = rt.spawn(async |ctx: Context| while ctx.host().spawn_blocking(|| ()).await.is_err() {});
+        let frees = rt.spawn(async move |_: Context| release.send(()));
+        rt.block_on(frees).unwrap();
+        rt.block_on(first).unwrap().unwrap();
+        rt.block_on(repeats).unwrap();
+    });
+}
+
 /// 4.6b: a sleep that does not wait pauses only once if other futures of its body spend the whole budget of each turn.
 #[test]
 fn a_sleep_that_does_not_wait_completes_beside_a_greedy_future() {

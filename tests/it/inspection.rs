@@ -1033,3 +1033,51 @@ fn the_queue_of_a_bounded_mailbox_counts_as_memory() {
     }
     assert!(memory() < 10_000, "{} bytes", memory());
 }
+
+/// 4.7j, 9.2b: the memory of a mailbox with a capacity is freed after a burst, also if a hand-written process reads the
+/// burst or if `receive_where` takes its messages. The same holds for a burst of urgent messages.
+#[test]
+fn each_way_to_read_a_bounded_mailbox_frees_its_memory() {
+    const MESSAGES: u64 = 10_000;
+    struct Reads;
+    impl Process for Reads {
+        type Message = u64;
+        type Output = ();
+        fn step(&mut self, events: Events<'_, u64>, _: &mut StepOutput<'_, u64>) -> Result<Next<()>, Exit> {
+            events.for_each(drop);
+            Ok(Next::Wait)
+        }
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let check = |what: &str, address: &Address<u64>| {
+        let pid = address.pid();
+        let memory = || rt.process_details(pid).expect("it lives").memory;
+        let settle = || {
+            while rt.process_details(pid).expect("it lives").info.mailbox_len != 0 {
+                rt.block_on(step_aside());
+            }
+            rt.block_on(step_aside());
+        };
+        // A hand-written process keeps its buffer of a burst until its next step.
+        let is_small = |kind: &str| {
+            address.send(0).unwrap();
+            settle();
+            assert!(memory() < 10_000, "{what}, {kind}: {} bytes", memory());
+        };
+        (0..MESSAGES).for_each(|number| address.send(number).unwrap());
+        assert!(memory() >= 10_000 * size_of::<u64>(), "{what}: {} bytes", memory());
+        settle();
+        is_small("normal");
+        (0..MESSAGES).for_each(|number| address.send_urgent(number).unwrap());
+        settle();
+        is_small("urgent");
+    };
+    let capacity = MailboxCapacity::Reject(MESSAGES as usize);
+    check("hand-written", &rt.process().mailbox_capacity(capacity).spawn_process(Reads).unwrap().address());
+    let selective = async |mut ctx: Context<u64>| -> Result<(), Exit> {
+        loop {
+            ctx.receive_where(Ok::<u64, u64>).await?;
+        }
+    };
+    check("receive_where", &rt.process().mailbox_capacity(capacity).spawn(selective).unwrap().address());
+}

@@ -367,6 +367,7 @@ impl<M> Bounded<M> {
         self.first += self.queue.len() as u64;
         self.took();
         queue.extend(self.queue.drain(..).flatten());
+        free_burst(&mut self.queue);
         let mut room_waiter: Vec<_> = std::iter::from_fn(|| self.admit()).map(RoomWaiter::Sender).collect();
         room_waiter.extend(self.watcher_of_room());
         room_waiter
@@ -417,6 +418,7 @@ impl<M> Bounded<M> {
     pub(super) fn settle(&mut self, number: u64) -> Option<usize> {
         let place = self.hole(number)?;
         self.queue.remove(place);
+        free_burst(&mut self.queue);
         if place == 0 {
             self.times.taken();
         }
@@ -480,6 +482,25 @@ mod tests {
             (queue.fullness(), Bounded::<u64>::new(OverflowPolicy::Reject, 1).fullness()),
             ((None, 0), (None, 0))
         );
+    }
+
+    /// 4.7j: the memory of a burst is freed, also if a hand-written process takes out all messages at once, and if each
+    /// message is received selectively.
+    #[test]
+    fn the_memory_of_a_burst_is_freed() {
+        let mut queue = Bounded::new(OverflowPolicy::Reject, 10_000);
+        let fill = |queue: &mut Bounded<u64>| {
+            (0..10_000).for_each(|message| assert!(matches!(queue.push(message, &NeverWoken), Pushed::Stored)));
+        };
+        fill(&mut queue);
+        assert_eq!(queue.drain_into(&mut VecDeque::new()).len(), 0);
+        assert_eq!((queue.len(), queue.bytes()), (0, 0));
+        fill(&mut queue);
+        let mut number = 0;
+        while queue.look(&mut number).is_some() {
+            assert_eq!(queue.settle(number), Some(0));
+        }
+        assert_eq!((queue.len(), queue.bytes()), (0, 0));
     }
 
     #[test]

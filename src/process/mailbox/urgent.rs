@@ -88,17 +88,8 @@ impl<M> Inbox<M> {
     }
 
     fn pop_urgent_from(state: &mut Locked<'_, M>, none_left: impl FnOnce()) -> Option<M> {
-        let message = state.state.aside.as_deref_mut().and_then(|aside| {
-            let message = aside.urgent.pop_front();
-            if aside.urgent.is_empty() {
-                // Frees the memory of a burst.
-                aside.urgent = VecDeque::new();
-            }
-            message
-        });
-        if state.urgent_len() == 0 {
-            none_left();
-        }
+        let message = state.state.aside.as_deref_mut().and_then(|aside| aside.urgent.pop_front());
+        Self::settle_urgent_of(state, none_left);
         message
     }
 
@@ -127,8 +118,15 @@ impl<M> Inbox<M> {
 
     /// Calls `none_left` under the lock of the mailbox if there is no urgent message.
     pub(crate) fn settle_urgent(&self, none_left: impl FnOnce()) {
-        let state = self.lock();
+        Self::settle_urgent_of(&mut self.lock(), none_left);
+    }
+
+    fn settle_urgent_of(state: &mut Locked<'_, M>, none_left: impl FnOnce()) {
         if state.urgent_len() == 0 {
+            if let Some(aside) = state.state.aside.as_deref_mut() {
+                // Frees the memory of a burst.
+                aside.urgent = VecDeque::new();
+            }
             none_left();
         }
     }

@@ -13,7 +13,9 @@ use crate::process::mailbox::slot::Slot;
 /// Queue of signals, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
-    /// Number of messages that were taken out since this value was created. Messages from the slot are not counted.
+    /// Number of messages that were taken out since this value was created. Messages from the slot are not counted. The
+    /// positions of the signals refer to this number. A message that was read out of order may be [left
+    /// out](Self::shift_signals_before), and then the positions of the later signals are lower by one.
     taken: i64,
     waiting: VecDeque<(SignalPosition, Signal)>,
 }
@@ -132,12 +134,22 @@ impl Signals {
         self.shift_signals_before(self.taken_with(slot) - 1 - left as i64 + passed as i64);
     }
 
-    /// Adds one to each position that is at most `number`, after a message was read out of order. The count of taken
-    /// messages has grown by one, but the messages before an earlier signal are still unread. Therefore, the position
-    /// of each earlier signal must also grow by one.
+    /// Corrects the positions after a message was read out of order. The signals with a position of at most `number` are
+    /// earlier than this message. The count of taken messages has grown by one, but the messages before an earlier
+    /// signal are still unread. Therefore, the position of each earlier signal must also grow by one.
+    ///
+    /// A body that never reads its signals may have many earlier signals, and senders wait for the lock during this
+    /// operation. If there are more earlier signals than later signals, this function leaves the message out of the
+    /// count instead. The position of each later signal then shrinks by one, because the message came before this
+    /// signal.
     fn shift_signals_before(&mut self, number: i64) {
-        let earlier = self.waiting.iter_mut().take_while(|(place, _)| place.number() <= number);
-        earlier.for_each(|(place, _)| place.shift(1));
+        let earlier = self.waiting.partition_point(|(place, _)| place.number() <= number);
+        if earlier <= self.waiting.len() - earlier {
+            self.waiting.range_mut(..earlier).for_each(|(place, _)| place.shift(1));
+        } else {
+            self.taken -= 1;
+            self.waiting.range_mut(earlier..).for_each(|(place, _)| place.shift(-1));
+        }
     }
 
     /// Returns the next signal if no message comes before this signal. The parameter `unread` is the number of messages
@@ -273,5 +285,89 @@ impl Drained {
         if self.waiting.capacity() > KEEP.max(4 * next) {
             self.waiting = VecDeque::new();
         }
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+    use crate::platform::random::Rng;
+    use crate::process::event::Tag;
+
+    fn signal(number: u64) -> Signal {
+        Signal::Notice(Tag::chosen(number as u32))
+    }
+
+    /// Returns the number of this signal.
+    fn number_of(signal: &Signal) -> u64 {
+        match signal {
+            Signal::Notice(tag) => tag.number & !Tag::<()>::CHOSEN,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn signals_keep_their_positions_when_messages_are_picked() {
+        let mut rng = Rng::seeded(3);
+        for round in 0..20_000 {
+            let ((slot, _), mut signals) = (Slot::<u64>::new(), Signals::default());
+            // The mailbox gets twelve messages and signals. The receiver then unstashes the oldest `ahead` messages,
+            // which it has taken out and stashed before.
+            let (is_signal, ahead) = (rng.below(1 << 12), rng.below(5));
+            let mut items: Vec<u64> = (0..12).collect();
+            let (mut queue, mut front) = (VecDeque::new(), VecDeque::new());
+            for &number in &items {
+                if is_signal & 1 << number == 0 {
+                    queue.push_back(number);
+                } else {
+                    signals.append(signal(number), &slot, queue.len());
+                }
+                signals.place(&slot);
+                if front.len() < ahead
+                    && let Some(message) = queue.pop_front()
+                {
+                    signals.took(1);
+                    front.push_back(message);
+                }
+            }
+            for _ in 0..rng.below(6) {
+                let unread = front.len() + queue.len();
+                if unread == 0 {
+                    break;
+                }
+                let place = rng.below(unread);
+                let picked = if let Some(message) = front.remove(place) {
+                    signals.passed_over(&slot, place, front.len());
+                    message
+                } else {
+                    let place = place - front.len();
+                    let message = queue.remove(place).expect("it is unread");
+                    signals.took_at(place);
+                    message
+                };
+                items.retain(|item| *item != picked);
+            }
+            let read = std::iter::from_fn(|| match signals.pop(&slot, front.len()) {
+                Some(signal) => Some(number_of(&signal)),
+                None => front.pop_front().or_else(|| queue.pop_front().inspect(|_| signals.took(1))),
+            });
+            assert_eq!(read.collect::<Vec<_>>(), items, "round {round}");
+        }
+    }
+
+    /// A body that never reads its signals may receive selectively. The cost of a receive must not depend on the number
+    /// of unread signals.
+    #[test]
+    fn a_picked_message_does_not_change_the_positions_of_many_earlier_signals() {
+        let ((slot, _), mut signals) = (Slot::<u64>::new(), Signals::default());
+        (0..20).for_each(|number| signals.append(signal(number), &slot, 0));
+        signals.append(signal(20), &slot, 9);
+        signals.place(&slot);
+        signals.took_at(4);
+        let positions = signals.waiting.iter().map(|(place, _)| place.number()).collect::<Vec<_>>();
+        assert_eq!(positions, [vec![0; 20], vec![8]].concat());
+        assert_eq!([(); 21].map(|()| signals.pop(&slot, 0).map(|signal| number_of(&signal)))[19..], [Some(19), None]);
+        signals.took(8);
+        assert_eq!(signals.pop(&slot, 0).map(|signal| number_of(&signal)), Some(20));
     }
 }

@@ -324,9 +324,9 @@ impl ServerContext {
         next.map(|message| message.map_or(NextInput::Signal, NextInput::Message))
     }
 
-    /// The timer is polled only when there is no message or when the budget of the turn is spent. Therefore, a message
-    /// is usually received without a poll of the timer. If the mailbox is never empty, the server detects the deadline
-    /// at most one turn late.
+    /// The timer is polled only when there is no message or when the budget of the turn is spent. For each message,
+    /// this function only reads the clock. Without this reading, a server whose handlers wait would never detect the
+    /// deadline while its mailbox is not empty, because each message begins a new turn.
     fn poll_with_deadline<M: Send + 'static>(
         &mut self,
         deadline: Option<Instant>,
@@ -341,6 +341,7 @@ impl ServerContext {
             }
             if let Poll::Ready(heard) = self.poll_mail(mailbox, cx) {
                 self.timer.count_read();
+                self.timer.detect(deadline, mailbox);
                 return Poll::Ready(heard);
             }
         }
@@ -369,6 +370,14 @@ impl ServerTimer {
         match deadline {
             None => *self = Self::default(),
             Some(deadline) => self.come = self.come.filter(|&(come, _)| deadline <= come),
+        }
+    }
+
+    /// If the deadline has passed, records the number of messages that the server handles before the timeout. Does
+    /// nothing if this number is already recorded.
+    fn detect<M: Send + 'static>(&mut self, deadline: Option<Instant>, mailbox: &mut Mailbox<M>) {
+        if self.come.is_none() {
+            self.come = deadline.filter(|&at| mailbox.me().now() >= at).map(|at| (at, mailbox.unread()));
         }
     }
 

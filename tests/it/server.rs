@@ -476,6 +476,38 @@ fn a_timeout_of_a_server_is_handled_in_order_with_messages() {
     });
 }
 
+/// 7.1a, 7.1b: each handler of a server waits, and the mailbox of the server is never empty. The server handles the
+/// messages that were in the mailbox at the deadline, and then the timeout.
+#[test]
+fn a_server_whose_handlers_wait_handles_its_timeout() {
+    struct Busy(u64, Instant);
+    impl Server for Busy {
+        type Message = ();
+        type Output = u64;
+        async fn handle(&mut self, (): (), ctx: &mut Context<()>) -> Result<Next<u64>, Exit> {
+            ctx.sleep(TICK).await;
+            self.0 += 1;
+            assert!(self.0 <= 100, "the server has missed its deadline");
+            ctx.address().send(())?;
+            Ok(Next::Wait)
+        }
+        fn deadline(&self) -> Option<Instant> {
+            Some(self.1)
+        }
+        async fn handle_timeout(&mut self, ctx: &mut Context<()>) -> Result<Next<u64>, Exit> {
+            assert!(ctx.now() >= self.1);
+            Ok(Next::Done(self.0))
+        }
+    }
+    check(0..10, async |host: Host| {
+        let busy = Busy(0, host.now() + 5 * TICK);
+        let busy = host.spawn(|ctx| busy.serve(ctx));
+        busy.send(()).unwrap();
+        // The fifth handler ends at the deadline. Then one message is in the mailbox.
+        assert_eq!(busy.await.unwrap(), 6);
+    });
+}
+
 /// 4.6b: the deadline of a server is always in the past, so each timeout is due immediately. These timeouts use up the
 /// budget of the server. Therefore other processes run, and the server still reads its messages.
 #[test]

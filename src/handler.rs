@@ -28,7 +28,7 @@ pub use crate::handler::layer::Retry;
 #[doc(no_inline)]
 pub use crate::handler::layer::Timeout;
 use crate::handler::stream::{StreamCompletion, StreamHandler};
-use crate::host::dispatch::completion::{Completion, ReturnRoute, UntypedCompletion, guarded};
+use crate::host::dispatch::completion::{Completion, ReturnRoute, UntypedCompletion, WatchKeys, guarded};
 use crate::host::dispatch::inline::{FutureAnswer, InlineCall};
 use crate::host::dispatch::{AnyInline, Handler, InlineHandler};
 use crate::host::job::blocking_pool::Job;
@@ -245,7 +245,12 @@ trait Work {
 
     fn host(&self) -> &Host;
 
-    fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()>;
+    /// Returns `Ready` if the answer is no longer wanted. Otherwise the task of `cx` is woken when the answer is no
+    /// longer wanted.
+    fn poll_cancelled(&self, keys: &mut WatchKeys, cx: &Context<'_>) -> Poll<()>;
+
+    /// Removes the wakers that [`poll_cancelled`](Self::poll_cancelled) has stored for `keys`, because the task ends.
+    fn unwatch(&self, keys: &mut WatchKeys);
 
     /// Calls `f`, which is code of the handler. If `f` drops the completion of this command without an answer, the
     /// completion is returned to the caller.
@@ -265,8 +270,12 @@ impl<C: Command> Work for FutureAnswer<C> {
         FutureAnswer::host(self)
     }
 
-    fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
-        FutureAnswer::poll_cancelled(self, cx)
+    fn poll_cancelled(&self, keys: &mut WatchKeys, cx: &Context<'_>) -> Poll<()> {
+        FutureAnswer::poll_cancelled(self, keys, cx)
+    }
+
+    fn unwatch(&self, keys: &mut WatchKeys) {
+        FutureAnswer::unwatch(self, keys);
     }
 
     fn keeping<R>(&self, f: impl FnOnce() -> R) -> (Result<R, Reason>, Option<UntypedCompletion>) {
@@ -287,8 +296,12 @@ impl Work for ReturnRoute {
         ReturnRoute::host(self)
     }
 
-    fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
-        ReturnRoute::poll_cancelled(self, cx)
+    fn poll_cancelled(&self, keys: &mut WatchKeys, cx: &Context<'_>) -> Poll<()> {
+        ReturnRoute::poll_cancelled(self, keys, cx)
+    }
+
+    fn unwatch(&self, keys: &mut WatchKeys) {
+        ReturnRoute::unwatch(self, keys);
     }
 
     fn keeping<R>(&self, f: impl FnOnce() -> R) -> (Result<R, Reason>, Option<UntypedCompletion>) {
@@ -311,6 +324,8 @@ pin_project! {
         // Whether the future was polled before. If the future was polled before, a cancellation of the command wakes
         // the task.
         waits: bool,
+        // The wakers of this task that the command stores for its cancellation.
+        keys: WatchKeys,
     }
 
     impl<W, Fut> PinnedDrop for HandlerTask<W, Fut> {
@@ -323,7 +338,7 @@ pin_project! {
 
 impl<W, Fut> HandlerTask<W, Fut> {
     fn new(work: W, future: Fut) -> Self {
-        Self { work: Some(work), future: Some(future), waits: false }
+        Self { work: Some(work), future: Some(future), waits: false, keys: WatchKeys::default() }
     }
 }
 
@@ -343,7 +358,7 @@ where
         // If a cancellation caused the wake-up, the future is not polled again. The future is also not polled again
         // after the runtime has ended. Without the second rule, a future that always wakes itself could delay the drop
         // of the runtime forever if the process of the command cannot exit.
-        let is_over = || work.host().phase() == Phase::Closed || work.poll_cancelled(cx).is_ready();
+        let mut is_over = || work.host().phase() == Phase::Closed || work.poll_cancelled(this.keys, cx).is_ready();
         if !has_waited || !is_over() {
             let future = this.future.as_mut();
             let poll =
@@ -357,7 +372,7 @@ where
                     if !has_waited {
                         work.defer();
                     }
-                    if has_waited || work.poll_cancelled(cx).is_pending() {
+                    if has_waited || work.poll_cancelled(this.keys, cx).is_pending() {
                         return Poll::Pending;
                     }
                 }
@@ -367,6 +382,7 @@ where
         }
         // The variables of the future are dropped before its answer is delivered.
         let (_, held) = work.keeping(|| this.future.set(None));
+        work.unwatch(this.keys);
         if let Some(work) = this.work.take() {
             work.finish(result, kept.or(held));
         }

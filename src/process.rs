@@ -16,4 +16,5 @@ pub(crate) mod payload;
 pub(crate) mod pid;
 pub(crate) mod sparse_slab;
 pub(crate) mod state;
+pub(crate) mod watchers;
 pub(crate) mod yields;

@@ -254,3 +254,42 @@ fn cancelled_commands_do_not_increase_the_memory() {
     let ((), _, grown) = counted(|| cancel(3000));
     assert!(grown < 50_000, "{grown} bytes more for 30,000 cancelled commands");
 }
+
+/// A layer retries a command whose attempts wait in a queue and in their handler. The command keeps no memory of an
+/// attempt that has ended.
+#[test]
+fn the_ended_attempts_of_a_retry_do_not_increase_the_memory() {
+    use procession::layer::{ConcurrencyLimit, Retry};
+    #[derive(Clone)]
+    struct Ask;
+    impl Command for Ask {
+        type Reply = u64;
+    }
+    let _alone = SERIAL.lock();
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&attempts);
+    let handler = procession::handler::future(move |_: Ask| {
+        count.fetch_add(1, Relaxed);
+        let mut is_first = true;
+        let waits = std::future::poll_fn(move |cx| {
+            cx.waker().wake_by_ref();
+            if std::mem::take(&mut is_first) { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+        });
+        async {
+            waits.await;
+            Err::<u64, _>("no")
+        }
+    });
+    let handler = Retry::new(ConcurrencyLimit::new(handler, 1), u32::MAX, std::time::Duration::ZERO);
+    let rt = Runtime::builder().workers(0).handler(handler).build().expect("it is small");
+    let asks = [(); 2].map(|()| rt.spawn(async |ctx: Context| ctx.perform(Ask).await));
+    let run_until = |most: usize| {
+        while attempts.load(Relaxed) < most {
+            rt.block_on(rt.spawn(async |_: Context| {})).expect("it returns");
+        }
+    };
+    run_until(1_000);
+    let ((), _, grown) = counted(|| run_until(4_000));
+    assert!(grown < 50_000, "{grown} bytes more for 3,000 attempts");
+    drop(asks);
+}

@@ -205,6 +205,7 @@ models! {
     answer::answer_to_a_new_waiter, 89;
     answer::answer_against_leaving, 960;
     answer::leaving_against_watch, 72;
+    answer::leaving_against_unwatch, 41;
     completion::two_answers, 15;
     completion::two_answers_without_lock, 4;
     completion::completion_against_tag, 7;
@@ -220,6 +221,7 @@ models! {
     completion::answer_against_poll, 27;
     completion::answer_against_poll_by_the_task, 18;
     completion::watch_against_cancel, 8;
+    completion::unwatch_against_cancel, 9;
     counts::clone_against_upgrade_and_drop, 446;
     counts::two_upgrades_against_the_last_drop, 1206;
     counts::weak_drops_against_the_last_drop, 131;

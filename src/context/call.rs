@@ -38,6 +38,7 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::budget::BudgetPause;
 use crate::process::state::current::Current;
+use crate::process::watchers::WatchKey;
 use crate::process::yields::Answerer;
 
 /// The part of the cell that belongs to the caller.
@@ -319,7 +320,9 @@ impl<T: Send + 'static> Reply<T> {
         let word = |pid: Pid| if shared.pid_table.is_here(pid) { pid.word() } else { 0 };
         let from = Current::with(Current::pid).map(word);
         let key = (asker.pid().word(), reply.address());
-        shared.forwarded.begin(key, from, asker.host().word_of(&to.way()), |waker| reply.watch(waker))
+        shared
+            .forwarded
+            .begin(key, from, asker.host().word_of(&to.way()), |waker| reply.watch(&mut WatchKey::default(), waker))
     }
 
     /// Returns whether the caller no longer waits for the answer.
@@ -335,14 +338,36 @@ impl<T: Send + 'static> Reply<T> {
     /// # Cancel safety
     /// This method is cancel safe. If the future is dropped, the call continues.
     pub async fn closed(&self) {
-        std::future::poll_fn(|cx| {
-            let closed = self.to.as_ref().is_none_or(|to| match &**to {
-                Caller::Yield(untyped) => !untyped.watch(cx.waker()),
-                _ => to.watch(cx.waker()),
-            });
-            if closed { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        Closed { reply: self, key: WatchKey::default() }.await;
+    }
+}
+
+/// The future of [`Reply::closed`]. The drop of this future removes its waker.
+struct Closed<'a, T: Send + 'static> {
+    reply: &'a Reply<T>,
+    key: WatchKey,
+}
+
+impl<T: Send + 'static> Future for Closed<'_, T> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { reply, key } = &mut *self;
+        let is_closed = reply.to.as_ref().is_none_or(|to| match &**to {
+            Caller::Yield(untyped) => !untyped.watch(key, cx.waker()),
+            _ => to.watch(key, cx.waker()),
+        });
+        if is_closed { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl<T: Send + 'static> Drop for Closed<'_, T> {
+    fn drop(&mut self) {
+        let Some(to) = &self.reply.to else { return };
+        match &**to {
+            Caller::Yield(untyped) => untyped.unwatch(&mut self.key),
+            _ => to.unwatch(&mut self.key),
+        }
     }
 }
 

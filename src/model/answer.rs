@@ -7,6 +7,7 @@ use crate::context::call::answer::{CallParty, ReplyReceiver, ReplySender};
 use crate::model::{Waiter, join};
 use crate::platform::sync::{Arc, thread};
 use crate::process::state::RunState;
+use crate::process::watchers::WatchKey;
 
 /// The task of the caller, and the worker that runs this task.
 struct Task {
@@ -114,13 +115,30 @@ pub fn answer_against_leaving() {
     }
 }
 
+/// The callee watches twice whether the caller waits, and removes the first watcher. The second watcher is notified that
+/// the caller has stopped waiting.
+pub fn leaving_against_unwatch() {
+    let (_task, asker, answerer) = ask(false);
+    let mut dropped = WatchKey::default();
+    assert!(!answerer.watch(&mut dropped, Waker::noop()));
+    let leaves = thread::spawn(move || asker.close());
+    let (waiter, mut key) = (Waiter::here(), WatchKey::default());
+    let mut is_closed = answerer.watch(&mut key, &waiter.waker());
+    answerer.unwatch(&mut dropped);
+    while !is_closed {
+        waiter.wait();
+        is_closed = answerer.watch(&mut key, &waiter.waker());
+    }
+    join(leaves);
+}
+
 /// The callee is notified that the caller has stopped waiting. After the notification, the answer of the callee is
 /// refused.
 pub fn leaving_against_watch() {
     let (_task, asker, answerer) = ask(false);
     let leaves = thread::spawn(move || asker.close());
-    let waiter = Waiter::here();
-    while !answerer.watch(&waiter.waker()) {
+    let (waiter, mut key) = (Waiter::here(), WatchKey::default());
+    while !answerer.watch(&mut key, &waiter.waker()) {
         waiter.wait();
     }
     assert!(answerer.answer(Token::default()).is_err(), "nobody waits for it");

@@ -1,6 +1,8 @@
 //! Models of the answer to a command. While one thread answers a command, another thread also answers or cancels the
 //! command, lets the process exit, or polls the waiting future.
 
+use std::task::Waker;
+
 use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
 use crate::platform::sync::tally::{AtomicUsize, Ordering};
@@ -8,6 +10,7 @@ use crate::process::command::Command;
 use crate::process::event::{Answer, Tag};
 use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead};
 use crate::process::payload::Payload;
+use crate::process::watchers::WatchKey;
 use crate::process::yields::{AnswerTarget, Answered, Answerer, Batch, Late, Yields};
 
 struct Ask;
@@ -246,6 +249,25 @@ pub fn watch_against_answer_without_lock() {
     watch(&World::new(AnswerTarget::Event), World::answer);
 }
 
+/// Two futures watch for the cancellation of a command, and one of them is dropped. The other future is notified, or
+/// its call of `watch` reports that the command is cancelled.
+pub fn unwatch_against_cancel() {
+    let world = World::new(AnswerTarget::Event);
+    let mut dropped = WatchKey::default();
+    assert!(world.yields.watch(world.tag, &mut dropped, Waker::noop()));
+    let handler = spawn(&world, move |world| {
+        let (watcher, mut key) = (Waiter::here(), WatchKey::default());
+        let mut is_wanted = world.yields.watch(world.tag, &mut key, &watcher.waker());
+        world.yields.unwatch(world.tag, &mut dropped);
+        while is_wanted {
+            watcher.wait();
+            is_wanted = world.yields.watch(world.tag, &mut key, &watcher.waker());
+        }
+    });
+    assert!(world.yields.cancel(world.tag));
+    join(handler);
+}
+
 /// An inline command moves to the table while another thread cancels the command. After the move, the command is
 /// cancelled.
 pub fn admit_against_cancel() {
@@ -271,8 +293,8 @@ pub fn admitted_answer_against_cancel() {
 
 fn watch(world: &Arc<World>, end: impl FnOnce(&World) -> bool) {
     let handler = spawn(world, |world| {
-        let watcher = Waiter::here();
-        while world.yields.watch(world.tag, &watcher.waker()) {
+        let (watcher, mut key) = (Waiter::here(), WatchKey::default());
+        while world.yields.watch(world.tag, &mut key, &watcher.waker()) {
             watcher.wait();
         }
         assert!(!world.yields.is_wanted(world.tag));

@@ -39,6 +39,7 @@ use crate::process::catch as panic;
 use crate::process::command::{Command, NamedCommand};
 use crate::process::event::{Answer, Tag};
 use crate::process::payload::Payload;
+use crate::process::watchers::WatchKey;
 use crate::process::yields::answer_state::{AnswerStates, Closed};
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::table::{KEEP, Phase, Slot, Table, TypesOf, YieldTypes, types_of};
@@ -688,10 +689,10 @@ impl Yields {
         self.table().is_some_and(|mut table| table.find(tag).is_some())
     }
 
-    /// Returns the same result as [`is_wanted`](Self::is_wanted). If the result is true, this function stores
-    /// `watcher`, which is woken when the command ends. A command ends with its answer, its cancellation or the exit of
-    /// the process.
-    pub(crate) fn watch(&self, tag: Tag, watcher: &Waker) -> bool {
+    /// Returns the same result as [`is_wanted`](Self::is_wanted). If the result is true, this function stores `watcher`
+    /// in the entry of `key`, and `watcher` is woken when the command ends. A command ends with its answer, its
+    /// cancellation or the exit of the process. All calls with the same `key` must have the same tag.
+    pub(crate) fn watch(&self, tag: Tag, key: &mut WatchKey, watcher: &Waker) -> bool {
         // The waker is cloned outside the lock, because the clone runs user code. Therefore, the loop checks the slot
         // again after the clone.
         let mut fresh = None;
@@ -699,16 +700,30 @@ impl Yields {
             let Some(mut guard) = self.table() else { return false };
             let Some((_, slot)) = guard.find(tag).filter(|(_, slot)| slot.is_in_flight()) else { return false };
             let watchers = &mut slot.watchers;
-            if watchers.knows(watcher) {
+            if watchers.knows(key, watcher) {
                 return true;
             }
             if let Some(fresh) = fresh.take() {
-                watchers.add(fresh);
+                let former = watchers.set(key, fresh);
+                drop(guard);
+                drop(former);
                 return true;
             }
             drop(guard);
             fresh = Some(watcher.clone());
         }
+    }
+
+    /// Removes the waker that [`watch`](Self::watch) has stored for `key`, if the command has not ended.
+    pub(crate) fn unwatch(&self, tag: Tag, key: &mut WatchKey) {
+        if !key.is_set() {
+            return;
+        }
+        let Some(mut guard) = self.table() else { return };
+        let former = guard.find(tag).and_then(|(_, slot)| slot.watchers.remove(key));
+        drop(guard);
+        // The drop of a waker runs user code.
+        let _ = panic::drop_caught(former);
     }
 
     /// Refuses all answers from now on. This function is called after the last step of the process, because the process

@@ -918,6 +918,87 @@ fn an_answered_attempt_wakes_the_task_that_waits_for_its_cancellation() {
     rt.kill(asks.pid()).unwrap();
 }
 
+/// 3.2e, 3.3c: each attempt of a retry polls futures of its cancellation, and drops these futures. The command keeps no
+/// waker of a dropped future.
+#[test]
+fn a_command_keeps_no_waker_of_a_dropped_future_of_its_cancellation() {
+    const MOST: usize = 1_000;
+    /// The wakers of all futures.
+    #[derive(Default)]
+    struct Wakers {
+        all: Mutex<Vec<std::sync::Weak<AtomicUsize>>>,
+        most_alive: AtomicUsize,
+    }
+    struct Counts(Arc<AtomicUsize>);
+    impl std::task::Wake for Counts {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    impl Wakers {
+        /// Polls the future with a new waker.
+        fn poll(&self, future: &mut Unwanted) {
+            let count = Arc::new(AtomicUsize::new(0));
+            self.all.lock().unwrap().push(Arc::downgrade(&count));
+            let waker = Arc::new(Counts(count)).into();
+            let _ = future.poll_unpin(&mut std::task::Context::from_waker(&waker));
+            drop(waker);
+            self.most_alive.fetch_max(self.alive(), Ordering::SeqCst);
+        }
+        fn alive(&self) -> usize {
+            self.all.lock().unwrap().iter().filter(|waker| waker.strong_count() != 0).count()
+        }
+    }
+    let wakers = Arc::new(Wakers::default());
+    let (polled, attempts) = (Arc::clone(&wakers), AtomicUsize::new(0));
+    let handler = move |_: Ask, completion: Completion<u64>| {
+        let (mut one, mut other) = (completion.cancelled(), completion.cancelled());
+        // A further poll replaces the waker.
+        (0..3).for_each(|_| polled.poll(&mut one));
+        polled.poll(&mut other);
+        drop((one, other));
+        match attempts.fetch_add(1, Ordering::SeqCst) {
+            MOST => completion.complete(5),
+            _ => completion.fail("no"),
+        }
+    };
+    let rt = runtime(0, Retry::new(handler, u32::MAX, Duration::ZERO));
+    assert_eq!(rt.block_on(ask(rt.host(), 1)).unwrap(), 5);
+    assert_eq!((wakers.most_alive.load(Ordering::SeqCst), wakers.alive()), (2, 0));
+}
+
+/// 3.3c: several futures await the cancellation of one command, and some of them are dropped. The cancellation wakes
+/// each remaining future, and only the remaining futures.
+#[test]
+fn a_dropped_future_of_a_cancellation_does_not_affect_other_futures() {
+    let shelf = Shelf::default();
+    for layered in [false, true] {
+        let rt = if layered { runtime(0, Timeout::new(shelf.clone(), LONG)) } else { runtime(0, shelf.clone()) };
+        let asks = rt.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.perform(Ask(1)).await));
+        settle(&rt);
+        let (_, completion) = shelf.try_take().unwrap();
+        let (wakers, counts): (Vec<_>, Vec<_>) = (0..6).map(|_| counting_waker()).unzip();
+        let mut futures: Vec<_> = wakers.iter().map(|_| Some(completion.cancelled())).collect();
+        let poll = |futures: &mut [Option<Unwanted>], at: usize, waker: usize| {
+            let cx = &mut std::task::Context::from_waker(&wakers[waker]);
+            assert!(futures[at].as_mut().unwrap().poll_unpin(cx).is_pending());
+        };
+        (0..5).for_each(|at| poll(&mut futures, at, at));
+        (futures[0], futures[2]) = (None, None);
+        futures[5] = Some(completion.cancelled());
+        poll(&mut futures, 5, 5);
+        // Two futures have the same waker, and one of them is dropped.
+        poll(&mut futures, 4, 3);
+        futures[4] = None;
+        rt.kill(asks.pid()).unwrap();
+        settle(&rt);
+        // A layer wakes the future again when it ends its call of the handler.
+        let woken: Vec<_> = counts.iter().map(|count| count.load(Ordering::SeqCst) != 0).collect();
+        assert_eq!(woken, [false, true, false, true, false, true]);
+        assert!(futures.into_iter().flatten().all(|future| future.now_or_never().is_some()));
+    }
+}
+
 /// Returns a waker, and the number of its calls.
 fn counting_waker() -> (std::task::Waker, Arc<AtomicUsize>) {
     struct Counts(Arc<AtomicUsize>);

@@ -651,6 +651,47 @@ fn a_callee_that_has_watched_its_caller_can_answer() {
     });
 }
 
+/// 2.6d: a callee polls many futures of `closed` with different wakers, and drops these futures. The call keeps no waker
+/// of a dropped future. A future that still exists is woken when the caller leaves.
+#[test]
+fn a_call_keeps_no_waker_of_a_dropped_future_of_its_end() {
+    struct Counter(AtomicU64);
+    impl std::task::Wake for Counter {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    fn counter() -> Arc<Counter> {
+        Arc::new(Counter(AtomicU64::new(0)))
+    }
+    timed(async |host, _| {
+        let (to, mut asked) = host.mailbox::<Reply<u64>>();
+        let caller = host.spawn(async move |_: Context| Ok::<_, Exit>(to.call(|reply| reply).await?));
+        let reply = asked.receive().await.unwrap();
+        let kept = counter();
+        let mut waits = std::pin::pin!(reply.closed());
+        assert!(waits.poll_unpin(&mut std::task::Context::from_waker(&Arc::clone(&kept).into())).is_pending());
+        let mut wakers = Vec::new();
+        for _ in 0..1_000 {
+            let mut closed = Box::pin(reply.closed());
+            for _ in 0..2 {
+                let counter = counter();
+                wakers.push(Arc::downgrade(&counter));
+                assert!(closed.poll_unpin(&mut std::task::Context::from_waker(&counter.into())).is_pending());
+            }
+            assert!(wakers.iter().filter(|waker| waker.strong_count() != 0).count() <= 1);
+        }
+        assert_eq!(wakers.iter().filter(|waker| waker.strong_count() != 0).count(), 0);
+        caller.abort();
+        _ = caller.await;
+        while kept.0.load(SeqCst) == 0 {
+            crate::step_aside().await;
+        }
+        waits.await;
+        assert_eq!((kept.0.load(SeqCst), Arc::strong_count(&kept)), (1, 1));
+    });
+}
+
 /// 2.6d: a refused call does not wake its caller. The callee may be an address, a pid or a name.
 #[test]
 fn a_refused_call_does_not_wake_its_caller() {

@@ -13,6 +13,7 @@ use std::task::Waker;
 
 use crate::platform::shared_cell::{Half, OwnerHalf};
 use crate::process::state::reply_slot::{Listener, ReplySlot};
+use crate::process::watchers::WatchKey;
 
 /// The caller's data. Both halves of the cell can access this data.
 pub(crate) trait CallParty {
@@ -129,10 +130,15 @@ impl<P: CallParty, O, A> ReplySender<P, O, A> {
         self.0.slot.is_closed()
     }
 
-    /// Returns true if the caller no longer waits. If the caller still waits, registers `watcher`, and the slot wakes
-    /// `watcher` when the caller no longer waits.
-    pub(crate) fn watch(&self, watcher: &Waker) -> bool {
-        self.0.slot.watch(watcher)
+    /// Returns true if the caller no longer waits. If the caller still waits, registers `watcher` with `key`, and the
+    /// slot wakes `watcher` when the caller no longer waits.
+    pub(crate) fn watch(&self, key: &mut WatchKey, watcher: &Waker) -> bool {
+        self.0.slot.watch(key, watcher)
+    }
+
+    /// Removes the waker that [`watch`](Self::watch) has stored for `key`.
+    pub(crate) fn unwatch(&self, key: &mut WatchKey) {
+        self.0.slot.unwatch(key);
     }
 
     /// Returns the address of the cell. The address identifies the call as long as this half exists.

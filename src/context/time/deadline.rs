@@ -11,6 +11,7 @@ use crate::platform::sync::Arc;
 use crate::process::catch::drop_caught;
 use crate::process::event::{Answer, Tag};
 use crate::process::state::Ref;
+use crate::process::watchers::WatchKey;
 use crate::process::yields::Answerer;
 
 /// Sets a timer that answers a yield at the time `at`. If this time has already passed, this function answers the yield
@@ -29,7 +30,7 @@ pub(crate) fn answer_at(to: &Ref<dyn AnyControl>, tag: Tag, at: Instant, answer:
     let timer = Arc::new(Timer { timers: Arc::clone(&host.shared().timers), key });
     // The table of yields stores the waker until the yield ends. If the yield has already ended, `watch` drops the
     // waker, and this drop cancels the timer.
-    to.head().yields().watch(tag, &Waker::from(timer));
+    to.head().yields().watch(tag, &mut WatchKey::default(), &Waker::from(timer));
 }
 
 fn finish(to: &dyn AnyControl, tag: Tag, answer: Answer) {

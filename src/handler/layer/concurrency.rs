@@ -124,7 +124,7 @@ impl Drop for Permit {
 
 impl<C: Command, H: Handler<C>> Handler<C> for ConcurrencyLimit<H> {
     fn handle(&self, command: C, completion: Completion<C::Reply>) {
-        let turn = Turn { inner: Arc::clone(&self.inner), command, completion };
+        let turn = Turn::new(&self.inner, command, completion);
         let mut state = self.places.state.lock();
         if state.taken < self.most {
             state.taken += 1;

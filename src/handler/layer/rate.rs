@@ -275,7 +275,7 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
             drop(state);
             return self.inner.handle(command, completion);
         }
-        let turn = Turn { inner: Arc::clone(&self.inner), command, completion };
+        let turn = Turn::new(&self.inner, command, completion);
         let turned = state.line.join(Box::new(turn), self.bound, &self.tap);
         let unattended = !state.line.is_empty() && !std::mem::replace(&mut state.attended, true);
         drop(state);

@@ -5,8 +5,10 @@ use std::any::type_name;
 use std::collections::BTreeMap;
 use std::task::{Context, Wake, Waker};
 
+use futures::FutureExt;
+
 use crate::host::dispatch::Handler;
-use crate::host::dispatch::completion::{Completion, guarded};
+use crate::host::dispatch::completion::{Completion, Unwanted, guarded};
 use crate::host::job::blocking_pool::Overflow;
 use crate::host::{Host, Phase};
 use crate::platform::sync::{Arc, Weak};
@@ -34,7 +36,7 @@ pub(super) trait WaitingCommand: Send {
 
     /// Returns whether the command is still wanted. If the result is true, `leaver` is woken when the command is no
     /// longer wanted.
-    fn watch(&self, leaver: &Waker) -> bool;
+    fn watch(&mut self, leaver: &Waker) -> bool;
 
     /// Hands the command to its handler. `place`, for example a permit, is dropped when the handler has answered.
     fn go(self: Box<Self>, place: Box<dyn Send>);
@@ -44,16 +46,23 @@ pub(super) trait WaitingCommand: Send {
 
 /// A command and its handler.
 pub(super) struct Turn<H, C: Command> {
-    pub(super) inner: Arc<H>,
-    pub(super) command: C,
-    pub(super) completion: Completion<C::Reply>,
+    inner: Arc<H>,
+    command: C,
+    completion: Completion<C::Reply>,
+    /// Removes the command from its queue when the command is cancelled. `None` if the command is in no queue.
+    unwanted: Option<Unwanted>,
 }
 
 impl<C: Command, H: Handler<C>> Turn<H, C> {
+    pub(super) fn new(inner: &Arc<H>, command: C, completion: Completion<C::Reply>) -> Self {
+        Self { inner: Arc::clone(inner), command, completion, unwanted: None }
+    }
+
     /// Hands the command to its handler immediately, without a wait in a queue. [`WaitingCommand::go`] does the same
     /// for a command that has waited.
     pub(super) fn run_immediately<P: Send + 'static>(self, place: P) {
-        let Self { inner, command, completion } = self;
+        let Self { inner, command, completion, unwanted } = self;
+        drop(unwanted);
         let completion = completion.intercept(move |answer, outer| {
             // The place is dropped before the answer is delivered.
             drop(place);
@@ -68,8 +77,9 @@ impl<C: Command, H: Handler<C>> WaitingCommand for Turn<H, C> {
         self.completion.host()
     }
 
-    fn watch(&self, leaver: &Waker) -> bool {
-        self.completion.poll_cancelled(&Context::from_waker(leaver)).is_pending()
+    fn watch(&mut self, leaver: &Waker) -> bool {
+        let unwanted = self.unwanted.insert(self.completion.cancelled());
+        unwanted.poll_unpin(&mut Context::from_waker(leaver)).is_pending()
     }
 
     fn go(self: Box<Self>, place: Box<dyn Send>) {
@@ -157,7 +167,7 @@ impl Line {
     /// command is in the queue.
     pub(super) fn join<L: Leave + 'static>(
         &mut self,
-        turn: Box<dyn WaitingCommand>,
+        mut turn: Box<dyn WaitingCommand>,
         bound: Bound,
         whose: &Arc<L>,
     ) -> Option<QueueAnswer> {

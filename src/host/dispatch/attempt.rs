@@ -18,14 +18,26 @@ use crate::process::catch::drop_caught;
 use crate::process::command::Command;
 use crate::process::failure::Failure;
 use crate::process::state::reply_slot::ReplySlot;
+use crate::process::watchers::WatchKey;
 
 /// Tells a handler whether its caller has stopped waiting. The caller may stop waiting before the yield is answered.
 pub(crate) trait Gate: fmt::Debug + Send + Sync {
     /// Returns true if the caller has stopped waiting.
     fn is_closed(&self) -> bool;
 
-    /// Returns true if the caller still waits. In this case, `watcher` is called when the caller stops waiting.
-    fn watch(&self, watcher: &Waker) -> bool;
+    /// Returns true if the caller still waits. In this case, `watcher` is called when the caller stops waiting. All
+    /// calls with the same `keys` must have the same gate.
+    fn watch(&self, keys: &mut GateKeys, watcher: &Waker) -> bool;
+
+    /// Removes the wakers that [`watch`](Self::watch) has stored for `keys`.
+    fn unwatch(&self, keys: &mut GateKeys);
+}
+
+/// The entries of one future in the lists of wakers of a gate and of its outer gates.
+#[derive(Debug, Default)]
+pub(crate) struct GateKeys {
+    own: WatchKey,
+    outer: Option<Box<Self>>,
 }
 
 /// The one-shot channel between an outer handler and an inner handler.
@@ -46,8 +58,16 @@ impl<T: Send> Gate for Cell<T> {
         self.answer.is_closed() || self.outer.as_ref().is_some_and(|outer| outer.is_closed())
     }
 
-    fn watch(&self, watcher: &Waker) -> bool {
-        !self.answer.watch(watcher) && self.outer.as_ref().is_none_or(|outer| outer.watch(watcher))
+    fn watch(&self, keys: &mut GateKeys, watcher: &Waker) -> bool {
+        !self.answer.watch(&mut keys.own, watcher)
+            && self.outer.as_ref().is_none_or(|outer| outer.watch(keys.outer.get_or_insert_default(), watcher))
+    }
+
+    fn unwatch(&self, keys: &mut GateKeys) {
+        self.answer.unwatch(&mut keys.own);
+        if let (Some(outer), Some(keys)) = (&self.outer, &mut keys.outer) {
+            outer.unwatch(keys);
+        }
     }
 }
 
@@ -147,6 +167,7 @@ impl<T> HandlerCall<T> {
     fn end(&mut self) {
         if let Some(cell) = self.cell.take() {
             let _ = drop_caught(cell.answer.close());
+            self.unwanted.end();
         }
     }
 }

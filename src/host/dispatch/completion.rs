@@ -16,7 +16,7 @@ use futures::future::FusedFuture;
 
 use crate::host::Host;
 use crate::host::control::AnyControl;
-use crate::host::dispatch::attempt::Gate;
+use crate::host::dispatch::attempt::{Gate, GateKeys};
 use crate::observe::Counter;
 use crate::platform::sync::{Arc, Mutex, thread};
 use crate::process::catch::{catch, drop_caught};
@@ -28,6 +28,7 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::state::handler_call::{OuterCall, YieldId};
+use crate::process::watchers::WatchKey;
 use crate::process::yields::{Answerer, Sent};
 
 /// Reason in [`Failure::Panicked`] if the text of the panic is unknown.
@@ -87,9 +88,15 @@ impl UntypedCompletion {
 
     /// Returns true if the process still waits for the answer. In this case, `watcher` is called when the process stops
     /// waiting.
-    pub(crate) fn watch(&self, watcher: &Waker) -> bool {
+    pub(crate) fn watch(&self, key: &mut WatchKey, watcher: &Waker) -> bool {
         let (to, tag) = self.parts();
-        to.head().yields().watch(tag, watcher)
+        to.head().yields().watch(tag, key, watcher)
+    }
+
+    /// Removes the waker that [`watch`](Self::watch) has stored for `key`.
+    pub(crate) fn unwatch(&self, key: &mut WatchKey) {
+        let (to, tag) = self.parts();
+        to.head().yields().unwatch(tag, key);
     }
 
     /// Sends an item of a stream. If the buffer is full, registers `waker`. When the buffer has free space again, this
@@ -224,8 +231,13 @@ impl ReturnRoute {
         self.to.head().host()
     }
 
-    pub(crate) fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.to.head().yields().watch(self.tag, cx.waker()) { Poll::Pending } else { Poll::Ready(()) }
+    pub(crate) fn poll_cancelled(&self, keys: &mut WatchKeys, cx: &Context<'_>) -> Poll<()> {
+        if keys.watch(&self.to, self.tag, None, cx.waker()) { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Removes the wakers that [`poll_cancelled`](Self::poll_cancelled) has stored for `keys`.
+    pub(crate) fn unwatch(&self, keys: &mut WatchKeys) {
+        keys.unwatch(&self.to, self.tag, None);
     }
 
     /// Runs `f`, which is a part of the task that computes the answer to the yield. If `f` drops a completion of this
@@ -391,7 +403,8 @@ impl<T: Send + 'static> Completion<T> {
     /// Returns a future that resolves when no code waits for the answer any more.
     pub fn cancelled(&self) -> Unwanted {
         let (to, tag) = self.untyped().parts();
-        Unwanted { yielded: Some((to.clone(), tag)), gate: self.gate().cloned() }
+        let watch = Watch { to: to.clone(), tag, gate: self.gate().cloned(), keys: WatchKeys::default() };
+        Unwanted { watch: Some(watch) }
     }
 
     /// Sends an item of a stream. If the buffer is full, registers the waker of `cx`. When the buffer has free space
@@ -406,11 +419,18 @@ impl<T: Send + 'static> Completion<T> {
         ReturnRoute { to: to.clone(), tag }
     }
 
-    pub(crate) fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.untyped().watch(cx.waker()) && self.gate().is_none_or(|gate| gate.watch(cx.waker())) {
-            Poll::Pending
-        } else {
-            Poll::Ready(())
+    pub(crate) fn poll_cancelled(&self, keys: &mut WatchKeys, cx: &Context<'_>) -> Poll<()> {
+        let (to, tag) = self.untyped().parts();
+        if keys.watch(to, tag, self.gate(), cx.waker()) { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Removes the wakers that [`poll_cancelled`](Self::poll_cancelled) has stored for `keys`. The caller is about to
+    /// answer. If no layer receives the answer, the answer ends the command and thus removes all its wakers. Then this
+    /// function does nothing, because it would only take a lock.
+    pub(crate) fn unwatch(&self, keys: &mut WatchKeys) {
+        if self.layer.is_some() {
+            let (to, tag) = self.untyped().parts();
+            keys.unwatch(to, tag, self.gate());
         }
     }
 }
@@ -447,6 +467,44 @@ impl<T> fmt::Debug for Completion<T> {
     }
 }
 
+/// The entries of one future in the lists of wakers of a yield and of its gates.
+#[derive(Debug, Default)]
+pub(crate) struct WatchKeys {
+    yielded: WatchKey,
+    gates: Option<Box<GateKeys>>,
+}
+
+impl WatchKeys {
+    /// Returns true if the answer to the yield is still wanted. In this case, `watcher` is called when the answer is no
+    /// longer wanted.
+    fn watch(&mut self, to: &Ref<dyn AnyControl>, tag: Tag, gate: Option<&Arc<dyn Gate>>, watcher: &Waker) -> bool {
+        to.head().yields().watch(tag, &mut self.yielded, watcher)
+            && gate.is_none_or(|gate| gate.watch(self.gates.get_or_insert_default(), watcher))
+    }
+
+    fn unwatch(&mut self, to: &Ref<dyn AnyControl>, tag: Tag, gate: Option<&Arc<dyn Gate>>) {
+        to.head().yields().unwatch(tag, &mut self.yielded);
+        if let (Some(gate), Some(keys)) = (gate, &mut self.gates) {
+            gate.unwatch(keys);
+        }
+    }
+}
+
+/// The yield that an [`Unwanted`] watches. The drop of this value removes the wakers of the future.
+#[derive(Debug)]
+struct Watch {
+    to: Ref<dyn AnyControl>,
+    tag: Tag,
+    gate: Option<Arc<dyn Gate>>,
+    keys: WatchKeys,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.keys.unwatch(&self.to, self.tag, self.gate.as_ref());
+    }
+}
+
 /// Future that resolves when no code waits for the answer to a yield any more: see [`Completion::cancelled`].
 ///
 /// # Cancel safety
@@ -454,32 +512,33 @@ impl<T> fmt::Debug for Completion<T> {
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Unwanted {
-    yielded: Option<(Ref<dyn AnyControl>, Tag)>,
-    gate: Option<Arc<dyn Gate>>,
+    /// `None` after the end of the future.
+    watch: Option<Watch>,
+}
+
+impl Unwanted {
+    /// Ends the future. The command keeps no waker of this future.
+    pub(super) fn end(&mut self) {
+        self.watch = None;
+    }
 }
 
 impl Future for Unwanted {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        match &self.yielded {
-            Some((to, tag))
-                if to.head().yields().watch(*tag, cx.waker())
-                    && self.gate.as_ref().is_none_or(|gate| gate.watch(cx.waker())) =>
-            {
-                Poll::Pending
-            }
-            _ => {
-                self.yielded = None;
-                self.gate = None;
-                Poll::Ready(())
-            }
+        if let Some(Watch { to, tag, gate, keys }) = &mut self.watch
+            && keys.watch(to, *tag, gate.as_ref(), cx.waker())
+        {
+            return Poll::Pending;
         }
+        self.end();
+        Poll::Ready(())
     }
 }
 
 impl FusedFuture for Unwanted {
     fn is_terminated(&self) -> bool {
-        self.yielded.is_none()
+        self.watch.is_none()
     }
 }

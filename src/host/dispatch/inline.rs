@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use crate::host::Host;
 use crate::host::control::AnyControl;
-use crate::host::dispatch::completion::{Completion, UntypedCompletion};
+use crate::host::dispatch::completion::{Completion, UntypedCompletion, WatchKeys};
 use crate::host::refs::ProcessRef;
 use crate::process::command::Command;
 use crate::process::event::Tag;
@@ -90,10 +90,18 @@ impl<C: Command> FutureAnswer<C> {
         }
     }
 
-    pub(crate) fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_cancelled(&self, keys: &mut WatchKeys, cx: &Context<'_>) -> Poll<()> {
         match self {
             Self::Now(..) => Poll::Pending,
-            Self::Later(completion) => completion.poll_cancelled(cx),
+            Self::Later(completion) => completion.poll_cancelled(keys, cx),
+        }
+    }
+
+    /// Removes the wakers that [`poll_cancelled`](Self::poll_cancelled) has stored for `keys`. The caller is about to
+    /// answer.
+    pub(crate) fn unwatch(&self, keys: &mut WatchKeys) {
+        if let Self::Later(completion) = self {
+            completion.unwatch(keys);
         }
     }
 

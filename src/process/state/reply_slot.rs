@@ -13,6 +13,7 @@ use std::task::{Poll, Waker};
 use crate::platform::sync::atomic::{AtomicU8, Ordering};
 use crate::platform::sync::{Lock, planted};
 use crate::process::catch as panic;
+use crate::process::watchers::{WatchKey, Watchers};
 
 /// The way in which the sender wakes the receiver.
 #[derive(Debug)]
@@ -44,8 +45,7 @@ struct State<T> {
     listener: Option<Waker>,
     /// Wakers that are woken if the receiver leaves or an answer is sent. The list is boxed, because it is rarely
     /// needed, and a boxed list takes only one word.
-    #[expect(clippy::box_collection, reason = "one word in each call, not three")]
-    watchers: Option<Box<Vec<Waker>>>,
+    watchers: Option<Box<Watchers>>,
 }
 
 impl<T> State<T> {
@@ -121,7 +121,7 @@ impl<T> ReplySlot<T> {
             // From now on, the slot refuses answers as a closed slot does, so the watchers must be woken.
             Some(watchers) => panic::delay_wakers(|| {
                 wake();
-                watchers.into_iter().for_each(panic::wake);
+                watchers.into_wakers().for_each(panic::wake);
             }),
         }
         Ok(())
@@ -189,7 +189,7 @@ impl<T> ReplySlot<T> {
         let State { answer, listener, watchers } = mem::replace(&mut *state, State::empty());
         drop(state);
         drop(listener);
-        panic::wake_each(watchers.into_iter().flat_map(|watchers| *watchers));
+        panic::wake_each(watchers.into_iter().flat_map(|watchers| watchers.into_wakers()));
         answer
     }
 
@@ -198,9 +198,9 @@ impl<T> ReplySlot<T> {
         self.phase() & (bit::FULL | bit::OVER) != 0
     }
 
-    /// Returns the same result as [`is_closed`](Self::is_closed). If the result is false, `watcher` is woken when the
-    /// receiver leaves or an answer is sent.
-    pub(crate) fn watch(&self, watcher: &Waker) -> bool {
+    /// Returns the same result as [`is_closed`](Self::is_closed). If the result is false, this function stores
+    /// `watcher` in the entry of `key`, and `watcher` is woken when the receiver leaves or an answer is sent.
+    pub(crate) fn watch(&self, key: &mut WatchKey, watcher: &Waker) -> bool {
         let mut fresh = Some(watcher.clone());
         let is_closed = self.is_closed();
         let mut state = self.state.lock();
@@ -208,12 +208,23 @@ impl<T> ReplySlot<T> {
         if !is_closed {
             self.set(self.phase() | bit::WAKERS);
             let watchers = state.watchers.get_or_insert_default();
-            if !watchers.iter().any(|known| known.will_wake(watcher)) {
-                watchers.extend(fresh.take());
-            }
+            fresh = fresh.take().and_then(|fresh| watchers.set(key, fresh));
         }
         drop(state);
+        // This waker is the former waker of the entry, or the slot is closed.
         drop(fresh);
         is_closed
+    }
+
+    /// Removes the waker that [`watch`](Self::watch) has stored for `key`, if this waker was not woken.
+    pub(crate) fn unwatch(&self, key: &mut WatchKey) {
+        if !key.is_set() {
+            return;
+        }
+        let mut state = self.state.lock();
+        let former = state.watchers.as_mut().and_then(|watchers| watchers.remove(key));
+        drop(state);
+        // The drop of a waker runs user code.
+        let _ = panic::drop_caught(former);
     }
 }

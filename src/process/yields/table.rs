@@ -18,6 +18,7 @@ use crate::process::command::Command;
 use crate::process::event::Tag;
 use crate::process::payload::Payload;
 use crate::process::sparse_slab::SparseSlab;
+use crate::process::watchers::Watchers;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::{Answer, AnswerTarget, Yield};
 
@@ -46,41 +47,11 @@ pub(super) enum Phase {
     Queued,
 }
 
-/// Wakers of the tasks that wait for the end of a command. Usually a command has at most one watcher.
-#[derive(Debug, Default)]
-pub(super) struct Watchers {
-    first: Option<Waker>,
-    #[expect(clippy::box_collection, reason = "rarely there: a word for each yield, not three")]
-    more: Option<Box<Vec<Waker>>>,
-}
-
-impl Watchers {
-    pub(super) fn knows(&self, watcher: &Waker) -> bool {
-        let more = self.more.iter().flat_map(|more| more.iter());
-        self.first.iter().chain(more).any(|known| known.will_wake(watcher))
-    }
-
-    pub(super) fn add(&mut self, watcher: Waker) {
-        match self.first {
-            None => self.first = Some(watcher),
-            Some(_) => self.more.get_or_insert_default().push(watcher),
-        }
-    }
-
-    #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.first.is_none() && self.more.is_none()
-    }
-
-    pub(super) fn into_wakers(self) -> impl Iterator<Item = Waker> {
-        self.first.into_iter().chain(self.more.into_iter().flat_map(|more| *more))
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) number: u64,
     pub(super) phase: Phase,
+    /// Wakers of the futures that wait for the end of the command.
     pub(super) watchers: Watchers,
     /// The buffer of the items. Only a stream has a buffer.
     pub(super) buffer: Option<Box<Buffer>>,
@@ -369,6 +340,7 @@ mod tests {
     use crate::platform::sync::Arc;
     use crate::platform::sync::atomic::{AtomicU32, Ordering};
     use crate::process::command::NamedCommand;
+    use crate::process::watchers::WatchKey;
     use crate::process::yields::tests::start;
     use crate::process::yields::{Answerer, Batch, Yields};
 
@@ -461,11 +433,31 @@ mod tests {
     fn a_watcher_that_watches_again_is_stored_once() {
         let (yields, watcher) = (Yields::new(), Arc::new(Watcher(AtomicU32::new(0))));
         let (tag, waker) = (start(&yields), Waker::from(Arc::clone(&watcher)));
-        let held = Arc::strong_count(&watcher);
+        let (held, mut key) = (Arc::strong_count(&watcher), WatchKey::default());
         for _ in 0..3 {
-            assert!(yields.watch(tag, &waker));
+            assert!(yields.watch(tag, &mut key, &waker));
             assert_eq!(Arc::strong_count(&watcher), held + 1);
         }
+        assert!(yields.watch(tag, &mut key, Waker::noop()));
+        assert_eq!(Arc::strong_count(&watcher), held);
+    }
+
+    #[test]
+    fn a_watcher_that_leaves_is_not_woken() {
+        let (yields, watcher) = (Yields::new(), Arc::new(Watcher(AtomicU32::new(0))));
+        let (tag, waker) = (start(&yields), Waker::from(Arc::clone(&watcher)));
+        let mut keys = [(); 3].map(|()| WatchKey::default());
+        assert!(keys.iter_mut().all(|key| yields.watch(tag, key, &waker)));
+        yields.unwatch(tag, &mut keys[0]);
+        yields.unwatch(tag, &mut keys[0]);
+        assert!(yields.cancel(tag));
+        assert_eq!(watcher.0.load(Ordering::Relaxed), 2);
+        // The next command has the same slot.
+        let (next, mut key) = (start(&yields), WatchKey::default());
+        assert!(next.key == tag.key && yields.watch(next, &mut key, &waker));
+        let held = Arc::strong_count(&watcher);
+        keys.iter_mut().for_each(|key| yields.unwatch(tag, key));
+        assert_eq!(Arc::strong_count(&watcher), held);
     }
 
     #[test]
@@ -473,7 +465,7 @@ mod tests {
         let (yields, watcher) = (Yields::new(), Arc::new(Watcher(AtomicU32::new(0))));
         let tags = [(); 3].map(|()| start(&yields));
         for tag in tags {
-            assert!(yields.watch(tag, &Waker::from(Arc::clone(&watcher))));
+            assert!(yields.watch(tag, &mut WatchKey::default(), &Waker::from(Arc::clone(&watcher))));
         }
         yields.close();
         assert_eq!((watcher.0.load(Ordering::Relaxed), Arc::strong_count(&watcher)), (3, 1));

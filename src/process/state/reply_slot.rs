@@ -188,8 +188,9 @@ impl<T> ReplySlot<T> {
         self.set(bit::OVER);
         let State { answer, listener, watchers } = mem::replace(&mut *state, State::empty());
         drop(state);
-        drop(listener);
         panic::wake_each(watchers.into_iter().flat_map(|watchers| watchers.into_wakers()));
+        // The drop of a waker runs user code.
+        let _ = panic::drop_caught(listener);
         answer
     }
 
@@ -226,5 +227,39 @@ impl<T> ReplySlot<T> {
         drop(state);
         // The drop of a waker runs user code.
         let _ = panic::drop_caught(former);
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use std::task::Wake;
+
+    use super::*;
+    use crate::platform::sync::Arc;
+    use crate::platform::sync::atomic::AtomicU32;
+
+    /// 2.6d: the waker of the receiver panics when it is dropped. If the receiver leaves, the watcher is still woken.
+    #[test]
+    fn a_panic_in_the_drop_of_the_listener_does_not_lose_a_wake_up() {
+        struct Bomb;
+        impl Wake for Bomb {
+            fn wake(self: Arc<Self>) {}
+        }
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("the waker is dropped");
+            }
+        }
+        struct Counter(AtomicU32);
+        impl Wake for Counter {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (slot, watcher) = (ReplySlot::<u64>::new(false), Arc::new(Counter(AtomicU32::new(0))));
+        assert!(!slot.watch(&mut WatchKey::default(), &Arc::clone(&watcher).into()));
+        slot.listen(Some(Listener::Other(Arc::new(Bomb).into())));
+        assert_eq!(slot.close(), None);
+        assert_eq!(watcher.0.load(Ordering::Relaxed), 1);
     }
 }

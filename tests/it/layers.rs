@@ -471,6 +471,29 @@ fn a_retry_without_waits_ends_when_its_command_ends() {
     });
 }
 
+/// 3.2e: the destructor of an attempt's error panics. The command is still retried.
+#[test]
+fn a_panic_in_the_drop_of_an_error_does_not_end_a_retry() {
+    #[derive(Debug)]
+    struct Bomb;
+    impl std::fmt::Display for Bomb {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("bomb")
+        }
+    }
+    impl std::error::Error for Bomb {}
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("the error is dropped");
+        }
+    }
+    check(0..3, async |host: Host| {
+        let script = Script::new([Err(Failure::new(Bomb)), Err(Failure::new(Bomb)), Ok(7)]);
+        assert_eq!(answer(&host, Retry::new(script.clone(), 5, MS)).await.unwrap(), 7);
+        assert_eq!(script.asked(), 3);
+    });
+}
+
 /// 3.2e, 3.3c: if a command is cancelled while it waits for its next attempt, the wait ends and the command is not
 /// retried.
 #[test]

@@ -13,7 +13,7 @@ use crate::host::dispatch::attempt::HandlerCall;
 use crate::host::dispatch::completion::Completion;
 use crate::host::timer::backoff::Backoff;
 use crate::platform::sync::Arc;
-use crate::process::catch::catch;
+use crate::process::catch::{catch, drop_caught};
 use crate::process::command::Command;
 use crate::process::failure::Failure;
 
@@ -122,7 +122,8 @@ impl<C: Command + Clone, H: Handler<C>> Asking<H, C> {
             let answer = attempt.await;
             // The predicate is user code and may panic. The clone of the command below may panic too.
             match catch(|| answer.as_ref().err().is_some_and(|failure| self.retries(failure))) {
-                Ok(true) => drop(answer),
+                // The error is a value of the user, and its drop may panic.
+                Ok(true) => drop(drop_caught(answer)),
                 Ok(false) => return self.completion.finish(answer),
                 Err(text) => return self.completion.fail(Failure::Panicked(text)),
             }

@@ -760,6 +760,41 @@ fn a_cancelled_command_does_not_count_towards_the_rate() {
     });
 }
 
+/// 3.2e, 4.6b: many waiting commands become due at the same time. The rate limit hands over a few commands, and then
+/// lets other tasks run.
+#[test]
+fn a_rate_limit_with_many_due_commands_lets_other_tasks_run() {
+    const COUNT: u64 = 5_000;
+    check(0..10, async |host: Host| {
+        let (turns, passed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let (seen, passes) = (Arc::clone(&turns), Arc::clone(&passed));
+        let handler = handler::inline(move |ask: Ask| {
+            passes.lock().unwrap().push((ask.0, seen.load(Ordering::SeqCst)));
+            ask.0
+        });
+        let handler = RateLimit::new(handler, 10_000_000, SEC).burst(1);
+        let asks = async |ctx: Context| {
+            let all = join_all((0..COUNT).map(|n| ctx.perform(Ask(n)))).await;
+            assert!(all.iter().all(Result::is_ok));
+            Ok::<_, Exit>(())
+        };
+        let asks = layered(&host, handler).spawn(asks);
+        let other = host.spawn(async move |ctx: Context| {
+            loop {
+                turns.fetch_add(1, Ordering::SeqCst);
+                ctx.yield_now().await;
+            }
+        });
+        asks.await.unwrap();
+        other.abort();
+        let passed = std::mem::take(&mut *passed.lock().unwrap());
+        assert!(passed.iter().map(|(n, _)| *n).eq(0..COUNT));
+        // A simulation may run the rate limit several times before it runs the other process.
+        let most = passed.chunk_by(|one, next| one.1 == next.1).map(<[_]>::len).max().unwrap();
+        assert!(most <= 16 * 64, "{most} commands in a row");
+    });
+}
+
 /// 3.2e: layers can be nested in any order. Each command is answered once.
 #[test]
 fn layers_can_be_nested_in_any_order() {

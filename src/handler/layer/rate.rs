@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::handler::layer::retry::pause;
 use crate::handler::layer::waiters::{Bound, Leave, Line, Turn, run_in_order};
 use crate::host::Host;
 use crate::host::dispatch::Handler;
@@ -27,7 +28,8 @@ use crate::process::command::Command;
 /// A command that is cancelled while it waits leaves the queue immediately, and uses no token. If the queue is full, a
 /// command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer share one limit, so one
 /// limit can cover several types of commands, or the commands of several runtimes of a program. While commands wait, a
-/// task of one of these runtimes serves the queue. It is the runtime of the command that was the first to wait.
+/// task of one of these runtimes serves the queue. This task hands the waiting commands of its runtime to the inner
+/// handler, one after another. The task belongs to the runtime of the command that was the first to wait.
 /// Therefore each of the runtimes must have a worker or a thread that drives it, also after its own commands have
 /// ended. Otherwise the commands of the other runtimes wait until this runtime shuts down.
 pub struct RateLimit<H> {
@@ -99,6 +101,9 @@ struct Rate {
 /// Maximum delay that the schedule compensates. If a timer lets a command pass late, and the delay is not longer than
 /// this time, the later commands in the queue are not delayed.
 const LATE: Duration = Duration::from_millis(10);
+
+/// Maximum number of commands that a task hands to the handler before it lets other tasks run.
+const BATCH: usize = 64;
 
 /// The generic cell rate algorithm, in its form as virtual scheduling: ITU-T recommendation I.371 (2004), annex A. The
 /// unit of time is 1 ns divided by `count`, so that no rate is rounded. The algorithm here differs from the
@@ -198,7 +203,7 @@ impl SharedState {
         let (mut attendant, on) = (LineAttendant { tap: Some(Arc::clone(self)), rate }, host.clone());
         host.spawn_future(async move {
             while let Some(time) = attendant.tap.as_ref().and_then(|tap| tap.run_due(&rate, &on)) {
-                on.sleep(time).await;
+                pause(on.sleep(time)).await;
             }
             // The function `run_due` found the queue empty, and cleared `attended` under the same lock. A command that
             // arrives later starts its own task. Therefore, `attendant` must not start another task when it is dropped.
@@ -206,10 +211,11 @@ impl SharedState {
         });
     }
 
-    /// Hands all due commands to the handler. Then returns the time until the next command is due, or `None` if the
-    /// queue is empty.
+    /// Hands the due commands to the handler, but at most [`BATCH`] commands. Then returns the time until the next
+    /// command is due, or `None` if the queue is empty. If the next command may already be due, the time is zero. Then
+    /// the caller lets other tasks run before it calls this function again.
     fn run_due(&self, rate: &Rate, host: &Host) -> Option<Duration> {
-        loop {
+        for _ in 0..BATCH {
             let mut state = self.state.lock();
             if state.line.is_empty() {
                 state.attended = false;
@@ -225,6 +231,7 @@ impl SharedState {
                 run_in_order(next, host);
             }
         }
+        Some(Duration::ZERO)
     }
 }
 

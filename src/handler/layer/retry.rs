@@ -147,7 +147,7 @@ impl<C: Command + Clone, H: Handler<C>> Asking<H, C> {
 /// A wait of zero completes in its first poll. If every attempt also failed immediately, the loop of attempts and waits
 /// would never return from its poll. The worker could then not process a timer, a kill or a shutdown between two
 /// attempts.
-async fn pause(mut wait: impl FusedFuture + Unpin) {
+pub(super) async fn pause(mut wait: impl FusedFuture + Unpin) {
     let mut is_first = true;
     poll_fn(|cx| {
         let is_over = wait.is_terminated() || wait.poll_unpin(cx).is_ready();

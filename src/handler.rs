@@ -192,6 +192,10 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync> Job for Bl
 /// panic becomes the failure of the stream. If the future drops the completion without an answer, the stream ends with
 /// [`Failure::Abandoned`].
 ///
+/// The future must not wait after its answer (`complete`, `fail` or `finish`). After the answer, the stream is no longer
+/// wanted. If the future then waits, the future is not polled again, and is dropped. For work that continues after the
+/// answer, spawn a process.
+///
 /// ```
 /// # use futures::StreamExt;
 /// # use procession::{Command, Context, Failure, StreamCompletion, Runtime, StreamCommand};

@@ -27,7 +27,7 @@
 //! the layer drops the command immediately. A panic of a handler counts as a failure. A layer measures time with the
 //! clock of the command's runtime, and takes random numbers from the seed of that runtime. The clones of a limit
 //! share the limit, even if they are handlers of several runtimes. A [`RateLimit`] that several runtimes share uses one
-//! clock, and its docs name a condition for these runtimes.
+//! clock. The docs of [`RateLimit`] and [`ConcurrencyLimit`] name a condition for runtimes that share a limit.
 //!
 //! # Writing a layer
 //!

@@ -132,11 +132,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Writes replies and messages, and reads bytes from the client. The result is false if bytes were read, and true
     /// if the connection has ended.
     fn poll_socket(&mut self, cx: &mut Cx<'_>) -> Poll<io::Result<bool>> {
-        self.poll_mail(cx);
-        while self.output.len() > 0 {
-            match self.poll_write(cx)? {
-                Poll::Ready(()) => {}
-                Poll::Pending => break,
+        let limit = self.server.config().limits.output;
+        loop {
+            let is_limited = self.poll_mail(cx);
+            while self.output.len() > 0 {
+                match self.poll_write(cx)? {
+                    Poll::Ready(()) => {}
+                    Poll::Pending => break,
+                }
+            }
+            // `poll_mail` did not wait for the next message, because the output had reached its limit. If the write has
+            // made room, no event would wake this process for the messages that are still in the mailbox.
+            if !is_limited || self.output.len() >= limit {
+                break;
             }
         }
         if self.session.is_closing || self.is_at_end {
@@ -145,7 +153,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         // Redis buffers replies without a bound. A client may send a long pipeline before it reads, and a small bound
         // could block such a client forever. Therefore this connection stops reading commands only when the unsent
         // replies reach the limit.
-        if self.output.len() >= self.server.config().limits.output {
+        if self.output.len() >= limit {
             return Poll::Pending;
         }
         let input = unshared(&mut self.input);
@@ -164,12 +172,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Moves messages of channels into the output. If the client reads slowly, further messages stay in the mailbox.
+    /// Returns true if the output has reached its limit. In this case, no message wakes the process.
     ///
     /// Each message from `poll_next` takes one unit of the budget of this turn, and a publisher pays one unit for each
     /// message that it sends. So several publishers could together send more messages than this process receives.
     /// Therefore one unit pays for `MAIL_PER_UNIT` bytes of messages: only the speed of the client decides whether the
     /// mailbox fills.
-    fn poll_mail(&mut self, cx: &mut Cx<'_>) {
+    fn poll_mail(&mut self, cx: &mut Cx<'_>) -> bool {
         while !self.session.is_closing && self.output.len() < self.server.config().limits.output {
             match Pin::new(&mut self.mailbox).poll_next(cx) {
                 Poll::Ready(Some(mail)) => {
@@ -179,9 +188,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 // The process is cancelled. Before the process exits, it sends the replies to the commands that were
                 // run.
                 Poll::Ready(None) => self.session.is_closing = true,
-                Poll::Pending => return,
+                Poll::Pending => return false,
             }
         }
+        !self.session.is_closing
     }
 
     fn poll_write(&mut self, cx: &mut Cx<'_>) -> Poll<io::Result<()>> {

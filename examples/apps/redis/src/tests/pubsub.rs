@@ -179,3 +179,19 @@ fn no_message_follows_the_end_of_a_subscription() {
         }
     });
 }
+
+/// The messages in the mailbox exceed the limit of the output. The client reads at once, so each write sends the whole
+/// output. The connection then continues with the messages that are still in the mailbox.
+#[test]
+fn a_client_that_reads_at_once_receives_more_messages_than_the_output_holds() {
+    let limits = Limits { output: 100, ..Limits::default() };
+    simulate(&Config { limits, ..config(1) }, async |world| {
+        let (mut subscriber, mut publisher) = (world.connect(), world.connect());
+        subscriber.ask("SUBSCRIBE c", SUBSCRIBED).await;
+        for _ in 0..3 {
+            publisher.send("PUBLISH c x\r\n".repeat(50)).await;
+            publisher.expect(":1\r\n".repeat(50)).await;
+            subscriber.expect(MESSAGE.repeat(50)).await;
+        }
+    });
+}

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use futures::future::{Either, select};
-use futures::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use futures::{AsyncRead, AsyncWrite, AsyncWriteExt, FutureExt};
 use procession::net::{TcpListener, TcpStream};
 use procession::{Child, Context, Exit, Host, Instant, JoinSet, Pid, Server as _, Supervisor};
 use socket2::TcpKeepalive;
@@ -134,14 +134,16 @@ async fn listen<L: Listener>(ctx: Context<()>, server: Arc<Server>, listener: Ar
 
 async fn accept_all<L: Listener>(ctx: &Context<()>, server: &Arc<Server>, listener: &L, connections: &mut JoinSet<()>) {
     loop {
+        // Removes the connections that have ended. While clients wait, `select` never polls `join_next`.
+        while let Some(Some(joined)) = connections.join_next().now_or_never() {
+            report(&joined);
+        }
         let accepted = match connections.is_empty() {
             true => listener.accept().await,
             false => match select(pin!(listener.accept()), pin!(connections.join_next())).await {
                 Either::Left((accepted, _)) => accepted,
                 Either::Right((joined, _)) => {
-                    if let Some(Err(exit @ (Exit::Failed(_) | Exit::Panicked(_)))) = joined {
-                        print_error(&format!("a connection has failed: {exit}"));
-                    }
+                    joined.iter().for_each(report);
                     continue;
                 }
             },
@@ -163,6 +165,14 @@ async fn accept_all<L: Listener>(ctx: &Context<()>, server: &Arc<Server>, listen
             Ok(connection) => _ = connections.insert(connection),
             Err(error) => print_error(&format!("no process for a client: {error}")),
         }
+    }
+}
+
+/// Prints the failure of a connection. The set of connections receives the exit of each connection, so the runtime does
+/// not report the failure.
+fn report(joined: &Result<(), Exit>) {
+    if let Err(exit @ (Exit::Failed(_) | Exit::Panicked(_))) = joined {
+        print_error(&format!("a connection has failed: {exit}"));
     }
 }
 

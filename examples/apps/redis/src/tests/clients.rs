@@ -179,6 +179,21 @@ fn a_client_above_the_limit_is_refused() {
     });
 }
 
+/// While the listener sleeps after a failed `accept`, a client vanishes and another client connects. The first client
+/// does not count when the listener accepts the second client.
+#[test]
+fn a_client_that_has_vanished_does_not_count_although_others_wait() {
+    simulate(&Config { max_connections: 1, ..config(1) }, async |world| {
+        let mut one = world.connect();
+        one.ask("PING", "+PONG\r\n").await;
+        world.backlog.push(Err(io::Error::other("no more file descriptors")));
+        world.sleep(1).await;
+        drop(one);
+        world.sleep(1).await;
+        world.connect().ask("PING", "+PONG\r\n").await;
+    });
+}
+
 /// `accept` fails, for example, if no file descriptor is free.
 #[test]
 fn a_failed_accept_is_repeated_after_a_pause() {

@@ -10,19 +10,23 @@
 //! - When the process [`server`] is cancelled, it drops the listener. When the process of a connection is cancelled, it
 //!   answers the request in flight and then closes the connection. If this takes too long, the process closes the
 //!   connection without an answer.
+//! - The process [`VISITS`] serves the connections, so it exits after the process [`server`].
 
 mod connection;
 mod pages;
 mod timer;
 
 use std::io::{self, Write};
+use std::pin::pin;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::{Either, select};
 use procession::net::TcpListener;
 use procession::{Context, Exit, JoinSet, Pid};
 
-pub use crate::pages::{VISITS, Visit, visits};
+use crate::pages::visits;
+pub use crate::pages::{VISITS, Visit};
 
 /// Limits of the server.
 #[derive(Debug, Clone)]
@@ -64,11 +68,14 @@ impl Default for Config {
     }
 }
 
-/// Accepts connections until this process is cancelled. Then waits until all connections have ended.
+/// Accepts connections until this process is cancelled. Then waits until all connections have ended. This function also
+/// starts the process [`VISITS`].
 ///
 /// # Errors
-/// [`Exit::Cancelled`] after a cancellation.
+/// [`Exit::Cancelled`] after a cancellation. Another error if a process already has the name [`VISITS`].
 pub async fn server(ctx: Context, listener: TcpListener, config: Config) -> Result<(), Exit> {
+    let own = ctx.pid();
+    ctx.process().name(VISITS).spawn(move |ctx: Context<Visit>| visits(ctx, own))?;
     let mut connections = ctx.join_set();
     // A cancellation drops the future of `accept` together with the listener. After this drop, the system refuses
     // further clients.
@@ -82,12 +89,26 @@ pub async fn server(ctx: Context, listener: TcpListener, config: Config) -> Resu
 
 async fn accept(ctx: &Context, listener: TcpListener, config: Config, connections: &mut JoinSet<()>) {
     loop {
+        // Removes the connections that have ended. While clients wait, the `select` below never polls the set.
+        while let Some(Some(joined)) = connections.join_next_with_pid().now_or_never() {
+            report(&joined);
+        }
         // Without `max`, the limit 0 would make this loop endless, because `join_next` does not wait if the set is
         // empty.
         while connections.len() >= config.max_connections.max(1) {
             connections.join_next_with_pid().await.iter().for_each(report);
         }
-        match listener.accept().await {
+        let accepted = match connections.is_empty() {
+            true => listener.accept().await,
+            false => match select(pin!(listener.accept()), pin!(connections.join_next_with_pid())).await {
+                Either::Left((accepted, _)) => accepted,
+                Either::Right((joined, _)) => {
+                    joined.iter().for_each(report);
+                    continue;
+                }
+            },
+        };
+        match accepted {
             Ok((stream, _)) => {
                 let config = config.clone();
                 connections.spawn(move |ctx: Context| connection::connection(ctx, stream, config));
@@ -98,10 +119,6 @@ async fn accept(ctx: &Context, listener: TcpListener, config: Config, connection
                 print_error(&format!("cannot accept a connection: {error}"));
                 ctx.sleep(Duration::from_millis(100)).await;
             }
-        }
-        // Removes the connections that have ended.
-        while let Some(Some(joined)) = connections.join_next_with_pid().now_or_never() {
-            report(&joined);
         }
     }
 }
@@ -132,6 +149,37 @@ mod tests {
     use procession::Runtime;
 
     use super::*;
+
+    /// The server handles the end of a connection although no further client connects.
+    #[test]
+    fn the_end_of_a_connection_is_handled_at_once() -> procession::Result {
+        let rt = Runtime::builder().workers(0).build()?;
+        rt.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            let server = rt.spawn(async |ctx: Context| {
+                let mut connections = ctx.join_set();
+                connections.spawn(async |ctx: Context| ctx.yield_now().await);
+                let accepted = accept(&ctx, listener, Config::default(), &mut connections);
+                let _ = ctx.run_until_cancelled(accepted).await;
+                Ok::<_, Exit>(connections.len())
+            });
+            server.started().await?;
+            let exited = rt.spawn(async |ctx: Context| {
+                // After the connection, only this process and the server are alive.
+                while ctx.host().processes_alive() > 2 {
+                    ctx.yield_now().await;
+                }
+                // The server runs between two turns of this process, because the runtime has no workers.
+                for _ in 0..3 {
+                    ctx.yield_now().await;
+                }
+            });
+            exited.await?;
+            rt.cancel(server.pid(), "test", Duration::from_secs(60))?;
+            assert_eq!(server.await?, 0);
+            Ok(())
+        })
+    }
 
     #[test]
     fn only_the_failure_of_a_connection_is_reported() -> procession::Result {

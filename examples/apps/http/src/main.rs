@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use app_http::{Config, VISITS, server, visits};
+use app_http::{Config, server};
 use lexopt::prelude::*;
 use procession::net::TcpListener;
 use procession::{BoxError, Context, Runtime, signal};
@@ -77,7 +77,6 @@ fn serve(options: Options) -> Result<ExitCode, BoxError> {
     rt.block_on(async {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port)).await?;
         println!("listening on {}", listener.local_addr()?);
-        rt.process().name(VISITS).spawn(visits)?;
         let config = options.config;
         let server = rt.spawn(move |ctx: Context| server(ctx, listener, config));
         let stop = signal::ctrl_c();

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use procession::{Context, Exit, Name, Reply, SelfHandle};
+use procession::{Context, Event, Name, Pid, Reply, SelfHandle};
 
 use crate::Config;
 
@@ -20,14 +20,20 @@ pub struct Visit(pub Reply<u64>);
 
 /// Process that counts the visits. Each message counts as one visit, and its reply is the new number of visits.
 ///
-/// # Errors
-/// [`Exit::Cancelled`] after a cancellation.
-pub async fn visits(mut ctx: Context<Visit>) -> Result<(), Exit> {
+/// A shutdown cancels this process together with the connections, but the requests in flight still need this process.
+/// Therefore the process ignores the cancellation, and exits when the process `server` has exited.
+pub(crate) async fn visits(mut ctx: Context<Visit>, server: Pid) {
+    ctx.monitor(server);
     let mut count = 0;
     loop {
-        let Visit(reply) = ctx.receive().await?;
-        count += 1;
-        reply.send(count);
+        match ctx.event().await {
+            Event::Message(Visit(reply)) => {
+                count += 1;
+                reply.send(count);
+            }
+            Event::Down { .. } => return,
+            _ => {}
+        }
     }
 }
 

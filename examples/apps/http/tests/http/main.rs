@@ -5,7 +5,7 @@ mod inputs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use app_http::{Config, VISITS, server, visits};
+use app_http::{Config, VISITS, Visit, server};
 use futures::{AsyncReadExt, AsyncWriteExt};
 use procession::net::{TcpListener, TcpStream};
 use procession::{BoxError, Context, Runtime};
@@ -22,7 +22,6 @@ fn started(config: Config) -> Tested<(Runtime, SocketAddr)> {
     let rt = Runtime::builder().workers(2).build()?;
     let listener = rt.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
     let address = listener.local_addr()?;
-    rt.process().name(VISITS).spawn(visits)?;
     rt.spawn(move |ctx: Context| server(ctx, listener, config));
     Ok((rt, address))
 }
@@ -230,6 +229,28 @@ fn a_shutdown_answers_the_request_in_flight() -> Tested {
             stream.write_all(b"abc").await?;
             let text = read_all(&mut stream).await;
             assert!(text.contains("200 OK") && text.ends_with("\r\n\r\nabc"), "{text}");
+            Tested::Ok(())
+        };
+        let (report, checked) = futures::future::join(rt.shutdown(LONG), client).await;
+        assert!(report.left.is_empty(), "{report:?}");
+        checked
+    })
+}
+
+/// While a shutdown waits for a request in flight, the process that counts visits still answers.
+#[test]
+fn visits_are_counted_until_the_last_connection_has_ended() -> Tested {
+    let (rt, address) = started(Config { idle: 2 * LONG, ..Config::default() })?;
+    rt.block_on(async {
+        let head = "POST /echo HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n";
+        let mut stream = sent(address, head).await?;
+        read_until(&mut stream, "HTTP/1.1 100 Continue\r\n\r\n").await?;
+        let client = async {
+            while TcpStream::connect(address).await.is_ok() {}
+            assert_eq!(rt.call(VISITS, Visit).await?, 1);
+            stream.write_all(b"abc").await?;
+            let text = read_all(&mut stream).await;
+            assert!(text.ends_with("\r\n\r\nabc"), "{text}");
             Tested::Ok(())
         };
         let (report, checked) = futures::future::join(rt.shutdown(LONG), client).await;

@@ -404,8 +404,10 @@
 //! | report | cause | what to do |
 //! |---|---|---|
 //! | in a step that did not return | an endless or blocking step | see [above](#one-process-uses-all-cpu-time) |
-//! | waiting for answers | the body ignores the cancellation, because it waits for a call or a command | Set time limits. As an alternative, wait for both the call and [`cancelled`](crate::SelfHandle::cancelled) in one `select!`. |
-//! | waiting for mail | the body ignores the error of [`receive`](crate::Context::receive), or waits with `event` and ignores [`Event::Cancel`](crate::Event::Cancel) | Return from the body. |
+//! | waiting for 2 commands, calls or sleeps | the body ignores the cancellation, because it waits for a command, a call or a sleep | Set time limits. As an alternative, put the wait into [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled). |
+//! | waiting for a message or another event | the body ignores the error of [`receive`](crate::Context::receive), or waits with `event` and ignores [`Event::Cancel`](crate::Event::Cancel) | Return from the body. |
+//! | | the body waits for a socket or another event that is not a message | Put the wait into [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled). |
+//! | suspended | a suspended process takes no step, so it does not see the cancellation | [Resume](crate::Host::resume) the process before the shutdown. |
 //! | waiting for a worker | there is too much work before the deadline, or no thread runs the processes | Set a later deadline. With 0 workers, poll the future of `shutdown` itself. |
 //!
 //! Other causes:

@@ -850,7 +850,7 @@ fn a_shutdown_kills_blocked_processes_at_its_deadline() {
     let is_told = |shutdown: ShutdownReport, handle: JoinHandle<u64, ()>, shelf: Shelf| {
         let names: Vec<_> = shutdown.left.iter().map(|left| (left.pid, left.state, left.outstanding)).collect();
         assert_eq!(names, [(handle.pid(), Some(ProcessState::Blocked), 1)]);
-        assert!(shutdown.left[0].to_string().contains("waiting for 1 answer"), "{}", shutdown.left[0]);
+        assert!(shutdown.left[0].to_string().contains("waiting for 1 command, call or sleep"), "{}", shutdown.left[0]);
         assert!(handle.is_finished() && shelf.take().is_cancelled());
         assert!(matches!(block_on(handle), Err(Exit::Killed)));
     };

@@ -46,6 +46,29 @@ fn the_future_of_a_shutdown_can_outlive_its_runtime() {
     });
 }
 
+/// 6.5d: the report of a shutdown describes the wait of each remaining process. An idle process may wait for an event
+/// that is not a message.
+#[test]
+fn the_report_describes_the_wait_of_each_process() {
+    let simulation = Simulation::new(1);
+    let host = simulation.host().clone();
+    let idle = host.spawn(async |_: Context| pending::<()>().await);
+    let sleeper = host.spawn(async |ctx: Context| {
+        futures::join!(ctx.sleep(LONG), ctx.sleep(LONG));
+    });
+    let suspended = host.spawn(async |_: Context| pending::<()>().await);
+    host.suspend(suspended.pid()).unwrap();
+    let mut texts: Vec<_> = simulation.shutdown(SOON).left.iter().map(ToString::to_string).collect();
+    texts.sort();
+    let mut expected = [
+        format!("{} was waiting for a message or another event", idle.pid()),
+        format!("{} was waiting for 2 commands, calls or sleeps", sleeper.pid()),
+        format!("{} was suspended", suspended.pid()),
+    ];
+    expected.sort();
+    assert_eq!(texts, expected);
+}
+
 /// 6.5b: if a process requests a shutdown and then returns, the process does not delay the shutdown.
 #[test]
 fn a_process_can_request_a_shutdown_and_return() {

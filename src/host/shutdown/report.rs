@@ -22,7 +22,7 @@ pub struct UnfinishedProcess {
     /// State of the process at the deadline. The state `Running` means that a step of the process had not returned at
     /// the deadline.
     pub state: Option<ProcessState>,
-    /// Number of answers that the process was waiting for.
+    /// Number of commands, calls and sleeps that the process was waiting for.
     pub outstanding: usize,
 }
 
@@ -31,8 +31,10 @@ impl fmt::Display for UnfinishedProcess {
         write!(f, "{} was ", self.pid)?;
         match self.state {
             Some(ProcessState::Running) => f.write_str("in a step that did not return"),
-            Some(ProcessState::Blocked) => write!(f, "waiting for {} answers", self.outstanding),
-            Some(ProcessState::Idle) => f.write_str("waiting for a message"),
+            Some(ProcessState::Blocked) if self.outstanding == 1 => f.write_str("waiting for 1 command, call or sleep"),
+            Some(ProcessState::Blocked) => write!(f, "waiting for {} commands, calls or sleeps", self.outstanding),
+            // The event may be a message, a socket, or the wake-up of a future of another crate.
+            Some(ProcessState::Idle) => f.write_str("waiting for a message or another event"),
             Some(ProcessState::Suspended) => f.write_str("suspended"),
             _ => f.write_str("waiting for a worker"),
         }

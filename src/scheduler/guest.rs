@@ -188,7 +188,9 @@ impl OwnWake {
 #[derive(Debug)]
 pub(crate) struct OwnWaker {
     pub(crate) own: OwnWake,
-    outer: Mutex<Option<Waker>>,
+    /// The waker of the executor. The clone of a `Waker` runs code of the executor, and the clone of an `Arc` does not.
+    /// Therefore a wake-up can take the waker out of the lock.
+    outer: Mutex<Option<Arc<Waker>>>,
 }
 
 impl OwnWaker {
@@ -202,7 +204,7 @@ impl OwnWaker {
             return;
         }
         drop(outer);
-        let fresh = waker.clone();
+        let fresh = Arc::new(waker.clone());
         outer = self.outer.lock();
         let former = outer.replace(fresh);
         drop(outer);
@@ -219,7 +221,7 @@ impl Wake for OwnWaker {
         if self.own.wake() {
             let outer = self.outer.lock().clone();
             if let Some(outer) = outer {
-                outer.wake();
+                outer.wake_by_ref();
             }
         }
     }

@@ -1,16 +1,17 @@
 //! The runtime calls user code: `Hash` and `Clone` implementations, and the functions of wakers. In these tests, such a
-//! function panics. The panic may reach the caller of the runtime. The runtime and all other processes continue to
-//! work.
+//! function panics or blocks. The panic may reach the caller of the runtime. The runtime and all other processes
+//! continue to work.
 
 #![allow(unsafe_code)]
 
+use std::future::poll_fn;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::ptr::null;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, mpsc};
-use std::task::{Context as Cx, RawWaker, RawWakerVTable, Waker};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context as Cx, Poll, RawWaker, RawWakerVTable, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -125,6 +126,52 @@ fn panicking_waker() -> Waker {
     // read the data pointer, so null is valid. The functions touch only atomic statics, so the functions are
     // thread-safe. `clone` returns a waker with the same vtable, and there is no resource to release.
     unsafe { Waker::from_raw(RawWaker::new(null(), &MOODY)) }
+}
+
+/// Function that the next `clone` or wake-up of a waker of [`slow_waker`] calls.
+static SLOW: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+
+/// Returns a waker without data. The `clone` and the wake-up of this waker call the function in [`SLOW`].
+fn slow_waker() -> Waker {
+    fn clone(at: *const ()) -> RawWaker {
+        wake(at);
+        RawWaker::new(null(), &SLOW_WAKER)
+    }
+    fn wake(_: *const ()) {
+        let slow = SLOW.lock().unwrap().take();
+        slow.into_iter().for_each(|slow| slow());
+    }
+    static SLOW_WAKER: RawWakerVTable = RawWakerVTable::new(clone, wake, wake, |_| {});
+    // SAFETY: `Waker::from_raw` requires that the vtable upholds the contract of `RawWakerVTable`. The functions never
+    // read the data pointer, so null is valid. The functions touch only a static behind a lock, so the functions are
+    // thread-safe. `clone` returns a waker with the same vtable, and there is no resource to release.
+    unsafe { Waker::from_raw(RawWaker::new(null(), &SLOW_WAKER)) }
+}
+
+/// 11: the `clone` and the wake-up of an executor's waker may block until the executor has polled the guest again.
+#[test]
+fn a_waker_of_an_executor_may_wait_for_a_poll_of_the_guest() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let (own_waker, own_wakers) = mpsc::channel();
+        let mut guest = pin!(rt.run(poll_fn(|cx| {
+            own_waker.send(cx.waker().clone()).unwrap();
+            Poll::<()>::Pending
+        })));
+        assert!(guest.as_mut().poll(&mut Cx::from_waker(&slow_waker())).is_pending());
+        let (blocks, is_blocked) = mpsc::channel();
+        let (polled, is_polled) = mpsc::channel::<()>();
+        *SLOW.lock().unwrap() = Some(Box::new(move || {
+            blocks.send(()).unwrap();
+            is_polled.recv().unwrap();
+        }));
+        let own = own_wakers.recv().unwrap();
+        let waking = thread::spawn(move || own.wake());
+        is_blocked.recv().unwrap();
+        assert!(guest.as_mut().poll(&mut Cx::from_waker(Waker::noop())).is_pending());
+        polled.send(()).unwrap();
+        waking.join().unwrap();
+    });
 }
 
 /// 11: if the `clone` or `drop` of a waker panics, only the thread that polls with this waker may be affected. The

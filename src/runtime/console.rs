@@ -30,6 +30,7 @@ mod trace;
 mod tree;
 
 use std::fmt;
+use std::io::{Write, stderr};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -195,7 +196,8 @@ impl Console {
                     listeners.push(listener);
                     file = Some(created);
                 }
-                Err(error) if from_environment => eprintln!("procession: {VARIABLE}: {error}"),
+                // A broken pipe must not panic here, because the program runs without a console.
+                Err(error) if from_environment => _ = writeln!(stderr(), "procession: {VARIABLE}: {error}"),
                 Err(error) => return Err(error),
             }
         }

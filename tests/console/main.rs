@@ -16,6 +16,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -23,7 +24,7 @@ use std::time::Duration;
 use procession::*;
 use serde_json::{Value, json};
 
-use crate::subprocess::{again_with, role};
+use crate::subprocess::{ROLE, again_with, role};
 
 /// Factor for all time limits, from the environment variable `TEST_PATIENCE`.
 fn patience() -> u32 {
@@ -991,4 +992,25 @@ fn the_environment_opens_a_socket() {
     ran.passed();
     assert!(ran.stderr.contains("procession: PROCESSION_CONSOLE: the console socket"), "{}", ran.stderr);
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+}
+
+/// 9.6a: a path in the environment variable that cannot be opened does not stop the program, even if the pipe behind
+/// stderr has no reader.
+#[test]
+fn a_broken_pipe_behind_stderr_does_not_stop_the_program() {
+    const TEST: &str = "a_broken_pipe_behind_stderr_does_not_stop_the_program";
+    if role().is_some() {
+        drop(Runtime::builder().workers(0).build().unwrap());
+        return println!("built");
+    }
+    within(60, || {
+        let folder = Folder::new();
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", TEST, "--nocapture", "--test-threads=1"]).env(ROLE, "");
+        command.env("PROCESSION_CONSOLE", folder.0.join("absent").join("socket"));
+        let output = command.stdin(Stdio::null()).stderr(writer).output().unwrap();
+        assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("built"), "{output:?}");
+    });
 }

@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const ROLE: &str = "PROCESSION_SUBPROCESS";
+pub(crate) const ROLE: &str = "PROCESSION_SUBPROCESS";
 
 /// Returns the argument that the parent gave to [`again`], or `None` in the parent.
 pub(crate) fn role() -> Option<String> {

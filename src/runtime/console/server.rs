@@ -3,7 +3,7 @@
 //! mio reports only changes of a socket. Therefore, the server treats a client as ready until a turn of the client
 //! blocks.
 
-use std::io;
+use std::io::{self, Write};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
@@ -103,7 +103,10 @@ impl Server {
         while !is_stopping() {
             match self.poll.poll(&mut events, self.wait()) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return eprintln!("procession: the console server ends: {error}"),
+                Err(error) => {
+                    let _ = writeln!(io::stderr(), "procession: the console server ends: {error}");
+                    return;
+                }
                 Ok(()) => {}
             }
             let now = self.clock.now();

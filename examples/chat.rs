@@ -9,7 +9,7 @@
 //! server.
 
 use std::collections::BTreeMap;
-use std::io::Result as IoResult;
+use std::io::{Result as IoResult, Write as _, stderr};
 use std::net::{Ipv4Addr, Shutdown};
 use std::time::Duration;
 
@@ -217,7 +217,8 @@ async fn listen(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
                 process.spawn(|ctx| connection(ctx, stream))?;
             }
             Err(error) => {
-                eprintln!("cannot accept a connection: {error}");
+                // Unlike `eprintln!`, this line does not panic if stderr is a broken pipe.
+                let _ = writeln!(stderr(), "cannot accept a connection: {error}");
                 ctx.sleep(Duration::from_millis(100)).await;
             }
         }

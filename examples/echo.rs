@@ -5,6 +5,7 @@
 //!
 //! Ctrl-C stops the server. The server then cancels the processes of the connections and waits for them.
 
+use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ async fn connection(ctx: Context, mut stream: TcpStream) -> Result<(), Exit> {
         if count == 0 {
             return Ok(());
         }
-        stream.write_all(&buf[..count]).await?;
+        ctx.run_until_cancelled(stream.write_all(&buf[..count])).await??;
     }
 }
 
@@ -39,8 +40,8 @@ async fn server(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
             }
             Err(error) => {
                 // For example, `accept` fails if no file descriptor is free. When a connection closes, its descriptor
-                // becomes free.
-                eprintln!("cannot accept a connection: {error}");
+                // becomes free. Unlike `eprintln!`, this line does not panic if stderr is a broken pipe.
+                let _ = writeln!(io::stderr(), "cannot accept a connection: {error}");
                 ctx.sleep(Duration::from_millis(100)).await;
             }
         }

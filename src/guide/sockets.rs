@@ -38,7 +38,7 @@
 //!         if count == 0 {
 //!             return Ok(()); // the client has closed its side
 //!         }
-//!         stream.write_all(&buf[..count]).await?;
+//!         ctx.run_until_cancelled(stream.write_all(&buf[..count])).await??;
 //!     }
 //! }
 //!
@@ -78,9 +78,9 @@
 //! ```
 //!
 //! - **Cancellation.** When the process is asked to exit,
-//!   [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled) drops the read or the `accept` and returns an
-//!   error. The operator `?` then leaves the body. So a [shutdown](crate::Runtime::shutdown) ends the server without
-//!   any other protocol.
+//!   [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled) drops the read, the write or the `accept`, and
+//!   returns an error. The operator `?` then leaves the body. So a [shutdown](crate::Runtime::shutdown) ends the server
+//!   without any other protocol, even if a client reads no answers.
 //! - **A limit of connections.** To limit the number of connections, keep their processes in a
 //!   [`JoinSet`](crate::JoinSet). When the set is full, await [`join_next`](crate::JoinSet::join_next) before the next
 //!   `accept`. The package `examples/apps/http` limits its connections with a `JoinSet`.
@@ -196,22 +196,23 @@
 //!
 //! async fn writer(mut ctx: Context<Out>, mut half: OwnedWriteHalf) -> Result<(), Exit> {
 //!     while let Out::Line(line) = ctx.receive().await? {
-//!         half.write_all(&line).await?;
+//!         ctx.run_until_cancelled(half.write_all(&line)).await??;
 //!     }
 //!     Ok(())
 //! }
 //!
 //! async fn connection(ctx: Context, stream: TcpStream) -> Result<(), Exit> {
 //!     let (read, write) = stream.into_split();
-//!     ctx.scope(async move |scope| {
+//!     ctx.scope(async |scope| {
 //!         let bounded = MailboxCapacity::Reject(100);
 //!         let writer = scope.spawn_with(|process| process.mailbox_capacity(bounded), |ctx| writer(ctx, write))?;
 //!         // Other processes can get this address, too.
-//!         read_lines(read, writer.address()).await
+//!         ctx.run_until_cancelled(read_lines(read, writer.address())).await?
 //!     })
 //!     .await
 //! }
 //! # fn main() -> procession::Result {
+//! #     use futures::future::{Either, select};
 //! #     let rt = Runtime::new()?;
 //! #     rt.block_on(async {
 //! #         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -223,13 +224,29 @@
 //! #         stream.read_line(&mut line).await?;
 //! #         assert_eq!(line, "echo: hello\n");
 //! #         drop(stream);
-//! #         Ok(served.await?)
+//! #         served.await?;
+//! #         // A shutdown ends a connection whose client sends nothing, and a connection whose client reads nothing.
+//! #         let _silent = TcpStream::connect(listener.local_addr()?).await?;
+//! #         let (server, _) = listener.accept().await?;
+//! #         rt.spawn(move |ctx: Context| connection(ctx, server));
+//! #         let mut deaf = TcpStream::connect(listener.local_addr()?).await?;
+//! #         let (server, _) = listener.accept().await?;
+//! #         rt.spawn(move |ctx: Context| connection(ctx, server));
+//! #         // The buffers of the system and the mailbox are full when the connection reads no more.
+//! #         let line = [[b'x'; 1_023].as_slice(), b"\n"].concat();
+//! #         let wait = std::time::Duration::from_millis(200);
+//! #         while let Either::Left(_) = select(deaf.write(&line), rt.sleep(wait)).await {}
+//! #         let report = rt.shutdown(std::time::Duration::from_secs(5)).await;
+//! #         assert!(report.left.is_empty(), "{report:?}");
+//! #         Ok(())
 //! #     })
 //! # }
 //! ```
 //!
 //! - When the reader or the writer fails, the [scope](crate::SelfHandle::scope) ends both processes. At the end of the
 //!   stream, the scope waits until the writer has written the lines that are in its mailbox.
+//! - A cancellation of the connection also cancels the writer. `run_until_cancelled` ends the read or the write that is
+//!   waiting.
 //! - Dropping the write half sends the end of the stream to the peer. The connection closes when both halves are
 //!   dropped.
 //! - [`reunite`](crate::net::OwnedReadHalf::reunite) makes one stream from the two halves again.

@@ -90,7 +90,7 @@
 //! async fn record_on_signal(ctx: Context, path: PathBuf) -> Result<(), Exit> {
 //!     let mut signals = signal(SignalKind::USER_DEFINED1).map_err(Exit::failed)?;
 //!     loop {
-//!         signals.recv().await.map_err(Exit::failed)?;
+//!         ctx.run_until_cancelled(signals.recv()).await?.map_err(Exit::failed)?;
 //!         let (host, path) = (ctx.host().clone(), path.clone());
 //!         let written = ctx.host().spawn_blocking(move || host.write_flight_record(path)).await?;
 //!         if let Err(error) = written {

@@ -28,11 +28,11 @@ async fn echo(ctx: Context, stream: TcpStream, tls: TlsAcceptor) -> Result<(), E
         let count = ctx.run_until_cancelled(stream.read(&mut buf)).await??;
         if count == 0 {
             // The call of `close` tells the client that the server has ended the stream intentionally.
-            return Ok(stream.close().await?);
+            return Ok(ctx.run_until_cancelled(stream.close()).await??);
         }
-        stream.write_all(&buf[..count]).await?;
+        ctx.run_until_cancelled(stream.write_all(&buf[..count])).await??;
         // The TLS stream has its own write buffer, so the bytes must be flushed.
-        stream.flush().await?;
+        ctx.run_until_cancelled(stream.flush()).await??;
     }
 }
 
@@ -97,6 +97,29 @@ fn a_client_that_leaves_before_the_handshake_is_no_failure() -> Result {
         let (stream, _) = listener.accept().await?;
         let acceptor = TlsAcceptor::from(Arc::new(configurations()?.0));
         assert_eq!(rt.spawn(|ctx: Context| echo(ctx, stream, acceptor)).await, Ok(()));
+        Ok(())
+    })
+}
+
+/// The client sends until the buffers are full, because it reads nothing. The write of the server then waits.
+#[test]
+fn a_shutdown_ends_a_connection_whose_client_does_not_read() -> Result {
+    use futures::future::{Either, select};
+
+    let (server_config, client_config) = configurations()?;
+    let rt = Runtime::new()?;
+    rt.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let acceptor = TlsAcceptor::from(Arc::new(server_config));
+        rt.spawn(move |ctx: Context| server(ctx, listener, acceptor));
+        let connector = TlsConnector::from(Arc::new(client_config));
+        let stream = TcpStream::connect(address).await?;
+        let mut stream = connector.connect(ServerName::try_from("localhost")?, stream).await?;
+        let wait = Duration::from_millis(200);
+        while let Either::Left(_) = select(stream.write(&[0; 8 << 10]), rt.sleep(wait)).await {}
+        let report = rt.shutdown(Duration::from_secs(5)).await;
+        assert!(report.left.is_empty(), "{report:?}");
         Ok(())
     })
 }

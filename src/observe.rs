@@ -109,7 +109,7 @@ pub trait Observer: Send + Sync + 'static {
 
     /// The state of a worker changed to `state`. The worker calls this method, with one exception: the monitor thread
     /// reports [`WorkerState::Blocked`] for a long step. If the step returns during this report, the worker waits until
-    /// this method and [`blocked`](Self::blocked) have returned. Therefore these two methods must not wait for the
+    /// this method and [`blocked`](Self::blocked) have returned. Therefore these two methods must not wait for this
     /// worker.
     fn worker(&self, worker: usize, state: WorkerState, at: Instant) {}
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::observe::{Counter, WorkerState};
 use crate::platform::sync::atomic::{AtomicU8, Ordering, fence};
-use crate::platform::sync::{Arc, Condvar, Mutex, planted, thread, wait_while};
+use crate::platform::sync::{Arc, Condvar, planted, thread, wait_while};
 use crate::scheduler::slot::OWN_FUTURE;
 use crate::scheduler::threads::CountedThread;
 use crate::scheduler::{Scheduler, Task};
@@ -40,10 +40,6 @@ pub(super) struct Monitor {
     state: AtomicU8,
     bell: Condvar,
     pause: Duration,
-    /// Orders the reports of a long step. The monitor holds this lock from before it hands over the step until it has
-    /// reported [`WorkerState::Blocked`]. The worker of the step takes the lock before it reports its next state: see
-    /// [`Scheduler::await_report`].
-    report: Mutex<()>,
 }
 
 impl Monitor {
@@ -52,7 +48,7 @@ impl Monitor {
     pub(super) fn new(threshold: Option<Duration>, workers: usize) -> Self {
         let state = if threshold.is_some() && workers != 0 { ASLEEP } else { OFF };
         let pause = threshold.map_or(SHORTEST, |threshold| (threshold / LONG).max(SHORTEST));
-        Self { state: AtomicU8::new(state), bell: Condvar::new(), pause, report: Mutex::new(()) }
+        Self { state: AtomicU8::new(state), bell: Condvar::new(), pause }
     }
 
     /// Turns the monitor on, because there are worker threads now.
@@ -84,7 +80,7 @@ impl Monitor {
 
 /// Observations of one worker in the last checks of the monitor.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+pub(super) struct Seen {
     step: u64,
     /// Time of the first check that saw the step.
     since: Duration,
@@ -191,7 +187,7 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Checks the worker in one slot. Returns whether the worker is busy.
-    fn look_at(self: &Arc<Self>, slot: usize, seen: &mut Option<Seen>) -> bool {
+    pub(super) fn look_at(self: &Arc<Self>, slot: usize, seen: &mut Option<Seen>) -> bool {
         let post = &self.posts[slot];
         if !post.is_busy() {
             *seen = None;
@@ -211,13 +207,20 @@ impl<T: Task> Scheduler<T> {
                 post.ask(label);
                 if seen.times >= LONG {
                     post.set_blocked_since(seen.since);
-                    let _report = self.monitor.report.lock();
-                    if self.hand_over(slot, Some(step)) && label != OWN_FUTURE {
+                    let report = post.report.lock();
+                    let is_handed_over = self.replace(slot, Some(step));
+                    if is_handed_over && label != OWN_FUTURE {
                         self.metrics.add(Counter::LongSteps, 1);
                         // This event is recorded before the callback runs. Then a flight record that the callback
                         // requests contains the event.
                         self.trace_worker(slot, WorkerState::Blocked);
                         self.observe(slot, WorkerState::Blocked, Some(label));
+                    }
+                    drop(report);
+                    if is_handed_over {
+                        // This call may call the waker of another executor. Therefore it comes after the release of
+                        // the lock.
+                        self.notify();
                     }
                 }
             }
@@ -228,9 +231,9 @@ impl<T: Task> Scheduler<T> {
 
     /// Waits until the monitor has reported a long step. The worker of the step calls this function after it has seen
     /// that the step was handed over. The next report of the worker then comes after the report of the monitor.
-    pub(super) fn await_report(&self) {
+    pub(super) fn await_report(&self, slot: usize) {
         if self.options.observe.is_some() || self.metrics.recorder().is_on() {
-            drop(self.monitor.report.lock());
+            drop(self.posts[slot].report.lock());
         }
     }
 

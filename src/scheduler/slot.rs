@@ -9,7 +9,7 @@ use crate::platform::clock::Instant;
 use crate::platform::preempt::Asked;
 use crate::platform::sync::atomic::{AtomicU8, Ordering};
 use crate::platform::sync::tally::AtomicU64;
-use crate::platform::sync::{Arc, tally};
+use crate::platform::sync::{Arc, Mutex, tally};
 
 /// Label of a task that has no label of its own.
 pub(crate) const NO_LABEL: u64 = u64::MAX;
@@ -50,6 +50,10 @@ pub(crate) struct WorkerSlot {
     ///
     /// [`set_blocked_since`]: Self::set_blocked_since
     blocked_since: AtomicU64,
+    /// Orders the reports of a long step. The monitor holds this lock from before it hands over the step until it has
+    /// reported that the worker is blocked. The worker of the step takes the lock before it reports its next state: see
+    /// [`Scheduler::await_report`](super::Scheduler::await_report).
+    pub(super) report: Mutex<()>,
 }
 
 impl fmt::Debug for WorkerSlot {
@@ -71,6 +75,7 @@ impl WorkerSlot {
             asked: Asked::new(),
             lent: tally::AtomicBool::new(false),
             blocked_since: AtomicU64::new(0),
+            report: Mutex::new(()),
         }
     }
 

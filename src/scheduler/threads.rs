@@ -359,6 +359,16 @@ impl<T: Task> Scheduler<T> {
     /// [number](Self::step_number) of the worker's step, this function does nothing. If no replacement thread can be
     /// started, the other workers steal the tasks.
     pub(crate) fn hand_over(self: &Arc<Self>, slot: usize, step: Option<u64>) -> bool {
+        let is_handed_over = self.replace(slot, step);
+        if is_handed_over {
+            self.notify();
+        }
+        is_handed_over
+    }
+
+    /// The part of [`hand_over`](Self::hand_over) without the wake-up of another worker. This function calls no waker
+    /// of another executor.
+    pub(super) fn replace(self: &Arc<Self>, slot: usize, step: Option<u64>) -> bool {
         let post = &self.posts[slot];
         let mut worker_threads = self.worker_threads.lock();
         // The comparison of the step's number comes before `take`, because this thread cannot undo `take`: the worker
@@ -390,7 +400,6 @@ impl<T: Task> Scheduler<T> {
         if !planted!("handover_starts_no_worker") {
             self.hire();
         }
-        self.notify();
         true
     }
 

@@ -504,7 +504,7 @@ impl<T: Task> Local<T> {
             }
         } else if former == WorkerState::Running && !self.post.rest() {
             // The monitor has handed over the last step at the moment of its return.
-            self.scheduler.await_report();
+            self.scheduler.await_report(self.slot);
         }
         if self.scheduler.options.observe.is_some() {
             Self::without_worker(|| self.scheduler.observe(self.slot, state, None));
@@ -515,7 +515,7 @@ impl<T: Task> Local<T> {
     /// Ends the hand-over after the step of this worker has returned. Returns false if this worker must leave its slot.
     #[cold]
     pub(super) fn return_from_hand_over(&self) -> bool {
-        self.scheduler.await_report();
+        self.scheduler.await_report(self.slot);
         // If the worker has already reported another state, this state is the last one that the observer received.
         if self.state.get() == WorkerState::Running {
             self.state.set(WorkerState::Blocked);

@@ -82,3 +82,44 @@ fn each_call_of_wakers_has_its_own_step_number() {
     scheduler.posts[0].begin();
     assert!(!scheduler.hand_over(0, outdated) && scheduler.hand_over(0, Some(numbers[2])));
 }
+
+/// 5.2c: when the monitor hands over a long step, it may call the waker of an executor. The waker may wait until the
+/// worker of the step reports its next state, and the worker first waits for the report of the monitor.
+#[test]
+fn the_monitor_has_reported_a_long_step_before_it_calls_a_waker() {
+    /// Waits for the report of the monitor, as the worker in slot 1 does.
+    struct AwaitsReport(Arc<Scheduler<Job>>, Arc<Mutex<Vec<WorkerState>>>, AtomicUsize);
+
+    impl Wake for AwaitsReport {
+        fn wake(self: Arc<Self>) {
+            self.0.await_report(1);
+            assert_eq!(self.1.lock().last(), Some(&WorkerState::Blocked));
+            self.2.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    within(|| {
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&reports);
+        let observe: Observe = Arc::new(move |slot, state, _| {
+            if slot == 1 {
+                log.lock().push(state);
+            }
+        });
+        let options = Options { observe: Some(observe), substitutes: 0, ..options(0) };
+        let scheduler = started_with(options, Moved::default());
+        let waker = Arc::new(AwaitsReport(Arc::clone(&scheduler), reports, AtomicUsize::new(0)));
+        let mut guest = Box::pin(scheduler.run(std::future::pending::<()>()));
+        assert!(guest.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&waker)))).is_pending());
+        // Another guest runs a step in slot 1.
+        let post = &scheduler.posts[1];
+        post.occupied(true);
+        post.set_label(7);
+        post.begin();
+        let mut seen = None;
+        (0..3).for_each(|_| assert!(scheduler.look_at(1, &mut seen)));
+        assert!(post.is_taken());
+        assert_eq!(waker.2.load(Ordering::SeqCst), 1);
+        post.resume();
+    });
+}

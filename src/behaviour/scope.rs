@@ -193,7 +193,7 @@ impl<T, Fut> Run<T, Fut> {
     /// Calls the function of the scope. If this function panics, the drop of `run` kills the children that the function
     /// has already spawned.
     fn begin(own: Ref<dyn AnyControl>, shared: Arc<ScopeState>, f: impl FnOnce(Scope) -> Fut) -> Self {
-        let (cancelled, children) = (Some(Cancelled::new(own.clone())), FuturesUnordered::new());
+        let (cancelled, children) = (Some(Cancelled::new(own.clone()).without_pause()), FuturesUnordered::new());
         let mut run = Self { body: None, own, cancelled, children, outcome: None, shared };
         run.body = Some(f(Scope { shared: Arc::clone(&run.shared) }));
         run

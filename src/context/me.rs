@@ -338,8 +338,9 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 
     /// Returns a future that waits until this process is asked to exit. The future resolves to the reason of the
-    /// request. If the process was already asked to exit, the future resolves immediately. Use this method in a body
-    /// that does not wait for its mailbox.
+    /// request. If the process was already asked to exit, the future resolves in its first poll. There is one exception:
+    /// if the budget of the turn is spent, this poll may be pending (see [`should_yield`](crate::should_yield)). Use
+    /// this method in a body that does not wait for its mailbox.
     pub fn cancelled(&self) -> Cancelled {
         Cancelled::new(self.any())
     }

@@ -128,7 +128,8 @@ impl CancelToken {
     }
 
     /// Returns a future that resolves when the token is cancelled. The output of the future is the reason. If the token
-    /// is already cancelled, the future resolves immediately. The future works in any executor.
+    /// is already cancelled, the future resolves in its first poll. There is one exception: if the budget of the turn is
+    /// spent, this poll may be pending (see [`should_yield`](crate::should_yield)). The future works in any executor.
     pub fn cancelled(&self) -> Cancelled {
         Cancelled::of(CancelSource::Token(self.clone()))
     }
@@ -227,6 +228,12 @@ impl Cancelled {
     fn of(whose: CancelSource) -> Self {
         Self { whose, listening: Listening::default(), pause: BudgetPause::default(), over: false }
     }
+
+    /// Makes the future resolve although the budget of the turn is spent.
+    pub(crate) fn without_pause(mut self) -> Self {
+        self.pause.skip();
+        self
+    }
 }
 
 impl Future for Cancelled {
@@ -249,7 +256,7 @@ impl Future for Cancelled {
         // A body may ignore its cancellation, and may await such a future in a loop. Therefore, a future that has not
         // waited takes a unit from the budget.
         if reason.is_ready() && !has_waited {
-            ready!(this.pause.spend(cx));
+            ready!(this.pause.spend_as_check(cx));
         }
         this.over = reason.is_ready();
         reason

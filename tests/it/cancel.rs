@@ -9,11 +9,12 @@ use std::task::{Context as Cx, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
 use procession::{
     BoxError, CancelToken, Child, Context, Event, Events, Exit, Host, Name, Next, Process, Reason, RestartPolicy,
-    Runtime, StepOutput, Supervisor, check, future::Cancelled,
+    Runtime, StepOutput, Supervisor, check, future::Cancelled, should_yield,
 };
 
 use crate::lives::settle;
@@ -839,6 +840,33 @@ fn a_body_that_ignores_its_cancellation_in_a_loop_is_killed() {
             rt.cancel(body.pid(), "stop", Duration::from_millis(1)).unwrap();
             assert_eq!(rt.block_on(body), Err(Exit::Killed), "{name}");
         });
+    }
+}
+
+/// 4.6b, 6.2a: a body with a spent budget checks for its cancellation without an `await`, with a new future for each
+/// check. One of the first two checks finds the cancellation.
+#[test]
+fn a_check_without_an_await_finds_the_cancellation() {
+    type Check = fn(&Context<()>, &CancelToken) -> bool;
+    let checks: [(&str, Check); 4] = [
+        ("cancelled", |ctx, _| ctx.cancelled().now_or_never().is_some()),
+        ("run_until_cancelled", |ctx, _| ctx.run_until_cancelled(std::future::ready(())).now_or_never().is_some()),
+        ("token", |_, token| token.cancelled().now_or_never().is_some()),
+        ("token, run_until_cancelled", |_, token| {
+            token.run_until_cancelled(std::future::ready(())).now_or_never().is_some()
+        }),
+    ];
+    for (name, check) in checks {
+        let rt = lone();
+        let body = rt.spawn(async move |ctx: Context<()>| {
+            let token = CancelToken::new();
+            token.cancel("stop", LONG);
+            ctx.host().cancel(ctx.pid(), "stop", LONG).unwrap();
+            while !should_yield() {}
+            Ok::<_, Exit>((0..10).map(|_| check(&ctx, &token)).collect::<Vec<_>>())
+        });
+        let found = rt.block_on(body).unwrap();
+        assert!(found.windows(2).all(|two| two[0] || two[1]), "{name}: {found:?}");
     }
 }
 

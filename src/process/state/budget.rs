@@ -39,6 +39,16 @@ impl BudgetPause {
         spent
     }
 
+    /// Takes one unit like [`spend`](Self::spend), for a future that a body may replace by a new future after each poll.
+    /// A loop without `await` may check such a future again and again. Therefore, if several new futures find the budget
+    /// spent, only every second of these futures pauses.
+    pub(crate) fn spend_as_check(&mut self, cx: &Context<'_>) -> Poll<bool> {
+        if !self.is_over && Current::with(Current::skips_pause) {
+            return Poll::Ready(false);
+        }
+        self.spend(cx)
+    }
+
     /// Takes one unit from the budget of the turn, and calls `poll`. If the result of `poll` is pending, gives the unit
     /// back. If the budget is spent, returns `Pending` and does not call `poll`.
     pub(crate) fn poll<R>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<R>) -> Poll<R> {

@@ -50,6 +50,9 @@ pub(crate) struct Current {
     /// Whether this thread polls a future of the runtime that is not the body of a process: see
     /// [`with_budget`](Current::with_budget).
     polls_future: Cell<bool>,
+    /// Whether the next new future does not pause although the budget is spent: see
+    /// [`skips_pause`](Current::skips_pause).
+    skips_pause: Cell<bool>,
     /// Events of this turn, as bits of [`note`]. The field is one byte wide. If the field were wider, a write might
     /// store only one byte of the field. The processor cannot forward one stored byte to a later read of the whole
     /// field, so this read would be slow.
@@ -142,6 +145,7 @@ thread_local! {
             waker: Cell::new((0, 0)),
             budget: Cell::new(BUDGET),
             polls_future: Cell::new(false),
+            skips_pause: Cell::new(false),
             notes: Cell::new(0),
             mailbox: Cell::new(MailboxNote::Nothing),
             ends: Cell::new(0),
@@ -680,6 +684,13 @@ impl Current {
         }
         let yields = if self.pid.get().is_some() { self.should_yield() } else { !self.spend() };
         if yields { Poll::Pending } else { Poll::Ready(true) }
+    }
+
+    /// Returns whether a new future makes progress although the budget is spent. If the budget is spent, the results of
+    /// successive calls on a thread alternate between false and true. The note of the last result is not part of a turn:
+    /// a result of another turn only changes which future pauses first.
+    pub(crate) fn skips_pause(&self) -> bool {
+        self.budget.get() == 0 && self.skips_pause.replace(!self.skips_pause.get())
     }
 
     /// Gives back one unit that [`poll_spend`](Self::poll_spend) took.

@@ -421,9 +421,13 @@ mod tests {
         let (reader, mut alive) = rt.begin_reader(&TraceOptions::new().type_contains(""));
         alive.extend((0..4_090).map(|number| (u64::MAX - number, Alive { label: 0, state: None })));
         let mut session = Session::new((reader, alive), "test", rt.now().ns(), Box::new(lookup));
+        // If the time between two collections were long, the trace would contain a sign of life.
+        let mut now = None;
         let mut collect = || {
+            let now = now.get_or_insert_with(|| rt.now().ns());
+            *now += 1;
             session.clear();
-            session.collect(rt.now().ns());
+            session.collect(*now);
             session.bytes().len()
         };
         claimed.send(()).expect("it lives");

@@ -135,7 +135,8 @@ impl EntryReader {
                 if let TraceEvent::Lost { total } = &mut entry.event {
                     // In a record, `total` is the number since the first trace. In an entry, `total` is the number
                     // since the previous event `Lost` of this ring.
-                    let known = std::mem::replace(&mut cursor.lost, *total);
+                    let known = cursor.lost;
+                    cursor.lost = known.max(*total);
                     *total -= known.min(*total);
                     // All these events were lost before this reader began.
                     if *total == 0 {

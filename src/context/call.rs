@@ -336,7 +336,8 @@ impl<T: Send + 'static> Reply<T> {
     /// Completes as soon as the caller no longer waits for the answer.
     ///
     /// # Cancel safety
-    /// This method is cancel safe. If the future is dropped, the call continues.
+    /// This method is cancel safe. If the future is dropped, the call continues. After the drop, the end of the call no
+    /// longer wakes the task that has polled the future.
     pub async fn closed(&self) {
         Closed { reply: self, key: WatchKey::default() }.await;
     }

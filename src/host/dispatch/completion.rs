@@ -508,7 +508,8 @@ impl Drop for Watch {
 /// Future that resolves when no code waits for the answer to a yield any more: see [`Completion::cancelled`].
 ///
 /// # Cancel safety
-/// Dropping the future changes nothing.
+/// Dropping the future changes nothing. After the drop, the cancellation no longer wakes the task that has polled the
+/// future. Therefore a task must keep the future between two polls.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Unwanted {

@@ -134,10 +134,6 @@ async fn listen<L: Listener>(ctx: Context<()>, server: Arc<Server>, listener: Ar
 
 async fn accept_all<L: Listener>(ctx: &Context<()>, server: &Arc<Server>, listener: &L, connections: &mut JoinSet<()>) {
     loop {
-        // Removes the connections that have ended. While clients wait, `select` never polls `join_next`.
-        while let Some(Some(joined)) = connections.join_next().now_or_never() {
-            report(&joined);
-        }
         let accepted = match connections.is_empty() {
             true => listener.accept().await,
             false => match select(pin!(listener.accept()), pin!(connections.join_next())).await {
@@ -148,6 +144,10 @@ async fn accept_all<L: Listener>(ctx: &Context<()>, server: &Arc<Server>, listen
                 }
             },
         };
+        // Removes the connections that have ended. While clients wait, `select` never polls `join_next`.
+        while let Some(Some(joined)) = connections.join_next().now_or_never() {
+            report(&joined);
+        }
         let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {

@@ -222,7 +222,7 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     fn poll_receive_until(&mut self, cx: &mut Cx<'_>, sleep: &mut Sleep) -> Poll<Result<Option<M>, Exit>> {
-        let had_paused = self.front.has_paused();
+        let pauses = self.front.pauses();
         if let Poll::Ready(received) = self.poll_receive(cx) {
             return Poll::Ready(received.map(Some));
         }
@@ -231,7 +231,7 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         // If the mailbox has just paused, this poll has not checked the mailbox. In this case, the next poll checks the
         // mailbox, although the time limit has passed. The pause has already called the waker.
-        if !had_paused && self.front.has_paused() {
+        if self.front.pauses() != pauses {
             return Poll::Pending;
         }
         self.note_left();
@@ -528,7 +528,7 @@ impl<M: Send + 'static> Mailbox<M> {
         // move would be slow.
         if let Known::Delivered(receiver_turn) = known
             && !self.me.control().head.is_cancelled()
-            && self.spend_in_turn()
+            && Current::with(Current::spend_for_mailbox)
         {
             Current::with(Current::note_delivered);
             self.trace_receive();
@@ -567,7 +567,11 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         // A body may ignore the error of its cancellation, and may receive in a loop. Therefore the budget is checked
         // first.
-        if self.is_spent(cx) {
+        let has_unit = match poller {
+            Poller::Task(_) => Current::with(Current::spend_for_mailbox),
+            Poller::Other => self.spend(),
+        };
+        if !has_unit && self.pause(cx) {
             return Poll::Pending;
         }
         if self.me.control().head.is_disturbed()
@@ -669,15 +673,11 @@ impl<M: Send + 'static> Mailbox<M> {
     /// Takes one unit from the budget of the turn. Returns false if the budget was already spent. If another executor
     /// polls the mailbox outside the runtime, there is no budget. Then this function returns true and takes no unit.
     #[inline]
-    fn spend(&mut self) -> bool {
-        !Current::with(Current::has_budget) || self.spend_in_turn()
-    }
-
-    /// Takes one unit from the budget of the turn, as [`Current::spend`] does. If the unit is the first unit of the
-    /// turn, deletes the note that the mailbox has paused: see [`pause`](Self::pause).
-    #[inline]
-    fn spend_in_turn(&mut self) -> bool {
-        Current::with(|current| current.spend_noting(|| self.front.clear_paused()))
+    fn spend(&self) -> bool {
+        Current::with(|current| match current.steps(self.me.control().address()) {
+            true => current.spend_for_mailbox(),
+            false => !current.has_budget() || current.spend(),
+        })
     }
 
     /// Takes one unit from the budget of the turn, and returns whether the budget was already spent. If the budget was
@@ -692,17 +692,17 @@ impl<M: Send + 'static> Mailbox<M> {
     /// Pauses because the budget is spent. Returns false if the mailbox must not pause.
     ///
     /// The mailbox may be polled beside other futures that spend the whole budget of each turn. Therefore, after a
-    /// pause, the mailbox takes one message even if the budget is spent again. If the mailbox takes the first unit of
-    /// a turn, the mailbox makes progress in this turn, and `spend_in_turn` deletes the note of the pause. Otherwise a
-    /// turn could take one message more than the budget allows.
+    /// pause, the mailbox takes one message even if the budget is spent again. This rule does not apply to a turn in
+    /// which the mailbox has taken a unit. Otherwise such a turn could take one message more than the budget allows.
     #[cold]
     fn pause(&mut self, cx: &Cx<'_>) -> bool {
-        let pauses = !self.front.has_paused();
+        let is_own = Current::with(|current| current.steps(self.me.control().address()));
+        let pauses = !self.front.has_paused() || is_own && Current::with(Current::has_received);
         self.front.set_paused(pauses);
         if !pauses {
             return false;
         }
-        if Current::with(|current| current.steps(self.me.control().address())) {
+        if is_own {
             self.me.control().head.host().count_budget_yield();
         }
         Current::with(Current::note_pause);

@@ -192,6 +192,8 @@ pub(super) struct Ahead<M> {
     /// Whether the last receive operation has paused, because the budget was spent. The field is here and not in the
     /// `Mailbox`, because a `Mailbox` must be small.
     has_paused: bool,
+    /// Number of pauses, modulo 2³².
+    pauses: u32,
 }
 
 impl<M> Ahead<M> {
@@ -202,6 +204,7 @@ impl<M> Ahead<M> {
             clear: 0,
             claim,
             has_paused: false,
+            pauses: 0,
         }))
     }
 
@@ -290,16 +293,14 @@ impl<M> ReadAhead<M> {
 
     /// Records whether a receive operation has paused.
     pub(crate) fn set_paused(&mut self, has_paused: bool) {
-        self.make().has_paused = has_paused;
+        let ahead = self.make();
+        ahead.has_paused = has_paused;
+        ahead.pauses = ahead.pauses.wrapping_add(u32::from(has_paused));
     }
 
-    /// Records that a receive operation has not paused. In contrast to [`set_paused`](Self::set_paused), this function
-    /// allocates nothing.
-    #[inline]
-    pub(crate) fn clear_paused(&mut self) {
-        if let Some(ahead) = self.0.as_deref_mut() {
-            ahead.get_mut().has_paused = false;
-        }
+    /// Returns the number of times that a receive operation has paused, modulo 2³².
+    pub(crate) fn pauses(&mut self) -> u32 {
+        self.0.as_deref_mut().map_or(0, |ahead| ahead.get_mut().pauses)
     }
 
     /// Returns whether another receiver has replaced this receiver.

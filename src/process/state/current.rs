@@ -26,6 +26,11 @@ use crate::process::state::upgrade_request::{self, UpgradeRequest};
 /// [`should_yield`] that returns `false` also takes one unit, and so does a future such as a sleep that does not wait.
 pub(crate) const BUDGET: u32 = 128;
 
+/// Bits of [`Current::budget`] with the units that are left.
+const UNITS_LEFT: u32 = 0xFFFF;
+/// Unit of the upper bits of [`Current::budget`], which count the units that the mailbox of the process took.
+const MAILBOX_UNIT: u32 = UNITS_LEFT + 1;
+
 /// Value of [`Current::seen`] before the first clock reading. The value is later than every clock reading.
 const UNSEEN: u64 = Instant::FAR.ns();
 
@@ -46,6 +51,8 @@ pub(crate) struct Current {
     code: Cell<fn() -> &'static str>,
     /// Data pointer and vtable pointer of the waker that belongs to the process's task.
     waker: Cell<(usize, usize)>,
+    /// The units of the turn that are left, and the number of units that the mailbox of the process took: see
+    /// [`UNITS_LEFT`] and [`MAILBOX_UNIT`].
     budget: Cell<u32>,
     /// Whether this thread polls a future of the runtime that is not the body of a process: see
     /// [`with_budget`](Current::with_budget).
@@ -645,29 +652,33 @@ impl Current {
     /// Takes one unit from the budget. Returns false if the budget is used up.
     #[inline]
     pub(crate) fn spend(&self) -> bool {
-        match self.budget.get().checked_sub(1) {
-            Some(left) => {
-                self.budget.set(left);
-                true
-            }
-            None => false,
+        if self.is_spent() {
+            return false;
         }
+        self.budget.set(self.budget.get() - 1);
+        true
     }
 
-    /// Takes one unit from the budget, as [`spend`](Self::spend) does. If the budget was full, calls `first`. A full
-    /// budget means that no unit of the turn was taken before.
+    /// Takes one unit from the budget for the mailbox of the process, as [`spend`](Self::spend) does. The unit counts as
+    /// progress of this mailbox: see [`has_received`](Self::has_received).
     #[inline]
-    pub(crate) fn spend_noting(&self, first: impl FnOnce()) -> bool {
-        match self.budget.get().checked_sub(1) {
-            Some(left) => {
-                self.budget.set(left);
-                if left == BUDGET - 1 {
-                    first();
-                }
-                true
-            }
-            None => false,
+    pub(crate) fn spend_for_mailbox(&self) -> bool {
+        if self.is_spent() {
+            return false;
         }
+        self.budget.set(self.budget.get() - 1 + MAILBOX_UNIT);
+        true
+    }
+
+    /// Returns whether the mailbox of the process has taken a unit in this turn.
+    pub(crate) fn has_received(&self) -> bool {
+        self.budget.get() >= MAILBOX_UNIT
+    }
+
+    /// Returns whether no unit of the budget is left.
+    #[inline]
+    fn is_spent(&self) -> bool {
+        self.budget.get() & UNITS_LEFT == 0
     }
 
     /// Returns whether the code that runs on this thread takes units from a budget.
@@ -690,19 +701,22 @@ impl Current {
     /// successive calls on a thread alternate between false and true. The note of the last result is not part of a turn:
     /// a result of another turn only changes which future pauses first.
     pub(crate) fn skips_pause(&self) -> bool {
-        self.budget.get() == 0 && self.skips_pause.replace(!self.skips_pause.get())
+        self.is_spent() && self.skips_pause.replace(!self.skips_pause.get())
     }
 
     /// Gives back one unit that [`poll_spend`](Self::poll_spend) took.
     pub(crate) fn refund(&self) {
-        self.budget.set((self.budget.get() + 1).min(BUDGET));
+        let budget = self.budget.get();
+        if budget & UNITS_LEFT < BUDGET {
+            self.budget.set(budget + 1);
+        }
     }
 
     /// Implements the function [`should_yield`].
     pub(crate) fn should_yield(&self) -> bool {
         let Some(pid) = self.pid() else { return false };
         if preempt::take(pid.word()) {
-            self.budget.set(0);
+            self.budget.set(self.budget.get() & !UNITS_LEFT);
         }
         !self.spend()
     }

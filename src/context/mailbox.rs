@@ -222,7 +222,7 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     fn poll_receive_until(&mut self, cx: &mut Cx<'_>, sleep: &mut Sleep) -> Poll<Result<Option<M>, Exit>> {
-        let pauses = self.front.pauses();
+        self.front.begin_poll();
         if let Poll::Ready(received) = self.poll_receive(cx) {
             return Poll::Ready(received.map(Some));
         }
@@ -231,7 +231,7 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         // If the mailbox has just paused, this poll has not checked the mailbox. In this case, the next poll checks the
         // mailbox, although the time limit has passed. The pause has already called the waker.
-        if self.front.pauses() != pauses {
+        if self.front.has_paused_in_poll() {
             return Poll::Pending;
         }
         self.note_left();

@@ -192,8 +192,8 @@ pub(super) struct Ahead<M> {
     /// Whether the last receive operation has paused, because the budget was spent. The field is here and not in the
     /// `Mailbox`, because a `Mailbox` must be small.
     has_paused: bool,
-    /// Number of pauses, modulo 2³².
-    pauses: u32,
+    /// Whether a receive operation has paused since the last call of [`ReadAhead::begin_poll`].
+    paused_in_poll: bool,
 }
 
 impl<M> Ahead<M> {
@@ -204,7 +204,7 @@ impl<M> Ahead<M> {
             clear: 0,
             claim,
             has_paused: false,
-            pauses: 0,
+            paused_in_poll: false,
         }))
     }
 
@@ -295,12 +295,19 @@ impl<M> ReadAhead<M> {
     pub(crate) fn set_paused(&mut self, has_paused: bool) {
         let ahead = self.make();
         ahead.has_paused = has_paused;
-        ahead.pauses = ahead.pauses.wrapping_add(u32::from(has_paused));
+        ahead.paused_in_poll |= has_paused;
     }
 
-    /// Returns the number of times that a receive operation has paused, modulo 2³².
-    pub(crate) fn pauses(&mut self) -> u32 {
-        self.0.as_deref_mut().map_or(0, |ahead| ahead.get_mut().pauses)
+    /// Begins a poll after which the caller calls [`has_paused_in_poll`](Self::has_paused_in_poll).
+    pub(crate) fn begin_poll(&mut self) {
+        if let Some(ahead) = self.0.as_deref_mut() {
+            ahead.get_mut().paused_in_poll = false;
+        }
+    }
+
+    /// Returns whether a receive operation has paused in this poll.
+    pub(crate) fn has_paused_in_poll(&mut self) -> bool {
+        self.0.as_deref_mut().is_some_and(|ahead| ahead.get_mut().paused_in_poll)
     }
 
     /// Returns whether another receiver has replaced this receiver.

@@ -326,8 +326,8 @@ impl ServerContext {
     }
 
     /// The timer is polled only when there is no message or when the budget of the turn is spent. For each message,
-    /// this function only reads the clock. Without this reading, a server whose handlers wait would never detect the
-    /// deadline while its mailbox is not empty, because each message begins a new turn.
+    /// this function only reads the clock. If the handlers wait, each message begins a new turn. Without this reading
+    /// of the clock, such a server would never detect the deadline while its mailbox has messages.
     fn poll_with_deadline<M: Send + 'static>(
         &mut self,
         deadline: Option<Instant>,

@@ -377,7 +377,7 @@ impl<C: Command> Future for Perform<C> {
                 None => Failure::Cancelled,
             },
         };
-        // No handler has answered, so the future may not have waited. A body that repeats the command must let other
+        // No handler has answered. Perhaps the future has never waited. A body that repeats the command must let other
         // tasks run. After a pause, the next poll finds the failure again.
         ready!(pause.spend(cx));
         issue.end();

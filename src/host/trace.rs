@@ -149,9 +149,10 @@ impl Host {
     /// The part of [`trace_spawn`](Self::trace_spawn) after the check that a trace selects the process.
     fn trace_selected_spawn(&self, head: &Head, type_name: &'static str, method: &str) {
         head.set(flag::OBSERVED);
-        // The last trace that selects the process may have ended after the check of the caller, and may have cleared the
-        // flag before this function has set it. `end_session` first removes the filter of the trace, and then clears
-        // the flags. Therefore either this check no longer finds the filter, or `end_session` clears the flag later.
+        // There is a race. After the check of the caller, the last trace that selects the process may end and clear the
+        // flag. Only then, this function sets the flag. `end_session` first removes the filter of the trace, and then
+        // clears the flags. Therefore either this check no longer finds the filter, or `end_session` clears the flag
+        // after this function has set it.
         let (shared, recorder) = (self.shared(), self.shared().metrics.recorder());
         if shared.observer.is_none() && !recorder.selects(word(head), type_name) {
             recorder.between_sessions(|| {
@@ -368,7 +369,7 @@ mod tests {
         ctx.receive().await
     }
 
-    /// 9.3b: the processes that exit before the first collection of a trace have the names of their tracks.
+    /// 9.3b: if a process exits before the first collection of a trace, its track has its name.
     #[test]
     fn a_process_that_exits_at_the_begin_of_a_trace_keeps_its_name() {
         let rt = Runtime::builder().workers(0).build().expect("a runtime");
@@ -417,11 +418,12 @@ mod tests {
         rt.block_on(claimed.started()).expect("it starts");
         let is_dead = Arc::new(AtomicBool::new(false));
         let lookup = Claims(Processes(Arc::clone(rt.shared())), claimed.pid().word(), Arc::clone(&is_dead));
-        // A trace of some processes writes no counters.
+        // A trace that selects only some processes writes no counters.
         let (reader, mut alive) = rt.begin_reader(&TraceOptions::new().type_contains(""));
         alive.extend((0..4_090).map(|number| (u64::MAX - number, Alive { label: 0, state: None })));
         let mut session = Session::new((reader, alive), "test", rt.now().ns(), Box::new(lookup));
-        // If the time between two collections were long, the trace would contain a sign of life.
+        // If the time between two collections were long, a collection would write a packet although there are no
+        // events.
         let mut now = None;
         let mut collect = || {
             let now = now.get_or_insert_with(|| rt.now().ns());

@@ -189,7 +189,7 @@ impl OwnWake {
 pub(crate) struct OwnWaker {
     pub(crate) own: OwnWake,
     /// The waker of the executor. The clone of a `Waker` runs code of the executor, and the clone of an `Arc` does not.
-    /// Therefore a wake-up can take the waker out of the lock.
+    /// Therefore a wake-up clones only the `Arc` under the lock.
     outer: Mutex<Option<Arc<Waker>>>,
 }
 

@@ -211,8 +211,8 @@ impl<T: Task> Scheduler<T> {
                     let is_handed_over = self.replace(slot, Some(step));
                     if is_handed_over && label != OWN_FUTURE {
                         self.metrics.add(Counter::LongSteps, 1);
-                        // This event is recorded before the callback runs. Then a flight record that the callback
-                        // requests contains the event.
+                        // This event is recorded before the callback runs. The callback may request a flight record,
+                        // and this record then contains the event.
                         self.trace_worker(slot, WorkerState::Blocked);
                         self.observe(slot, WorkerState::Blocked, Some(label));
                     }

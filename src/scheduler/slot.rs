@@ -50,9 +50,9 @@ pub(crate) struct WorkerSlot {
     ///
     /// [`set_blocked_since`]: Self::set_blocked_since
     blocked_since: AtomicU64,
-    /// Orders the reports of a long step. The monitor holds this lock from before it hands over the step until it has
-    /// reported that the worker is blocked. The worker of the step takes the lock before it reports its next state: see
-    /// [`Scheduler::await_report`](super::Scheduler::await_report).
+    /// Orders the reports of a long step. The monitor takes this lock before it hands over the step. It releases the
+    /// lock after it has reported that the worker is blocked. The worker of the step takes the lock before it reports
+    /// its next state: see [`Scheduler::await_report`](super::Scheduler::await_report).
     pub(super) report: Mutex<()>,
 }
 
@@ -99,8 +99,8 @@ impl WorkerSlot {
         let _ = self.duty.compare_exchange(FREE, BUSY, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Records that the worker runs no task. The state TAKEN does not change: then this function returns false, and
-    /// the worker calls [`resume`](Self::resume) later.
+    /// Records that the worker runs no task. If the state is TAKEN, this function does not change it and returns false.
+    /// The worker calls [`resume`](Self::resume) later.
     pub(crate) fn rest(&self) -> bool {
         self.duty.compare_exchange(BUSY, FREE, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }

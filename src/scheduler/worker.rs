@@ -503,7 +503,7 @@ impl<T: Task> Local<T> {
                 self.scheduler.call_monitor();
             }
         } else if former == WorkerState::Running && !self.post.rest() {
-            // The monitor has handed over the last step at the moment of its return.
+            // The monitor has handed over the last step at the moment when this step returned.
             self.scheduler.await_report(self.slot);
         }
         if self.scheduler.options.observe.is_some() {
@@ -516,7 +516,8 @@ impl<T: Task> Local<T> {
     #[cold]
     pub(super) fn return_from_hand_over(&self) -> bool {
         self.scheduler.await_report(self.slot);
-        // If the worker has already reported another state, this state is the last one that the observer received.
+        // The observer may have received another state of this worker after `Running`. Then `state` keeps this other
+        // state.
         if self.state.get() == WorkerState::Running {
             self.state.set(WorkerState::Blocked);
         }

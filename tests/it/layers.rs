@@ -1050,7 +1050,7 @@ fn a_dropped_future_of_a_cancellation_does_not_affect_other_futures() {
         futures[4] = None;
         rt.kill(asks.pid()).unwrap();
         settle(&rt);
-        // A layer wakes the future again when it ends its call of the handler.
+        // When a layer ends its call of the handler, it wakes the future again.
         let woken: Vec<_> = counts.iter().map(|count| count.load(Ordering::SeqCst) != 0).collect();
         assert_eq!(woken, [false, true, false, true, false, true]);
         assert!(futures.into_iter().flatten().all(|future| future.now_or_never().is_some()));

@@ -516,8 +516,8 @@ fn an_observer_sees_each_state_of_a_worker() {
     });
 }
 
-/// 5.2c: the step of a worker returns while the monitor reports that the step is long. The worker reports its next state
-/// only after this report. The observer gives the worker 200 ms to report too early.
+/// 5.2c: the step of a worker returns while the monitor reports that the step is long. The worker reports its next
+/// state only after this report. The observer waits 200 ms for a report that is too early.
 #[test]
 fn the_next_state_of_a_worker_comes_after_the_report_of_its_long_step() {
     struct EndsTheStep {

@@ -33,7 +33,8 @@ pub(crate) trait Gate: fmt::Debug + Send + Sync {
     fn unwatch(&self, keys: &mut GateKeys);
 }
 
-/// The entries of one future in the lists of wakers of a gate and of its outer gates.
+/// The entries of one future. A gate has a list of wakers, and so does each of its outer gates. The future has one
+/// entry in each list.
 #[derive(Debug, Default)]
 pub(crate) struct GateKeys {
     own: WatchKey,

@@ -426,7 +426,7 @@ impl<T: Send + 'static> Completion<T> {
 
     /// Removes the wakers that [`poll_cancelled`](Self::poll_cancelled) has stored for `keys`. The caller is about to
     /// answer. If no layer receives the answer, the answer ends the command and thus removes all its wakers. Then this
-    /// function does nothing, because it would only take a lock.
+    /// function does nothing, and saves a lock.
     pub(crate) fn unwatch(&self, keys: &mut WatchKeys) {
         if self.layer.is_some() {
             let (to, tag) = self.untyped().parts();

@@ -236,8 +236,8 @@ impl Timeline {
     ///
     /// When a process is found dead, the reader may still hold back its last events. The next collection reads these
     /// events from the rings, and the second collection converts them. Therefore this function first lists the dead
-    /// processes, and removes them two calls later. (An exit removes the pid shortly before it records its last event. If
-    /// its thread pauses for two collections in between, the track may have no name.)
+    /// processes, and removes them two calls later. (An exit removes the pid shortly before it records its last event.
+    /// If the thread of the exit does not run during the next two collections, the track may have no name.)
     pub(super) fn forget_dead(&mut self, recorder: &Recorder) {
         match self.removal {
             0 if self.processes.len() + self.alive.len() >= self.most => {

@@ -14,8 +14,8 @@ use crate::process::mailbox::slot::Slot;
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     /// Number of messages that were taken out since this value was created. Messages from the slot are not counted. The
-    /// positions of the signals refer to this number. A message that was read out of order may be [left
-    /// out](Self::shift_signals_before), and then the positions of the later signals are lower by one.
+    /// positions of the signals refer to this number. A message that was read out of order may be [not
+    /// counted](Self::shift_signals_before), and then the positions of the later signals are lower by one.
     taken: i64,
     waiting: VecDeque<(SignalPosition, Signal)>,
 }
@@ -139,9 +139,8 @@ impl Signals {
     /// signal are still unread. Therefore, the position of each earlier signal must also grow by one.
     ///
     /// A body that never reads its signals may have many earlier signals, and senders wait for the lock during this
-    /// operation. If there are more earlier signals than later signals, this function leaves the message out of the
-    /// count instead. The position of each later signal then shrinks by one, because the message came before this
-    /// signal.
+    /// operation. If there are more earlier signals than later signals, this function instead does not count the
+    /// message. The position of each later signal then shrinks by one, because the message came before this signal.
     fn shift_signals_before(&mut self, number: i64) {
         let earlier = self.waiting.partition_point(|(place, _)| place.number() <= number);
         if earlier <= self.waiting.len() - earlier {
@@ -311,8 +310,8 @@ mod tests {
         let mut rng = Rng::seeded(3);
         for round in 0..20_000 {
             let ((slot, _), mut signals) = (Slot::<u64>::new(), Signals::default());
-            // The mailbox gets twelve messages and signals. The receiver then unstashes the oldest `ahead` messages,
-            // which it has taken out and stashed before.
+            // The mailbox gets twelve messages and signals. The receiver has stashed the oldest messages before, and
+            // now unstashes them. Their number is `ahead`.
             let (is_signal, ahead) = (rng.below(1 << 12), rng.below(5));
             let mut items: Vec<u64> = (0..12).collect();
             let (mut queue, mut front) = (VecDeque::new(), VecDeque::new());

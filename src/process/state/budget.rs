@@ -39,9 +39,9 @@ impl BudgetPause {
         spent
     }
 
-    /// Takes one unit like [`spend`](Self::spend), for a future that a body may replace by a new future after each poll.
-    /// A loop without `await` may check such a future again and again. Therefore, if several new futures find the budget
-    /// spent, only every second of these futures pauses.
+    /// Takes one unit like [`spend`](Self::spend). This function is for a future that a body may drop after each poll
+    /// and create again. A loop without `await` may check such a future again and again. Therefore, if several new
+    /// futures find the budget spent, only every second of these futures pauses.
     pub(crate) fn spend_as_check(&mut self, cx: &Context<'_>) -> Poll<bool> {
         if !self.is_over && Current::with(Current::skips_pause) {
             return Poll::Ready(false);

@@ -57,7 +57,7 @@ pub(crate) struct Current {
     /// Whether this thread polls a future of the runtime that is not the body of a process: see
     /// [`with_budget`](Current::with_budget).
     polls_future: Cell<bool>,
-    /// Whether the next new future does not pause although the budget is spent: see
+    /// If this field is true, the next new future makes progress even if the budget is spent: see
     /// [`skips_pause`](Current::skips_pause).
     skips_pause: Cell<bool>,
     /// Events of this turn, as bits of [`note`]. The field is one byte wide. If the field were wider, a write might

@@ -212,7 +212,7 @@ impl<T> ReplySlot<T> {
             fresh = fresh.take().and_then(|fresh| watchers.set(key, fresh));
         }
         drop(state);
-        // This waker is the former waker of the entry, or the slot is closed.
+        // If the slot is closed, `fresh` is the clone of `watcher`. Otherwise it is the former waker of the entry.
         drop(fresh);
         is_closed
     }

@@ -84,7 +84,8 @@ fn each_call_of_wakers_has_its_own_step_number() {
 }
 
 /// 5.2c: when the monitor hands over a long step, it may call the waker of an executor. The waker may wait until the
-/// worker of the step reports its next state, and the worker first waits for the report of the monitor.
+/// worker of the step reports its next state. The worker waits for the report of the monitor. Therefore the monitor
+/// must report the step before it calls the waker.
 #[test]
 fn the_monitor_has_reported_a_long_step_before_it_calls_a_waker() {
     /// Waits for the report of the monitor, as the worker in slot 1 does.

@@ -41,7 +41,7 @@ pub(crate) struct Open<'a> {
     pub(crate) name: &'a str,
     /// Pid of the process if the slice is a turn.
     pub(crate) note: &'a str,
-    /// Time since the begin of the slice, in ns.
+    /// Time since the beginning of the slice, in ns.
     pub(crate) age_ns: u64,
 }
 

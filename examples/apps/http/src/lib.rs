@@ -165,7 +165,7 @@ mod tests {
             });
             server.started().await?;
             let exited = rt.spawn(async |ctx: Context| {
-                // After the connection, only this process and the server are alive.
+                // After the end of the connection, only this process and the server are alive.
                 while ctx.host().processes_alive() > 2 {
                     ctx.yield_now().await;
                 }

@@ -142,7 +142,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
             }
             // `poll_mail` did not wait for the next message, because the output had reached its limit. If the write has
-            // made room, no event would wake this process for the messages that are still in the mailbox.
+            // made room, no event wakes this process for the messages that are still in the mailbox. Therefore the loop
+            // checks the mailbox again.
             if !is_limited || self.output.len() >= limit {
                 break;
             }

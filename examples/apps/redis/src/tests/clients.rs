@@ -179,8 +179,8 @@ fn a_client_above_the_limit_is_refused() {
     });
 }
 
-/// While the listener sleeps after a failed `accept`, a client vanishes and another client connects. The first client
-/// does not count when the listener accepts the second client.
+/// While the listener sleeps after a failed `accept`, a client vanishes and another client connects. The listener no
+/// longer counts the first client when it accepts the second client.
 #[test]
 fn a_client_that_has_vanished_does_not_count_although_others_wait() {
     simulate(&Config { max_connections: 1, ..config(1) }, async |world| {

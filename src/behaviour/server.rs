@@ -163,9 +163,8 @@ pub trait Server: Sized + Send + 'static {
 
     /// Handles the [`deadline`](Self::deadline). The server calls this method when the deadline has passed, and never
     /// earlier. Before the call, the server handles all messages that were in the mailbox when the deadline passed. An
-    /// urgent message that arrives in this time counts as one of these messages.
-    /// While the deadline stays the same, the server repeats the call, and other processes run between the calls. The
-    /// default implementation does nothing.
+    /// urgent message that arrives in this time counts as one of these messages. While the deadline stays the same, the
+    /// server repeats the call, and other processes run between the calls. The default implementation does nothing.
     ///
     /// # Errors
     /// If this method returns an error, the server calls [`terminate`](Self::terminate), and the process exits with

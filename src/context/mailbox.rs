@@ -566,7 +566,7 @@ impl<M: Send + 'static> Mailbox<M> {
             return Poll::Pending;
         }
         // A body may ignore the error of its cancellation, and may receive in a loop. Therefore the budget is checked
-        // first.
+        // first. In the task of the process, `spend` would give the same result, but would compare more values.
         let has_unit = match poller {
             Poller::Task(_) => Current::with(Current::spend_for_mailbox),
             Poller::Other => self.spend(),

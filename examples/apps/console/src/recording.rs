@@ -68,9 +68,9 @@ pub(crate) struct Event {
     pub(crate) value: u64,
     /// Index of the track of the process that this event belongs to, or [`NONE`].
     pub(crate) process: u32,
-    /// Index of another event of the same track, or [`NONE`]. At the beginning of a slice, this index is the start of the
-    /// slice around it. At the end of a slice, this index is the beginning of the same slice. At a counter, this index is
-    /// the event with the previous value.
+    /// Index of another event of the same track, or [`NONE`]. At the beginning of a slice, this index is the beginning
+    /// of the slice around it. At the end of a slice, this index is the beginning of the same slice. At a counter, this
+    /// index is the event with the previous value.
     pub(crate) link: u32,
 }
 

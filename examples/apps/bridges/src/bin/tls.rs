@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{AsyncReadExt, AsyncWriteExt};
+use futures_rustls::client::TlsStream;
 use futures_rustls::rustls::pki_types::{PrivateKeyDer, ServerName};
 use futures_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use futures_rustls::{TlsAcceptor, TlsConnector};
@@ -61,18 +62,23 @@ fn configurations() -> Result<(ServerConfig, ClientConfig), BoxError> {
     Ok((server, client))
 }
 
-fn main() -> Result {
+/// Starts a server, and returns the stream of a client that has connected to it.
+async fn connected(rt: &Runtime) -> Result<TlsStream<TcpStream>> {
     let (server_config, client_config) = configurations()?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let acceptor = TlsAcceptor::from(Arc::new(server_config));
+    rt.spawn(move |ctx: Context| server(ctx, listener, acceptor));
+
+    let connector = TlsConnector::from(Arc::new(client_config));
+    let stream = TcpStream::connect(address).await?;
+    Ok(connector.connect(ServerName::try_from("localhost")?, stream).await?)
+}
+
+fn main() -> Result {
     let rt = Runtime::new()?;
     rt.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
-        let acceptor = TlsAcceptor::from(Arc::new(server_config));
-        rt.spawn(move |ctx: Context| server(ctx, listener, acceptor));
-
-        let connector = TlsConnector::from(Arc::new(client_config));
-        let stream = TcpStream::connect(address).await?;
-        let mut stream = connector.connect(ServerName::try_from("localhost")?, stream).await?;
+        let mut stream = connected(&rt).await?;
         // The text is longer than one TLS record.
         let text = "hello over TLS\n".repeat(10_000);
         let (mut read, mut write) = (&mut stream).split();
@@ -106,16 +112,9 @@ fn a_client_that_leaves_before_the_handshake_is_no_failure() -> Result {
 fn a_shutdown_ends_a_connection_whose_client_does_not_read() -> Result {
     use futures::future::{Either, select};
 
-    let (server_config, client_config) = configurations()?;
     let rt = Runtime::new()?;
     rt.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
-        let acceptor = TlsAcceptor::from(Arc::new(server_config));
-        rt.spawn(move |ctx: Context| server(ctx, listener, acceptor));
-        let connector = TlsConnector::from(Arc::new(client_config));
-        let stream = TcpStream::connect(address).await?;
-        let mut stream = connector.connect(ServerName::try_from("localhost")?, stream).await?;
+        let mut stream = connected(&rt).await?;
         let wait = Duration::from_millis(200);
         while let Either::Left(_) = select(stream.write(&[0; 8 << 10]), rt.sleep(wait)).await {}
         let report = rt.shutdown(Duration::from_secs(5)).await;

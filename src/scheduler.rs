@@ -137,9 +137,10 @@ pub(crate) enum Placement {
     Ranked(Rank),
 }
 
-/// Maximum time for which a ready socket may wait until the monitor notices a long step. If the monitor may need more
-/// time than this, a timekeeper that finds work must wake another worker. This other worker then waits in the poller.
-const LONGEST_DELAY_OF_SOCKETS: Duration = Duration::from_millis(100);
+/// Maximum time for which a ready socket may wait until the monitor notices a long step, and for which a due timer may
+/// wait until the monitor notices a blocked waker. If the monitor may need more time than this, the former timekeeper
+/// must wake another worker. This other worker then becomes the timekeeper.
+const LONGEST_DELAY: Duration = Duration::from_millis(100);
 
 type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 /// Callback for changes of worker states. The arguments are the slot and the new state of the worker. If a long step
@@ -519,9 +520,16 @@ impl<T: Task> Scheduler<T> {
     /// bound is long. Third, the monitor is off and there is a deadline or a poller.
     fn needs_timekeeper(&self) -> bool {
         let Some(bound) = self.monitor.bound() else { return self.is_untimed() };
-        let is_needed = self.driver.wait().is_some_and(|wait| wait <= bound)
-            || bound > LONGEST_DELAY_OF_SOCKETS && self.poller().is_some();
+        let is_needed =
+            self.driver.wait().is_some_and(|wait| wait <= bound) || bound > LONGEST_DELAY && self.poller().is_some();
         is_needed && self.idle.timekeeper().is_none()
+    }
+
+    /// Returns whether a worker that was the timekeeper must wake another worker before it calls wakers or a hook. A
+    /// waker usually returns at once. If a waker blocks and the bound of the monitor is short, the monitor wakes
+    /// another worker soon enough. A wake-up before each batch of wakers would take longer than most batches.
+    fn needs_timekeeper_for_user_code(&self) -> bool {
+        self.monitor.bound().is_none_or(|bound| bound > LONGEST_DELAY) && self.needs_timekeeper()
     }
 
     /// Returns the scheduler whose worker the calling thread acts as.

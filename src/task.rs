@@ -468,14 +468,16 @@ impl ExitOwner for Exiting<'_, '_> {
             let _ = drop_caught(std::mem::replace(exit, around.panicked(text)));
         }
         if in_turn {
-            if current.inline.offered().is_none() && current.inline.is_busy() {
+            if current.inline.is_busy() && current.inline.offered().is_none() {
                 let _ = drop_caught(current.inline.take());
             }
             around.leave();
-            // `close` and the destructors of the state may have yielded commands. A reply that a handler of these
-            // commands drops does not belong to the process.
-            let _handlers = current.ending(0);
-            around.dispatch_last();
+            if around.head().yields_if_any().is_some() {
+                // `close` and the destructors of the state may have yielded commands. A reply that a handler of these
+                // commands drops does not belong to the process.
+                let _handlers = current.ending(0);
+                around.dispatch_last();
+            }
         }
     }
 

@@ -416,7 +416,7 @@ impl Metrics {
 
     /// Counts the end of an exit that [`add_exited`](Self::add_exited) has counted. The thread that runs the exit calls
     /// this function after it has woken the task that awaits the join handle.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn end_exit(&self) {
         // Release pairs with the acquire loads in `is_between_exits`. A thread that reads this incremented counter also
         // sees the wake-up, and the increment in `add_exited`.

@@ -34,8 +34,8 @@ const NEW_EVERY: u32 = 4;
 const LOCAL_FULL: usize = 4096;
 /// Number of tasks in a full batch. A full batch moves to the global queue as a whole, under one lock.
 const BATCH: usize = 128;
-/// Maximum number of tasks that one steal takes. The thief copies these tasks. If the owner takes a task during the
-/// copy, the steal fails and the thief must try again.
+/// Maximum number of tasks that one steal takes. The thief copies these tasks. If the owner takes a task during
+/// the copy, the steal fails and the thief must try again.
 const STEAL_MOST: usize = 32;
 
 /// Order in which a worker runs the processes in its own queue, see
@@ -115,7 +115,11 @@ impl<T> Remote<T> {
     /// If there is no new task either, steals the whole batch. Returns one stolen task and pushes the other stolen
     /// tasks to `into`. With LIFO order, the steal needs a separate compare-and-swap for each task.
     pub(crate) fn steal_half(&self, into: &Queues<T>) -> Steal<T> {
-        let stolen = self.deque.steal_batch_with_limit_and_pop(&into.deque, STEAL_MOST);
+        self.steal_at_most(STEAL_MOST, into)
+    }
+
+    fn steal_at_most(&self, most: usize, into: &Queues<T>) -> Steal<T> {
+        let stolen = self.deque.steal_batch_with_limit_and_pop(&into.deque, most);
         if !stolen.is_empty() {
             return stolen;
         }
@@ -138,10 +142,10 @@ impl<T> Remote<T> {
     }
 
     /// Steals the task in the `next` slot. If this slot is empty, steals tasks as [`steal_half`](Self::steal_half)
-    /// does.
-    pub(crate) fn steal_any(&self, into: &Queues<T>) -> Steal<T> {
+    /// does, but if `one` is true, steals only one task of the deque.
+    pub(crate) fn steal_any(&self, one: bool, into: &Queues<T>) -> Steal<T> {
         let stolen = self.steal_slot();
-        if stolen.is_empty() { self.steal_half(into) } else { stolen }
+        if stolen.is_empty() { self.steal_at_most(if one { 1 } else { STEAL_MOST }, into) } else { stolen }
     }
 
     /// Moves all tasks to `into`. The owner may push more tasks during this call.

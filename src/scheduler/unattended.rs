@@ -31,6 +31,11 @@ impl Unattended {
         self.taken.load(Ordering::Relaxed) | self.paused.load(Ordering::Relaxed)
     }
 
+    /// Returns whether the step of this slot was handed over.
+    pub(super) fn is_taken(&self, slot: usize) -> bool {
+        self.taken.load(Ordering::Relaxed) & 1 << slot != 0
+    }
+
     pub(super) fn set_taken(&self, slot: usize, is_taken: bool) {
         set(&self.taken, slot, is_taken);
     }

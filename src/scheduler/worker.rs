@@ -435,7 +435,8 @@ impl<T: Task> Local<T> {
         }
         let ends_search = searched && scheduler.idle.stop_searching();
         let kept_time = self.kept_time.take();
-        if ends_search && scheduler.has_tasks() || (ends_search || kept_time) && scheduler.needs_timekeeper() {
+        let lacks_timekeeper = || scheduler.needs_timekeeper_for_user_code();
+        if ends_search && scheduler.has_tasks() || (ends_search || kept_time) && lacks_timekeeper() {
             scheduler.notify();
         }
     }

@@ -8,6 +8,7 @@
 use std::mem;
 use std::ops::Range;
 
+use crate::process::sparse_slab::VacantEntries;
 use crate::process::state::Ref;
 
 /// Number of slots that are kept after a burst of monitors.
@@ -34,9 +35,7 @@ pub(crate) struct Watched<E: ?Sized> {
     first: u32,
     /// Highest generation of the slots that became free.
     highest: u32,
-    /// Number of slots that must become free before the vector frees memory again. Freeing memory takes a time that is
-    /// linear in the number of slots.
-    wait: u32,
+    sparse: VacantEntries,
 }
 
 /// Slot of one monitor. A parent of a million children has a million slots. Therefore a slot must be small.
@@ -66,7 +65,7 @@ impl<E: ?Sized> MonitorSlot<E> {
 
 impl<E: ?Sized> Default for Watched<E> {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: NONE, taken: 0, first: 1, highest: 0, wait: 0 }
+        Self { slots: Vec::new(), free: NONE, taken: 0, first: 1, highest: 0, sparse: VacantEntries::default() }
     }
 }
 
@@ -141,9 +140,8 @@ impl<E: ?Sized> Watched<E> {
         number
     }
 
-    /// Frees the free slots behind the last used slot. The cost is proportional to the number of slots. The vector
-    /// frees memory again when a quarter of the remaining monitors has ended. Therefore, if no monitors are added, the
-    /// number of these times is logarithmic in the size of a burst.
+    /// Frees the free slots behind the last used slot, if these are at least a quarter of the slots. The cost is
+    /// proportional to the number of slots.
     #[cold]
     fn give_back(&mut self) {
         // New slots begin with a generation that no freed slot has used. If this generation were too high, new slots
@@ -151,9 +149,8 @@ impl<E: ?Sized> Watched<E> {
         if self.highest >= LAST / 2 {
             return;
         }
-        let wait = self.taken as u32 / 4;
-        self.wait = self.wait.min(wait).saturating_sub(1);
-        if self.wait > 0 || self.slots.last().is_some_and(MonitorSlot::is_taken) {
+        let (slots, is_taken) = (self.slots.len(), |index: usize| self.slots[index].is_taken());
+        if !self.sparse.must_be_freed(1, self.taken, slots, is_taken) {
             return;
         }
         self.first = self.highest;
@@ -167,7 +164,6 @@ impl<E: ?Sized> Watched<E> {
                 slot.next = mem::replace(&mut self.free, index as u32);
             }
         }
-        self.wait = wait;
     }
 
     /// Returns the number of monitors. A monitor whose `Down` event was delivered and not read is included.

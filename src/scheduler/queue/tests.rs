@@ -182,6 +182,20 @@ fn a_thief_takes_half_of_the_deque_rounded_up_and_the_next_slot_separately() {
     assert_eq!((thief.deque.len(), queues.deque.len()), (17 + STEAL_MOST - 1, 117 - STEAL_MOST));
 }
 
+/// 4.6a: a busy worker takes only one task from the deque of a long step.
+#[test]
+fn a_thief_can_take_one_task_of_the_deque() {
+    let (queues, remote) = Queues::new(QueueOrder::Fifo);
+    let (thief, _) = Queues::new(QueueOrder::Fifo);
+    for n in 0..9 {
+        let _ = queues.push_back(n);
+    }
+    let _ = queues.push_next(1000);
+    let steal = |one| (remote.steal_any(one, &thief).success(), thief.deque.len());
+    assert_eq!([steal(true), steal(true), steal(true)], [(Some(1000), 0), (Some(0), 0), (Some(1), 0)]);
+    assert_eq!(steal(false), (Some(2), 3));
+}
+
 /// A thief takes the oldest new task, because most of the remaining work is in the subtree of this task.
 #[test]
 fn a_thief_takes_the_oldest_new_task() {

@@ -67,6 +67,32 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
     });
 }
 
+/// 4.2b: before the timekeeper calls wakers, it wakes another worker only if the monitor is off or would need too much
+/// time to notice a blocked waker.
+#[test]
+fn a_timekeeper_calls_wakers_alone_if_the_monitor_is_fast() {
+    let long = LONGEST_DELAY * 2;
+    for (long_step, needs_other) in [(Some(Duration::from_millis(20)), false), (Some(long), true), (None, true)] {
+        let driver = Moved::default();
+        driver.0.armed.store(true, Ordering::SeqCst);
+        let options = Options { long_step, ..options(2) };
+        let scheduler = Scheduler::<Job>::new(options, driver, Arc::new(Metrics::new(SLOTS))).unwrap();
+        // Both workers are guests, so a hand-over by the monitor changes no count of worker threads.
+        let worker = Local::act(scheduler.occupy(true).unwrap());
+        let parked = scheduler.occupy(true).unwrap();
+        assert!(worker.may_sleep() && parked.may_sleep());
+        assert_eq!(scheduler.idle.timekeeper(), Some(worker.slot()));
+        worker.wake_up();
+        worker.queue_ready(vec![Waker::noop().clone()]);
+        assert_eq!(!scheduler.idle.is_sleeping(parked.slot()), needs_other, "{long_step:?}");
+        assert!(scheduler.needs_timekeeper(), "a worker that runs a task wakes another worker");
+        parked.wake_up();
+        parked.into_inner().leave();
+        worker.stop_acting().into_inner().leave();
+        end(&scheduler);
+    }
+}
+
 /// 4.7a: the monitor does not take two calls of wakers for one long step.
 #[test]
 fn each_call_of_wakers_has_its_own_step_number() {

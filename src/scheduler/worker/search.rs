@@ -17,6 +17,11 @@ const TIGHT_ROUNDS: u32 = 4;
 impl<T: Task> Local<T> {
     /// Steals tasks from one unattended slot: see `unattended.rs`. The task in the victim's `next` slot comes first,
     /// because it was woken last.
+    ///
+    /// If the slot belongs to a long step, and the global queue is not empty, steals only one task. Such a step may
+    /// spawn many tasks, and most of them then go to the global queue. A worker that takes tasks from the global queue
+    /// also prefetches their data. (If the worker stole 32 tasks here, the bench `spawn-inside` would take 1.1 times as
+    /// long.)
     pub(super) fn take_unattended(&self) -> Option<T> {
         let slots = self.scheduler.unattended.slots() & !(1 << self.slot);
         if slots == 0 {
@@ -26,7 +31,8 @@ impl<T: Task> Local<T> {
         let remotes = self.scheduler.remotes();
         let has_tasks = |victim: &usize| slots & 1 << victim != 0 && !remotes[*victim].is_empty();
         let victim = self.queues.next_unattended(has_tasks)?;
-        let task = self.steal_from(victim, |remote| remote.steal_any(&self.queues)).success()?;
+        let one = self.scheduler.unattended.is_taken(victim) && self.scheduler.global.len() != 0;
+        let task = self.steal_from(victim, |remote| remote.steal_any(one, &self.queues)).success()?;
         // This worker may be the only awake worker. Its later pushes wake no worker, because several tasks wait now.
         self.share();
         Some(task)

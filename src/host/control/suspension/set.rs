@@ -33,13 +33,16 @@ impl SuspendedProcesses {
     }
 
     /// Removes a process that exits or is resumed. Returns false if the process was not in the set.
+    #[inline]
     pub(crate) fn remove(&self, pid: impl FnOnce() -> Pid) -> bool {
         // An exit sees the length, because the exit has locked the slot of the pid table.
-        if self.len.load(Ordering::SeqCst) == 0 {
-            return false;
-        }
+        self.len.load(Ordering::SeqCst) != 0 && self.remove_pid(pid())
+    }
+
+    #[cold]
+    fn remove_pid(&self, pid: Pid) -> bool {
         let mut pids = self.pids.lock();
-        let was_suspended = pids.remove(&pid());
+        let was_suspended = pids.remove(&pid);
         self.len.store(pids.len(), Ordering::SeqCst);
         was_suspended
     }

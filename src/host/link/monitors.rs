@@ -8,7 +8,7 @@
 use std::mem;
 use std::ops::Range;
 
-use crate::process::sparse_slab::VacantEntries;
+use crate::process::sparse_slab::LastQuarter;
 use crate::process::state::Ref;
 
 /// Number of slots that are kept after a burst of monitors.
@@ -35,7 +35,7 @@ pub(crate) struct Watched<E: ?Sized> {
     first: u32,
     /// Highest generation of the slots that became free.
     highest: u32,
-    sparse: VacantEntries,
+    last_quarter: LastQuarter,
 }
 
 /// Slot of one monitor. A parent of a million children has a million slots. Therefore a slot must be small.
@@ -65,7 +65,7 @@ impl<E: ?Sized> MonitorSlot<E> {
 
 impl<E: ?Sized> Default for Watched<E> {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: NONE, taken: 0, first: 1, highest: 0, sparse: VacantEntries::default() }
+        Self { slots: Vec::new(), free: NONE, taken: 0, first: 1, highest: 0, last_quarter: LastQuarter::default() }
     }
 }
 
@@ -128,7 +128,9 @@ impl<E: ?Sized> Watched<E> {
         }
         self.highest = self.highest.max(slot.generation);
         self.taken -= 1;
-        if self.slots.len() > KEPT && self.taken <= self.slots.len() / 4 {
+        self.last_quarter.remove(index);
+        let capacity = self.slots.capacity();
+        if capacity > KEPT && self.last_quarter.is_vacant() && self.taken <= capacity / 4 {
             self.give_back();
         }
     }
@@ -140,17 +142,12 @@ impl<E: ?Sized> Watched<E> {
         number
     }
 
-    /// Frees the free slots behind the last used slot, if these are at least a quarter of the slots. The cost is
-    /// proportional to the number of slots.
+    /// Frees the free slots behind the last used slot. The cost is proportional to the number of slots.
     #[cold]
     fn give_back(&mut self) {
         // New slots begin with a generation that no freed slot has used. If this generation were too high, new slots
         // would have few generations left. In this case, the old slots are kept.
         if self.highest >= LAST / 2 {
-            return;
-        }
-        let (slots, is_taken) = (self.slots.len(), |index: usize| self.slots[index].is_taken());
-        if !self.sparse.must_be_freed(1, self.taken, slots, is_taken) {
             return;
         }
         self.first = self.highest;
@@ -164,6 +161,8 @@ impl<E: ?Sized> Watched<E> {
                 slot.next = mem::replace(&mut self.free, index as u32);
             }
         }
+        self.last_quarter
+            .count(self.slots.capacity(), |index| self.slots.get(index).is_some_and(MonitorSlot::is_taken));
     }
 
     /// Returns the number of monitors. A monitor whose `Down` event was delivered and not read is included.
@@ -218,10 +217,11 @@ impl<E: ?Sized> Vacant<'_, E> {
     #[inline]
     fn take(self, state: u32, watched: Option<Ref<E>>) -> u64 {
         let number = self.number();
-        let slot = &mut self.watched.slots[self.index as usize];
-        self.watched.free = mem::replace(&mut slot.next, state);
-        slot.watched = watched;
-        self.watched.taken += 1;
+        let (index, Watched { slots, free, taken, last_quarter, .. }) = (self.index as usize, self.watched);
+        *free = mem::replace(&mut slots[index].next, state);
+        slots[index].watched = watched;
+        *taken += 1;
+        last_quarter.add(index, slots.capacity(), |index| slots.get(index).is_some_and(MonitorSlot::is_taken));
         number
     }
 }

@@ -1,8 +1,6 @@
 //! The pending timers of one process. Each process has a table of its timers that were set and have not fired yet. When
 //! the process exits, it cancels these timers. The functions in `owned.rs` set the timers.
 
-use slab::Slab;
-
 use crate::host::registry::Busy;
 use crate::host::timer::{Key, Timers};
 use crate::platform::clock::Instant;
@@ -31,8 +29,7 @@ pub(crate) struct Pending(Mutex<Table>);
 struct Table {
     /// The entry of each timer. An entry contains the number of the timer. After the timer was set, the entry also
     /// contains its key and its deadline.
-    timers: Slab<(u64, Option<(Key, Instant)>)>,
-    sparse: SparseSlab,
+    timers: SparseSlab<(u64, Option<(Key, Instant)>), KEEP>,
     next_number: u64,
     closed: bool,
 }
@@ -73,8 +70,6 @@ impl Pending {
         let mut table = self.0.lock();
         table.timers.get(timer.slot).filter(|(number, _)| *number == timer.number)?;
         let (_, set) = table.timers.remove(timer.slot);
-        let Table { timers, sparse, .. } = &mut *table;
-        sparse.freed(timers, 1, KEEP);
         Some(set)
     }
 
@@ -97,7 +92,7 @@ impl Pending {
         table.closed = true;
         let pending = std::mem::take(&mut table.timers);
         drop(table);
-        for (_, (_, key)) in pending {
+        for (_, key) in pending.into_values() {
             let fire = key.and_then(|(key, _)| timers.cancel(key));
             let _ = drop_caught(fire);
         }

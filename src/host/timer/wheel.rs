@@ -21,8 +21,6 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::mem;
 
-use slab::Slab;
-
 use crate::host::timer::wheel::list::{EntryPosition, List};
 use crate::platform::sync::planted;
 use crate::process::sparse_slab::SparseSlab;
@@ -89,8 +87,7 @@ const KEPT_ENTRIES: usize = 1_024;
 /// The timer wheel. The caller chooses the unit of a tick.
 #[derive(Debug)]
 pub(crate) struct Wheel<T> {
-    entries: Slab<Entry<T>>,
-    sparse: SparseSlab,
+    entries: SparseSlab<Entry<T>, KEPT_ENTRIES>,
     /// Number of entries that were not removed.
     live: usize,
     lists: Box<[List; DUE + 1]>,
@@ -111,8 +108,7 @@ pub(crate) struct Wheel<T> {
 impl<T> Wheel<T> {
     pub(crate) fn new() -> Self {
         Self {
-            entries: Slab::new(),
-            sparse: SparseSlab::default(),
+            entries: SparseSlab::default(),
             live: 0,
             lists: Box::new([List::EMPTY; DUE + 1]),
             occupied: [0; LEVELS],
@@ -305,7 +301,7 @@ impl<T> Wheel<T> {
     pub(crate) fn pop(&mut self, newer: u64) -> Option<T> {
         loop {
             let &EntryPosition { index, .. } = self.lists[DUE].places.front()?;
-            let entry = &mut self.entries[index as usize];
+            let entry = self.entries.get_mut(index as usize).expect("a position belongs to an entry");
             if entry.number >= newer {
                 return None;
             }
@@ -326,7 +322,7 @@ impl<T> Wheel<T> {
         self.occupied = [0; LEVELS];
         self.far.clear();
         self.descending = None;
-        mem::take(&mut self.entries).into_iter().filter_map(|(_, entry)| entry.item).collect()
+        mem::take(&mut self.entries).into_values().filter_map(|entry| entry.item).collect()
     }
 
     // ---- Levels and slots
@@ -374,7 +370,7 @@ impl<T> Wheel<T> {
     /// Drops the positions of removed entries from a list, and frees these entries.
     fn sweep(&mut self, list: usize) {
         let mut places = mem::take(&mut self.lists[list].places);
-        let (before, mut nearest) = (places.len(), u64::MAX);
+        let mut nearest = u64::MAX;
         places.retain(|place| {
             let is_live = self.entries[place.index as usize].item.is_some();
             if is_live {
@@ -390,7 +386,6 @@ impl<T> Wheel<T> {
         if left == 0 {
             self.vacate(list);
         }
-        self.sparse.freed(&mut self.entries, before - left, KEPT_ENTRIES);
     }
 
     fn vacate(&mut self, list: usize) {
@@ -405,7 +400,6 @@ impl<T> Wheel<T> {
     /// Frees a removed entry that has no position in a list any more.
     fn free(&mut self, index: u32) {
         self.entries.remove(index as usize);
-        self.sparse.freed(&mut self.entries, 1, KEPT_ENTRIES);
     }
 }
 

@@ -10,8 +10,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::task::Waker;
 
-use slab::Slab;
-
 use crate::platform::sync::planted;
 use crate::process::catch as panic;
 use crate::process::command::Command;
@@ -134,9 +132,7 @@ pub(super) const KEEP: usize = 4096;
 #[repr(C)]
 pub(super) struct Slots {
     first: Option<Slot>,
-    others: Slab<Slot>,
-    /// Frees the memory of `others` after a burst.
-    sparse: SparseSlab,
+    others: SparseSlab<Slot, KEEP>,
 }
 
 impl Slots {
@@ -175,13 +171,11 @@ impl Slots {
         if key == 0 {
             return self.first.take().expect("it is there");
         }
-        let slot = self.others.remove(key as usize - 1);
-        self.sparse.freed(&mut self.others, 1, KEEP);
-        slot
+        self.others.remove(key as usize - 1)
     }
 
     pub(super) fn into_all(self) -> impl Iterator<Item = Slot> {
-        self.first.into_iter().chain(self.others.into_iter().map(|(_, slot)| slot))
+        self.first.into_iter().chain(self.others.into_values())
     }
 }
 

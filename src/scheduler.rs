@@ -525,13 +525,6 @@ impl<T: Task> Scheduler<T> {
         is_needed && self.idle.timekeeper().is_none()
     }
 
-    /// Returns whether a worker that was the timekeeper must wake another worker before it calls wakers or a hook. A
-    /// waker usually returns at once. If a waker blocks and the bound of the monitor is short, the monitor wakes
-    /// another worker soon enough. A wake-up before each batch of wakers would take longer than most batches.
-    fn needs_timekeeper_for_user_code(&self) -> bool {
-        self.monitor.bound().is_none_or(|bound| bound > LONGEST_DELAY) && self.needs_timekeeper()
-    }
-
     /// Returns the scheduler whose worker the calling thread acts as.
     #[cfg(feature = "net")]
     pub(crate) fn here() -> Option<Arc<Self>> {

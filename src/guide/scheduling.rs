@@ -15,7 +15,7 @@
 //!
 //! | | source | the worker takes |
 //! |---|---|---|
-//! | 1 | in every 61st search: the timers, the sockets, then the global queue and the [unattended](#unattended-queues) queues | up to about 64 due timers of each timer wheel; the ready sockets; then processes of the global queue, as in row 6, or of one of the unattended workers, from which the worker steals its `next` slot or as in row 9, but only one process if a step blocks the unattended worker. If there are both, they take turns |
+//! | 1 | in every 61st search: the timers, the sockets, then the global queue and the [unattended](#unattended-queues) queues | up to about 64 due timers of each timer wheel; the ready sockets; then processes of the global queue, as in row 6, or of one of the unattended workers, from which the worker steals its `next` slot or as in row 9, but only one process of the local queue if a step blocks the unattended worker and the global queue is not empty. If there are both, they take turns |
 //! | 2 | the queues of [high and low priority](crate::Priority), in the searches that prefer this priority | one |
 //! | 3 | the worker's `next` slot: the process that the last turn woke or spawned | one |
 //! | 4 | the queue of new processes, which contains processes that were spawned on this worker and have not run yet | the newest; every 1,024th time the oldest |

@@ -13,7 +13,7 @@ use crate::platform::sync::atomic::{AtomicU8, Ordering, fence};
 use crate::platform::sync::{Arc, Condvar, planted, thread, wait_while};
 use crate::scheduler::slot::OWN_FUTURE;
 use crate::scheduler::threads::CountedThread;
-use crate::scheduler::{Scheduler, Task};
+use crate::scheduler::{LONGEST_DELAY, Scheduler, Task};
 
 /// Shortest time between two checks.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -61,6 +61,11 @@ impl Monitor {
     pub(super) fn bound(&self) -> Option<Duration> {
         let is_on = self.state.load(Ordering::Relaxed) != OFF;
         is_on.then(|| self.pause.saturating_mul(IDLE_PAUSES + LONG))
+    }
+
+    /// Returns whether the monitor is on and notices a blocked waker within [`LONGEST_DELAY`].
+    pub(super) fn is_fast(&self) -> bool {
+        self.bound().is_some_and(|bound| bound <= LONGEST_DELAY)
     }
 
     pub(super) fn ring(&self) {

@@ -142,7 +142,7 @@ impl<T> Remote<T> {
     }
 
     /// Steals the task in the `next` slot. If this slot is empty, steals tasks as [`steal_half`](Self::steal_half)
-    /// does, but if `one` is true, steals only one task of the deque.
+    /// does, but if `one` is true and the deque is not empty, steals only one task.
     pub(crate) fn steal_any(&self, one: bool, into: &Queues<T>) -> Steal<T> {
         let stolen = self.steal_slot();
         if stolen.is_empty() { self.steal_at_most(if one { 1 } else { STEAL_MOST }, into) } else { stolen }

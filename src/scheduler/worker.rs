@@ -422,7 +422,9 @@ impl<T: Task> Local<T> {
     /// Prepares this worker for calls of wakers or of a hook, which may block. If such a call blocks, the monitor must
     /// hand over the tasks of this worker. While a worker searches, a push wakes no other worker. Therefore the search
     /// of this worker ends. If this worker was the timekeeper, it may have to wake another worker, which becomes the
-    /// timekeeper.
+    /// timekeeper. A waker usually returns at once, and a wake-up before each batch of wakers would take longer than
+    /// most batches. Therefore, if the monitor is [fast](super::monitor::Monitor::is_fast), this worker relies on the
+    /// monitor during the calls.
     #[cold]
     fn begin_user_code(&self) {
         let scheduler = &self.scheduler;
@@ -434,9 +436,12 @@ impl<T: Task> Local<T> {
             self.woken.set(false);
         }
         let ends_search = searched && scheduler.idle.stop_searching();
-        let kept_time = self.kept_time.take();
-        let lacks_timekeeper = || scheduler.needs_timekeeper_for_user_code();
-        if ends_search && scheduler.has_tasks() || (ends_search || kept_time) && lacks_timekeeper() {
+        let must_check = self.kept_time.take() || ends_search;
+        // If the monitor is fast, `has_found` makes this check when this worker finds a task.
+        let may_wait = scheduler.monitor.is_fast();
+        self.kept_time.set(must_check && may_wait);
+        let lacks_timekeeper = || must_check && !may_wait && scheduler.needs_timekeeper();
+        if ends_search && scheduler.has_tasks() || lacks_timekeeper() {
             scheduler.notify();
         }
     }

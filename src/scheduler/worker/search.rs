@@ -18,10 +18,10 @@ impl<T: Task> Local<T> {
     /// Steals tasks from one unattended slot: see `unattended.rs`. The task in the victim's `next` slot comes first,
     /// because it was woken last.
     ///
-    /// If the slot belongs to a long step, and the global queue is not empty, steals only one task. Such a step may
-    /// spawn many tasks, and most of them then go to the global queue. A worker that takes tasks from the global queue
-    /// also prefetches their data. (If the worker stole 32 tasks here, the bench `spawn-inside` would take 1.1 times as
-    /// long.)
+    /// If the slot belongs to a long step, and the global queue is not empty, steals only one task of the deque. Such a
+    /// step may spawn many tasks, and most of them then go to the global queue. A worker that takes tasks from the
+    /// global queue also prefetches their data. (If the worker stole 32 tasks here, the bench `spawn-inside` would take
+    /// 1.1 times as long.)
     pub(super) fn take_unattended(&self) -> Option<T> {
         let slots = self.scheduler.unattended.slots() & !(1 << self.slot);
         if slots == 0 {

@@ -307,14 +307,15 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     /// Passes the messages of a bounded queue to `take`, starting with the oldest message. A message that `take`
-    /// returns keeps its position in the queue. If `all` is false, this function stops at the first message that `take`
-    /// returns. The result is true if `take` has returned a message. If `take` has accepted all messages, the receiver
-    /// is registered as waiting for the next message.
+    /// returns keeps its position in the queue. If `all` is false, this function returns at the first message that
+    /// `take` returns. If `all` is true, the function continues with the next message, or passes no further message to
+    /// `take` after [`NotTaken::Stop`]. The result is true if `take` has returned a message. If `all` is true or `take`
+    /// has accepted all messages, the receiver is registered as waiting for the next message.
     pub(crate) fn offer(
         &mut self,
         cx: &mut Cx<'_>,
         all: bool,
-        mut take: impl FnMut(M) -> Result<(), M>,
+        mut take: impl FnMut(M) -> Result<(), NotTaken<M>>,
     ) -> Result<bool, Exit> {
         let (mut number, mut left) = (0, false);
         loop {
@@ -327,18 +328,18 @@ impl<M: Send + 'static> Mailbox<M> {
             match self.take(poller, cx, true, gather) {
                 Poll::Ready(Ok(Some(Gathered::One(message)))) => {
                     let place = ReservedPlace { control: self.me.control(), number };
-                    match take(message) {
-                        Ok(()) => {}
-                        Err(message) if all => {
-                            place.put_back(message);
-                            left = true;
-                            number += 1;
-                        }
-                        Err(message) => {
-                            place.put_back(message);
-                            return Ok(true);
-                        }
+                    let (message, next) = match take(message) {
+                        Ok(()) => continue,
+                        Err(NotTaken::Continue(message)) => (message, number + 1),
+                        // No message has this number, so the next call of `gather_or_wait` finds no message. That call
+                        // registers the receiver, and then `take` checks whether the mailbox is cancelled or killed.
+                        Err(NotTaken::Stop(message)) => (message, u64::MAX),
+                    };
+                    place.put_back(message);
+                    if !all {
+                        return Ok(true);
                     }
+                    (number, left) = (next, true);
                 }
                 Poll::Ready(Ok(_)) => unreachable!("its queue has a bound and no urgent message"),
                 Poll::Ready(Err(exit)) => return Err(exit),
@@ -799,6 +800,14 @@ impl<M: Send + 'static> Drop for Mailbox<M> {
             control.leave(&mut self.front);
         }
     }
+}
+
+/// A message that the closure of [`Mailbox::offer`] returns. The message keeps its position in the queue.
+pub(crate) enum NotTaken<M> {
+    /// The next message is passed to the closure.
+    Continue(M),
+    /// No later message is passed to the closure.
+    Stop(M),
 }
 
 /// Progress of one selective receive. Because of this record, a selective receive passes each message to `pick` only

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::task::{Context, Waker};
 
-use crate::context::mailbox::Mailbox;
+use crate::context::mailbox::{Mailbox, NotTaken};
 use crate::host::control::{AnyControl, Control};
 use crate::platform::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Mutex};
@@ -47,6 +47,26 @@ pub(crate) struct Members<M: Send + 'static> {
 impl<M: Send + 'static> fmt::Debug for Members<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Members").field("members", &self.list().len()).finish_non_exhaustive()
+    }
+}
+
+/// One pass of the keeper over the queue.
+struct Pass {
+    /// Number of messages that the pass may still forward.
+    left: usize,
+    /// Number of messages that the pass may still skip. The initial value is the length of the queue. Without this
+    /// limit, a pass would never end if the senders append messages as fast as the pass skips them.
+    skips: usize,
+    /// Whether the pass has stopped at a message after the last permitted skip. In this case, the keeper wakes itself,
+    /// because a member may have free space for a later message.
+    is_cut: bool,
+    /// Positions of the members that did not take a message of this pass.
+    blocked: BTreeSet<usize>,
+}
+
+impl Pass {
+    fn new(queued: usize) -> Self {
+        Self { left: AT_ONCE, skips: queued, is_cut: false, blocked: BTreeSet::new() }
     }
 }
 
@@ -155,42 +175,61 @@ impl<M: Send + 'static> Members<M> {
     /// Forwards the messages in the queue. Returns true if no member has free space for the messages that are left.
     /// Returns `None` if this turn has forwarded the maximum number of messages.
     pub(crate) fn hand_on(&self, queue: &mut Mailbox<M>, cx: &mut Context<'_>) -> Result<Option<bool>, Exit> {
-        let mut left = AT_ONCE;
-        let mut blocked = BTreeSet::new();
-        let some_left = queue.offer(cx, self.by_key(), |message| {
-            if left == 0 {
-                return Err(message);
-            }
-            self.route_in_order(message, &mut blocked).map(|()| left -= 1)
-        })?;
-        if left == 0 {
+        let mut pass = Pass::new(queue.unread());
+        let some_left = queue.offer(cx, self.by_key(), |message| self.forward(message, &mut pass))?;
+        if pass.left == 0 || pass.is_cut {
             cx.waker().wake_by_ref();
-            return Ok(None);
         }
-        Ok(Some(some_left))
+        Ok((pass.left != 0).then_some(some_left))
+    }
+
+    /// Forwards a message in one pass over the queue.
+    ///
+    /// # Errors
+    /// Returns the message if it stays in the queue. The pass stops if it can forward no later message. Otherwise, each
+    /// turn would read the whole queue.
+    fn forward(&self, message: M, pass: &mut Pass) -> Result<(), NotTaken<M>> {
+        if pass.left == 0 {
+            return Err(NotTaken::Stop(message));
+        }
+        match self.route_in_order(message, &mut pass.blocked) {
+            Ok(()) => pass.left -= 1,
+            Err(NotTaken::Continue(message)) if pass.skips == 0 => {
+                pass.is_cut = true;
+                return Err(NotTaken::Stop(message));
+            }
+            Err(kept) => {
+                pass.skips = pass.skips.saturating_sub(1);
+                return Err(kept);
+            }
+        }
+        Ok(())
     }
 
     /// Forwards a message from the queue. The oldest message is forwarded first. `blocked` contains the position of
     /// each member that did not take an older message. No later message is forwarded to such a member, because the
     /// later message would overtake the older message.
-    fn route_in_order(&self, message: M, blocked: &mut BTreeSet<usize>) -> Result<(), M> {
+    ///
+    /// # Errors
+    /// Returns the message if no member took it. The error is [`NotTaken::Stop`] if no member may take a later message.
+    fn route_in_order(&self, message: M, blocked: &mut BTreeSet<usize>) -> Result<(), NotTaken<M>> {
         let Routing::Key(key) = &self.routing else {
             // A queued message was already counted when it was sent.
             return self.route(message, &|| {}).map_err(|unrouted| match unrouted {
-                Unrouted::Later(message) | Unrouted::Full(message) => message,
+                Unrouted::Later(message) | Unrouted::Full(message) => NotTaken::Stop(message),
             });
         };
         let members = self.list();
         if members.is_empty() {
-            return Err(message);
+            return Err(NotTaken::Stop(message));
         }
         let place = jump(key(&message), members.len());
         if blocked.contains(&place) {
-            return Err(message);
+            return Err(NotTaken::Continue(message));
         }
         give(&members[place], message, &|| {}).map_err(|(NotAccepted::Full(message) | NotAccepted::Ended(message))| {
             blocked.insert(place);
-            message
+            if blocked.len() < members.len() { NotTaken::Continue(message) } else { NotTaken::Stop(message) }
         })
     }
 
@@ -311,6 +350,18 @@ fn jump(mut key: u64, buckets: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(not(any(procession_loom, procession_shuttle)))]
+    use crate::process::mailbox::MailboxCapacity;
+
+    #[cfg(not(any(procession_loom, procession_shuttle)))]
+    struct Woken(AtomicBool);
+
+    #[cfg(not(any(procession_loom, procession_shuttle)))]
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
 
     /// A member may exit before its pool sets the router of the member's mailbox. The closed mailbox must not keep the
     /// router, because the router refers to the members.
@@ -324,6 +375,84 @@ mod tests {
         drop(mailbox);
         control.inbox.leave_to(members.clone());
         assert_eq!(Arc::strong_count(&members), 1);
+    }
+
+    /// 6.4g: a pass over the queue stops after the maximum number of forwarded messages. Therefore the number of
+    /// messages that all passes inspect is linear in the length of the queue.
+    #[cfg(not(any(procession_loom, procession_shuttle)))]
+    #[test]
+    fn a_pass_that_has_forwarded_its_maximum_stops() {
+        const MESSAGES: usize = 20_000;
+        let rt = crate::Runtime::builder().workers(0).build().unwrap();
+        let (kept, mut queue) = rt.mailbox_with::<usize>(MailboxCapacity::Reject(usize::MAX));
+        let (member, mut received) = rt.mailbox_with(MailboxCapacity::Reject(MESSAGES));
+        let members = Members::new(Routing::Key(Box::new(|_| 0)), 1, Ref::downgrade(kept.control()));
+        members.set(0, member.control().clone());
+        (0..MESSAGES).for_each(|n| kept.send(n).unwrap());
+        let (mut inspected, mut passes, mut some_left) = (0, 0, true);
+        while some_left {
+            let mut pass = Pass::new(queue.unread());
+            let forward = |message| {
+                inspected += 1;
+                members.forward(message, &mut pass)
+            };
+            some_left = queue.offer(&mut Context::from_waker(Waker::noop()), true, forward).unwrap();
+            passes += 1;
+        }
+        assert_eq!((passes, inspected), (MESSAGES.div_ceil(AT_ONCE), MESSAGES + MESSAGES / AT_ONCE));
+        assert!((0..MESSAGES).all(|n| received.try_receive() == Some(n)), "in order");
+    }
+
+    /// 6.4g: a pass that stops early still reports that the queue was cancelled, and later messages wake the keeper.
+    #[cfg(not(any(procession_loom, procession_shuttle)))]
+    #[test]
+    fn a_pass_that_stops_registers_the_keeper_and_reports_the_cancellation() {
+        let rt = crate::Runtime::builder().workers(0).build().unwrap();
+        let (kept, mut queue) = rt.mailbox_with::<u8>(MailboxCapacity::Reject(usize::MAX));
+        let (member, _received) = rt.mailbox_with(MailboxCapacity::Reject(1));
+        let members = Members::new(Routing::Key(Box::new(|_| 0)), 1, Ref::downgrade(kept.control()));
+        members.set(0, member.control().clone());
+        (0..3).for_each(|n| kept.send(n).unwrap());
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut hand_on = || members.hand_on(&mut queue, &mut Context::from_waker(&waker));
+        assert_eq!(hand_on().unwrap(), Some(true));
+        assert!(!woken.0.load(Ordering::SeqCst));
+        kept.send(3).unwrap();
+        assert!(woken.0.swap(false, Ordering::SeqCst));
+        assert_eq!(hand_on().unwrap(), Some(true));
+        rt.cancel(kept.pid(), "enough", std::time::Duration::ZERO).unwrap();
+        assert!(woken.0.load(Ordering::SeqCst));
+        assert!(matches!(hand_on(), Err(Exit::Cancelled(_))));
+    }
+
+    /// Senders append messages while a pass skips the messages of a full member. The pass ends, and the keeper wakes
+    /// itself.
+    #[cfg(not(any(procession_loom, procession_shuttle)))]
+    #[test]
+    fn a_pass_ends_although_messages_are_appended() {
+        const MOST: usize = 1_000;
+        let rt = crate::Runtime::builder().workers(0).build().unwrap();
+        let (pool, mut queue) = rt.mailbox_with::<u8>(MailboxCapacity::Reject(usize::MAX));
+        let appended = Arc::new(AtomicUsize::new(0));
+        let (count, to) = (Arc::clone(&appended), pool.clone());
+        // The pass calls this function for each message.
+        let key = move |_: &u8| {
+            if count.fetch_add(1, Ordering::SeqCst) < MOST {
+                to.send(0).unwrap();
+            }
+            0
+        };
+        let members = Members::new(Routing::Key(Box::new(key)), 2, Ref::downgrade(pool.control()));
+        let both = [(); 2].map(|()| rt.mailbox_with(MailboxCapacity::Reject(1)));
+        members.append(&mut both.iter().map(|(member, _)| member.control().clone()).collect());
+        pool.send(0).unwrap();
+        // The keeper is not registered as the receiver during the pass. Therefore the sends do not wake the keeper.
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let handed = members.hand_on(&mut queue, &mut Context::from_waker(&waker)).unwrap();
+        assert_eq!((handed, appended.load(Ordering::SeqCst)), (Some(true), 3));
+        assert!(woken.0.load(Ordering::SeqCst));
     }
 
     #[test]

@@ -387,8 +387,8 @@ impl<M> Bounded<M> {
     /// [fill](Self::fill) the empty place.
     pub(super) fn look(&mut self, number: &mut u64) -> Option<M> {
         *number = (*number).max(self.first);
-        let place = usize::try_from(*number - self.first).ok()?;
-        let message = self.queue.get_mut(place).and_then(Option::take);
+        let place = usize::try_from(*number - self.first).ok();
+        let message = place.and_then(|place| self.queue.get_mut(place)).and_then(Option::take);
         self.busy &= message.is_some();
         message
     }

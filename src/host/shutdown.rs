@@ -135,7 +135,13 @@ impl Host {
         if self.shared().roots.load(Ordering::SeqCst) == 0 {
             self.shut_down_rest();
         }
-        deadline.ns() < former
+        let is_earlier = deadline.ns() < former;
+        if is_earlier {
+            // A future of an earlier call has set its alarm for the former deadline. Possibly no worker fires the timer
+            // of the new deadline. Therefore the future is polled now, and sets its alarm for the new deadline.
+            notify(&self.shared().emptied);
+        }
+        is_earlier
     }
 
     /// Returns a future that resolves to true when every process has exited. At the deadline, the future resolves to

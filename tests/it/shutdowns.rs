@@ -1,13 +1,17 @@
 //! Section 6.5 of the specification: a shutdown that any thread, host or process requests.
 
-use std::future::pending;
+use std::future::{Future, pending, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use futures::executor::block_on;
 use procession::supervisor::SupervisorMessage;
 use procession::{Context, Events, Exit, Next, Process, Reason, Runtime, Simulation, StepOutput, Supervisor};
 
-use crate::{two, within};
+use crate::{alone, two, within};
 
 const LONG: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_millis(20);
@@ -130,6 +134,38 @@ fn a_step_may_block_until_the_shutdown_ends() {
         // The process was killed at the deadline, but its step later returned an output. The test accepts every exit of
         // the process.
         let _ = block_on(blocks);
+    });
+}
+
+/// 6.5c: a thread polls a shutdown with a late deadline, and another thread requests an earlier deadline. No worker can
+/// fire the timer of the earlier deadline, because the only worker is in a step that does not return. The first future
+/// still resolves at the earlier deadline.
+#[test]
+fn an_earlier_deadline_applies_to_a_pending_shutdown_although_no_worker_fires_timers() {
+    within(20, || {
+        let rt = alone().build().unwrap();
+        let (release, (began, has_begun)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
+        let released = Arc::clone(&release);
+        let spins = rt.spawn(async move |_: Context| {
+            began.send(()).unwrap();
+            while !released.load(SeqCst) {
+                thread::yield_now();
+            }
+        });
+        has_begun.recv().unwrap();
+        let (mut shutdown, (polled, was_polled)) = (rt.host().shutdown(LONG), mpsc::channel());
+        let polls = thread::spawn(move || {
+            block_on(poll_fn(|cx| {
+                let poll = Pin::new(&mut shutdown).poll(cx);
+                let _ = polled.send(());
+                poll
+            }))
+        });
+        was_polled.recv().unwrap();
+        drop(rt.host().shutdown(SOON));
+        let report = polls.join().unwrap();
+        assert_eq!(report.left.iter().map(|left| left.pid).collect::<Vec<_>>(), [spins.pid()]);
+        release.store(true, SeqCst);
     });
 }
 

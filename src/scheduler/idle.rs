@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::platform::delayed_wake;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{CachePadded, Mutex, planted, thread};
+use crate::platform::unwind::contain;
 
 /// Number of worker slots of a scheduler, for worker threads and guest threads. Each slot has one bit in the idle word.
 /// Under the model checker, this number is small, because each slot adds steps to every loop over the slots.
@@ -301,7 +302,9 @@ impl Idle {
 
     fn set_parker(&self, slot: usize, parker: Parker) {
         let former = std::mem::replace(&mut *self.slots[slot].parker.lock(), parker);
-        drop(former);
+        // The drop of a waker is user code and may panic. The panic must not unwind through the caller, because the
+        // caller may be leaving its slot. In this case the slot would never become vacant.
+        contain(|| drop(former));
     }
 
     /// Returns whether the token of this slot is set.

@@ -4,7 +4,7 @@
 
 #![allow(unsafe_code)]
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -146,6 +146,40 @@ fn slow_waker() -> Waker {
     // read the data pointer, so null is valid. The functions touch only a static behind a lock, so the functions are
     // thread-safe. `clone` returns a waker with the same vtable, and there is no resource to release.
     unsafe { Waker::from_raw(RawWaker::new(null(), &SLOW_WAKER)) }
+}
+
+static GUEST_DROP_PANICS: AtomicBool = AtomicBool::new(false);
+
+/// Returns a waker without data. The `drop` of this waker panics while the flag [`GUEST_DROP_PANICS`] is set.
+fn guest_waker() -> Waker {
+    fn clone(_: *const ()) -> RawWaker {
+        RawWaker::new(null(), &GUEST_WAKER)
+    }
+    fn drop(_: *const ()) {
+        assert!(!GUEST_DROP_PANICS.load(SeqCst) || thread::panicking(), "in the drop of a waker");
+    }
+    static GUEST_WAKER: RawWakerVTable = RawWakerVTable::new(clone, |_| {}, |_| {}, drop);
+    // SAFETY: `Waker::from_raw` requires that the vtable upholds the contract of `RawWakerVTable`. The functions never
+    // read the data pointer, so null is valid. The functions touch only an atomic static, so the functions are
+    // thread-safe. `clone` returns a waker with the same vtable, and there is no resource to release.
+    unsafe { Waker::from_raw(RawWaker::new(null(), &GUEST_WAKER)) }
+}
+
+/// 8.1e, 11: if the `drop` of an executor's waker panics, a dropped guest still leaves its slot.
+#[test]
+fn a_guest_leaves_its_slot_although_the_drop_of_its_waker_panics() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let waker = guest_waker();
+        for _ in 0..48 {
+            let mut guest = Box::pin(rt.run(pending::<()>()));
+            assert!(guest.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
+            GUEST_DROP_PANICS.store(true, SeqCst);
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(guest)));
+            GUEST_DROP_PANICS.store(false, SeqCst);
+        }
+        rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
+    });
 }
 
 /// 11: the `clone` and the wake-up of an executor's waker may block until the executor has polled the guest again.

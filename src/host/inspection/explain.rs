@@ -119,9 +119,14 @@ impl Host {
     /// The order of the readings matters. A timer is an example of a source of wake-ups. Usually, a source makes a
     /// process ready before the source counts as gone. If the source counts as gone earlier, its thread is not parked
     /// until the process is ready. Therefore, if all sources are gone, each process that a source has made ready is in
-    /// a queue, or a worker has taken it. A worker may take a process after the first reading of the worker's state,
-    /// and before the reading of the queues. In this case, the second reading of the state finds that the worker is not
-    /// parked, or the worker has already counted the poll of the process.
+    /// a queue, or a thread has taken it. A worker may take a task after the first reading of the worker's state, and
+    /// before the reading of the queues. In this case, the second reading of the state finds that the worker is not
+    /// parked, or the worker has already counted the poll of the task.
+    ///
+    /// The queue of a [`LocalSet`](crate::LocalSet) is not a queue of the scheduler. A timer may make a local process
+    /// ready after the caller has read this process. Therefore the last reading is the run state of each process. If a
+    /// local process is queued or runs, its run state says so. If the process has run and waits again, its thread has
+    /// already counted the poll.
     fn is_at_rest(&self) -> bool {
         let shared = self.shared();
         let BlockingPoolMetrics { threads, idle_threads, queue_depth } = self.pool_figures();
@@ -140,7 +145,20 @@ impl Host {
         let is_parked = |&WorkerMetrics { worker, state, .. }: &WorkerMetrics| {
             state == WorkerState::Parked || here == Some(worker) && polls_own(worker)
         };
-        queued + global_queue_depth + priority_queue_depth + sockets == 0 && workers.iter().all(is_parked)
+        let is_idle = queued + global_queue_depth + priority_queue_depth + sockets == 0;
+        is_idle && workers.iter().all(is_parked) && self.are_all_inactive()
+    }
+
+    /// Returns whether each process that is alive waits, and no thread has woken it.
+    fn are_all_inactive(&self) -> bool {
+        let mut are_inactive = true;
+        self.shared().pid_table.visit(|control| {
+            if let Some((head, _)) = process(control) {
+                are_inactive &= head.is_inactive() || head.state() == Some(ProcessState::Complete);
+            }
+            Ok(())
+        });
+        are_inactive
     }
 
     fn pool_figures(&self) -> BlockingPoolMetrics {
@@ -314,5 +332,33 @@ impl Reading {
                 self.cancelled.1.push(head.pid());
             }
         }
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use std::time::Duration;
+
+    use crate::{Context, Runtime};
+
+    /// 9.2f: a timer has made a process of a `LocalSet` ready, and no thread runs the `LocalSet`. The runtime is not at
+    /// rest, although no timer is set and no queue of the scheduler contains a process.
+    #[test]
+    fn a_runtime_with_a_ready_local_process_is_not_at_rest() {
+        let rt = Runtime::builder().workers(0).build().expect("no threads");
+        let (local, time) = (rt.local_set(), Duration::from_millis(1));
+        let (began, has_begun) = futures::channel::oneshot::channel();
+        let sleeps = local.spawn(async move |ctx: Context| {
+            let _ = began.send(());
+            ctx.sleep(time).await;
+        });
+        local.block_on(has_begun).expect("it has begun");
+        assert!(!rt.is_at_rest(), "a timer is set");
+        while rt.shared().timers.len() != 0 {
+            rt.block_on(rt.sleep(time));
+        }
+        assert!(!rt.is_at_rest(), "the process is ready");
+        local.block_on(sleeps).expect("a normal exit");
+        assert!(rt.is_at_rest());
     }
 }

@@ -78,6 +78,7 @@ pub enum Finding {
     /// The monitor thread detects a long step after one to two times the threshold, so a shorter step is not found. If
     /// the threshold is `Duration::MAX`, or if the runtime has no workers, no long step is found. In these cases,
     /// compare the field [`Activity::running`] of two explanations: a process that runs all the time is in both fields.
+    /// The same holds for the processes of a [`LocalSet`](crate::LocalSet): their long steps are not found.
     BlockedWorker {
         /// Number of the worker. An [`Observer`](crate::Observer) receives the same number.
         worker: usize,

@@ -183,10 +183,13 @@ pub struct ProcessDetails {
     /// Names of the types of the values that the process has [inherited](crate::InheritedContext::value).
     pub inherited_values: Vec<&'static str>,
     /// Events that the process waits for. The list contains only events that the runtime knows. For example, the list
-    /// does not contain a future of another crate. Each event of the list makes the process ready. If the state of the
-    /// process is not `Blocked`, `Idle` or `Suspended`, the list is empty. There is one exception: a step may wait in
+    /// does not contain a future of another crate. Each event of the list makes the process ready, except the answer to
+    /// a [started](crate::future::Call::start) call that was never polled. If the state of the process is not
+    /// `Blocked`, `Idle` or `Suspended`, the list is empty. There is one exception: a step may wait in
     /// [`Runtime::block_on`](crate::Runtime::block_on) for a future. If this future waits for other processes, the list
     /// contains these waits. If the process is `Suspended`, some of its waits may have ended.
+    ///
+    /// A call is in the list until the process polls or drops its future, also if the answer has already arrived.
     ///
     /// A process that has polled a join handle waits for the exit until the handle resolves or is dropped, or until
     /// another process polls the handle.
@@ -196,7 +199,8 @@ pub struct ProcessDetails {
     /// or if the process is not in the state `Ready`.
     pub ready_since: Option<Instant>,
     /// Step that a worker runs now. `None` if the process does not run. Always `None` in a
-    /// [`Simulation`](crate::Simulation).
+    /// [`Simulation`](crate::Simulation), and for a process of a [`LocalSet`](crate::LocalSet), because such a process
+    /// runs inside the own future of a guest thread.
     pub step: Option<RunningStep>,
     /// Total running time of the steps so far, without the present step. [`Limits::time`](crate::Limits::time) explains
     /// which work counts. The runtime measures this time only if it is limited. Otherwise this field is `None`.
@@ -258,8 +262,11 @@ pub enum WaitsFor {
     Call {
         /// Process that must answer: the process that received the request, or the last process to which
         /// [`Reply::forward`](crate::Reply::forward) has passed the [`Reply`](crate::Reply). If a process has moved the
-        /// `Reply` in a plain message, the runtime does not know its receiver. `None` if the process is not known, for
-        /// example if it belongs to another node or to another runtime.
+        /// `Reply` in a plain message, the runtime does not know its receiver. The runtime also does not know that a
+        /// process has moved the `Reply` to a thread, to a closure of
+        /// [`spawn_blocking`](crate::Host::spawn_blocking) or to a command handler. In these cases, the callee is still
+        /// the process that moved the `Reply`. `None` if the process is not known, for example if it belongs to another
+        /// node or to another runtime.
         callee: Option<Pid>,
         /// Whether the call has a [time limit](crate::future::Call::timeout).
         is_limited: bool,

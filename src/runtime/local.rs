@@ -35,6 +35,11 @@ use crate::task::join::JoinHandle;
 /// the thread is a guest thread and also runs other processes of the runtime. Addresses and handles of the processes of
 /// a `LocalSet` may be sent to any thread.
 ///
+/// The monitor thread does not detect a [long step](crate::Builder::long_step_threshold) of these processes, because
+/// they run inside the own future of the guest thread. Therefore [`Host::explain`] reports no
+/// [blocked worker](crate::observe::Finding::BlockedWorker) for such a step, and
+/// [`ProcessDetails::step`](crate::observe::ProcessDetails::step) is always `None`.
+///
 /// The drop of the `LocalSet` kills its remaining processes, and runs their exits on this thread. If a process drops
 /// its own `LocalSet` in a step, this process is also killed, but exits only after the step.
 ///

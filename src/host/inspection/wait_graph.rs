@@ -59,12 +59,17 @@ impl Host {
     ///   process then counts as a process that waits for no message.
     /// - A process may have given its [`Mailbox`](crate::Mailbox) to another process that has not polled a receive
     ///   operation yet. The graph then can report a deadlock that ends when the other process receives.
-    /// - A [started](crate::future::Call::start) call has an edge, also while the process does not await the call.
+    /// - A [started](crate::future::Call::start) call has an edge, also while the process does not await the call. The
+    ///   edge of a call remains until the process polls or drops the call, also after the answer has arrived. If the
+    ///   process then waits only for an event that the runtime does not know, the graph can report a deadlock that ends
+    ///   when this event occurs.
     /// - A process that has polled a join handle has an edge until the handle resolves or is dropped, or until another
     ///   process polls the handle. During this time, the process may wait for an event that the runtime does not know.
     /// - The receiver of a request may pass the [`Reply`](crate::Reply) to another process. The graph has an edge to
     ///   the other process only if the receiver uses [`Reply::forward`](crate::Reply::forward). If the receiver moves
-    ///   the `Reply` in a plain message, the graph still has an edge to the receiver of the request.
+    ///   the `Reply` in a plain message, the graph still has an edge to the receiver of the request. The same holds if
+    ///   the receiver moves the `Reply` to a thread, to a closure of [`spawn_blocking`](Self::spawn_blocking) or to a
+    ///   command handler. The graph can then report a deadlock that ends when the holder of the `Reply` answers.
     /// - A process may have several calls to one receiver, and the receiver may forward only some of their replies. The
     ///   runtime then does not know the source line of a forwarded call, and the edge may show the line of another of
     ///   these calls. If one of the calls has moved to another process, an edge may lead to the wrong process. The same
@@ -145,6 +150,11 @@ impl Host {
     /// 3. The second reading of a node finds that a woken process is queued, runs, or has run. If a step of the process
     ///    blocks its thread, the second reading finds that the future of the step was woken or polled.
     ///
+    /// The answer to a call wakes the caller, except the answer to a started call that was never polled. After the
+    /// wake-up, the caller may wait again without a poll of the call. In both cases, the call keeps its edge until the
+    /// caller polls or drops the call, and both readings can find this edge. The documentation of `wait_for_graph`
+    /// lists this limit.
+    ///
     /// The callee of a call may change while the caller waits, because the callee forwards the reply. The table of the
     /// forwarded replies is read together with the waits of the caller:
     ///
@@ -155,7 +165,8 @@ impl Host {
     ///    the forwards that the node shows. If a node is unchanged, none of its replies was forwarded between the two
     ///    readings, not even to another process and back.
     /// 3. The end of a call first wakes the caller, and then removes the entry of the table. If a reading misses the
-    ///    entry, this reading also finds that the caller was woken.
+    ///    entry, this reading also finds that the caller was woken. The exception is the call without a wake-up that is
+    ///    described above. The edge of this call then leads to the receiver of the request.
     fn confirm(&self, nodes: &mut WaitNodes, joins: &Joins, steps: &Steps) -> BTreeSet<Pid> {
         let table = &self.shared().pid_table;
         if wait_graph::stuck(nodes).is_empty() {
@@ -208,8 +219,9 @@ impl Host {
     ) -> Result<Option<WaitNode>, Busy> {
         let Some((head, type_name)) = process(control) else { return Ok(None) };
         // The code reads the run state before and after the other values. If the process runs between the two reads of
-        // the run state, it may change the other values. A process keeps the record of an answered call until its next
-        // turn. Therefore the code reads the run state, which each wake-up changes, and not the recorded state.
+        // the run state, it may change the other values. A process keeps the record of an answered call until it polls
+        // or drops the call. Therefore the code reads the run state, which each wake-up changes, and not the recorded
+        // state. The answer to a started call that was never polled wakes no process: see `confirm`.
         // If a step of the process blocks its thread, the code compares the phase of the step instead, because the
         // process runs.
         let blocked = step.and_then(|step| Some((step, step.pending()?)));

@@ -7,7 +7,9 @@
 //! first passes the waker to [`collect`].
 //!
 //! A foreign waker may block until a process has run. Therefore a thread queues all processes that it has woken inside
-//! [`delay`] before it calls the first foreign waker.
+//! [`delay`] before it calls the first foreign waker. The process can run only if the worker, the guest or the driver of
+//! a `LocalSet` that runs it is awake. Therefore the thread also wakes these *runners* before it calls the other foreign
+//! wakers.
 
 use std::mem;
 use std::task::Waker;
@@ -20,12 +22,22 @@ use crate::platform::unwind::contain;
 pub(crate) struct Delayed {
     /// Wakers that queue a woken process.
     processes: Vec<Waker>,
-    /// Foreign wakers.
+    /// Wakers of runners, which run the queued processes: the waker of the poller, in which a worker waits, and the
+    /// wakers of the executors that poll a guest or a `LocalSet`.
+    runners: Vec<Waker>,
+    /// Other foreign wakers.
     foreign: Vec<Waker>,
 }
 
-/// Calls `f`. Then queues the processes that this thread has collected during `f`, and calls the foreign wakers that
-/// this thread has [collected](collect). In nested calls, the outermost call calls the wakers. `f` must not panic.
+impl Delayed {
+    fn is_empty(&self) -> bool {
+        self.processes.is_empty() && self.runners.is_empty() && self.foreign.is_empty()
+    }
+}
+
+/// Calls `f`. Then queues the processes that this thread has collected during `f`, wakes the runners of processes, and
+/// calls the foreign wakers that this thread has [collected](collect). In nested calls, the outermost call calls the
+/// wakers. `f` must not panic.
 pub(crate) fn delay<R>(f: impl FnOnce() -> R) -> R {
     let begins = THIS_THREAD.with(|this| {
         let mut delayed = this.delayed.borrow_mut();
@@ -45,7 +57,7 @@ pub(crate) fn delay<R>(f: impl FnOnce() -> R) -> R {
 fn ends_without_wakers() -> bool {
     THIS_THREAD.with(|this| {
         let mut delayed = this.delayed.borrow_mut();
-        let is_empty = delayed.as_ref().is_some_and(|all| all.processes.is_empty() && all.foreign.is_empty());
+        let is_empty = delayed.as_ref().is_some_and(Delayed::is_empty);
         if is_empty {
             *delayed = None;
         }
@@ -56,9 +68,9 @@ fn ends_without_wakers() -> bool {
 #[cold]
 fn wake_delayed() {
     loop {
-        // To queue a process, a thread may have to call the waker of another executor. This thread is still inside
-        // `delay`, so it collects this waker and calls it later.
-        let (processes, foreign) = THIS_THREAD.with(|this| {
+        // To queue a process, a thread may have to wake a runner. This thread is still inside `delay`, so it collects
+        // the waker of the runner and calls it later.
+        let (processes, last) = THIS_THREAD.with(|this| {
             let mut delayed = this.delayed.borrow_mut();
             match delayed.as_mut().map(|delayed| mem::take(&mut delayed.processes)) {
                 Some(processes) if !processes.is_empty() => (processes, None),
@@ -66,8 +78,8 @@ fn wake_delayed() {
             }
         });
         processes.into_iter().for_each(|waker| contain(|| waker.wake()));
-        if let Some(delayed) = foreign {
-            return delayed.foreign.into_iter().for_each(|waker| contain(|| waker.wake()));
+        if let Some(Delayed { runners, foreign, .. }) = last {
+            return runners.into_iter().chain(foreign).for_each(|waker| contain(|| waker.wake()));
         }
     }
 }
@@ -92,8 +104,18 @@ fn store(push: impl FnOnce(&mut Delayed)) -> bool {
 
 /// Calls a foreign waker, and catches a panic of the waker. Inside [`delay`], the call comes later.
 pub(crate) fn wake(waker: Waker) {
+    wake_or_store(waker, |delayed| &mut delayed.foreign);
+}
+
+/// Does the same as [`wake`], for the waker of a runner. Inside [`delay`], the call comes after all processes are
+/// queued, and before the calls of the other foreign wakers.
+pub(crate) fn wake_runner(waker: Waker) {
+    wake_or_store(waker, |delayed| &mut delayed.runners);
+}
+
+fn wake_or_store(waker: Waker, list: impl FnOnce(&mut Delayed) -> &mut Vec<Waker>) {
     let mut waker = Some(waker);
-    if !collect(|| waker.take().expect("called at most once")) {
+    if !store(|delayed| list(delayed).extend(waker.take())) {
         contain(|| waker.into_iter().for_each(Waker::wake));
     }
 }
@@ -141,9 +163,10 @@ mod tests {
     }
 
     /// All processes are queued before the first foreign waker is called. Some foreign wakers are collected before the
-    /// processes are queued, and some during this time.
+    /// processes are queued, and some during this time. The wakers of runners are called before the other foreign
+    /// wakers, although they are collected later.
     #[test]
-    fn processes_are_queued_before_foreign_wakers_are_called() {
+    fn processes_are_queued_and_runners_are_woken_before_foreign_wakers_are_called() {
         struct Calls(Mutex<Box<dyn FnMut() + Send>>);
         impl Wake for Calls {
             fn wake(self: Arc<Self>) {
@@ -151,19 +174,28 @@ mod tests {
             }
         }
         let order = Arc::new(Mutex::new(Vec::new()));
-        let waker = |name, then: fn(&Waker)| {
-            let (order, inner) = (Arc::clone(&order), Arc::clone(&order));
-            let push = |order: &Mutex<Vec<&'static str>>, name| order.lock().push(name);
-            let last = Waker::from(Arc::new(Calls(Mutex::new(Box::new(move || push(&inner, "last"))))));
-            Waker::from(Arc::new(Calls(Mutex::new(Box::new(move || {
-                push(&order, name);
-                then(&last);
-            })))))
+        let waker = |name, then: fn(Waker, Waker)| {
+            let push = |name| {
+                let order = Arc::clone(&order);
+                move || order.lock().push(name)
+            };
+            let calls = |f| Waker::from(Arc::new(Calls(Mutex::new(f))));
+            let (last, runner) = (calls(Box::new(push("last"))), calls(Box::new(push("runner"))));
+            let named = push(name);
+            calls(Box::new(move || {
+                named();
+                then(last.clone(), runner.clone());
+            }))
         };
         delay(|| {
-            assert!(collect(|| waker("foreign", |_| ())));
-            assert!(collect_process(|| waker("process", |last| wake(last.clone()))));
+            assert!(collect(|| waker("foreign", |_, _| ())));
+            assert!(collect_process(|| {
+                waker("process", |last, runner| {
+                    wake(last);
+                    wake_runner(runner);
+                })
+            }));
         });
-        assert_eq!(*order.lock(), ["process", "foreign", "last"]);
+        assert_eq!(*order.lock(), ["process", "runner", "foreign", "last"]);
     }
 }

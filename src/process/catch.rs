@@ -165,10 +165,20 @@ fn is_fatal(panic: &PanicHookInfo<'_>) -> bool {
 
 /// Calls a waker, and catches a panic of the waker. Inside [`delay_wakers`], a foreign waker is called later.
 pub(crate) fn wake(waker: Waker) {
+    wake_with(waker, delayed_wake::wake);
+}
+
+/// Does the same as [`wake`], for the waker of a task that runs queued processes. Inside [`delay_wakers`], this waker is
+/// called before the other foreign wakers.
+pub(crate) fn wake_runner(waker: Waker) {
+    wake_with(waker, delayed_wake::wake_runner);
+}
+
+fn wake_with(waker: Waker, wake_foreign: impl FnOnce(Waker)) {
     if PendingSchedule::is_of_process(&waker) {
         contain(|| waker.wake());
     } else {
-        delayed_wake::wake(waker);
+        wake_foreign(waker);
     }
 }
 
@@ -199,7 +209,7 @@ pub(crate) fn notify(event: &Event) {
 ///
 /// There are two kinds of foreign wakers. The first kind is a [`PanicSafeWaker`] in the event. The second kind is the
 /// waker of an executor that polls a guest or a `LocalSet`. This waker is called because a listener of the event is a
-/// process, and the guest or the `LocalSet` can run this process.
+/// process, and the guest or the `LocalSet` can run this process. The wakers of the second kind are called first.
 pub(crate) fn delay_wakers<R>(f: impl FnOnce() -> R) -> R {
     delayed_wake::delay(f)
 }

@@ -19,7 +19,7 @@ use crate::host::control::AnyControl;
 use crate::host::job::Job;
 use crate::observe::{Counter, ProcessState};
 use crate::platform::sync::{Arc, Mutex, planted, this_thread, thread};
-use crate::process::catch::{drop_caught, wake};
+use crate::process::catch::{drop_caught, wake_runner};
 use crate::process::state::current::Current;
 use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Ref, RunnableProcess, Schedule, Weak};
@@ -149,7 +149,7 @@ impl LocalQueue {
         let mut wakers = state.drivers.iter_mut().filter_map(|(_, waker)| waker.take());
         let (first, others) = (wakers.next(), wakers.collect::<Vec<_>>());
         drop(state);
-        first.into_iter().chain(others).for_each(wake);
+        first.into_iter().chain(others).for_each(wake_runner);
     }
 
     fn pop(&self) -> Option<RunnableProcess> {

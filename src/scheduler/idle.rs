@@ -278,7 +278,7 @@ impl Idle {
             // A waker is user code and may panic. The panic must not unwind through the caller, because the caller may
             // be in the middle of a push. The caller may also hold the lock of an `Event`. In this case, `delayed_wake`
             // calls the waker after the release of the lock.
-            delayed_wake::wake(waker);
+            delayed_wake::wake_runner(waker);
         }
     }
 

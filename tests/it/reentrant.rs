@@ -756,6 +756,58 @@ fn a_waker_of_a_cancelled_task_may_wait_for_another_task() {
     });
 }
 
+/// Waker of an executor that counts its wake-ups with messages.
+struct Rings(mpsc::Sender<()>);
+
+impl Wake for Rings {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.send(());
+    }
+}
+
+/// 6.2c, 8.1b: a process runs only on a polled guest, or only in a `LocalSet`. The executor sleeps. The waker of a task
+/// blocks until the process has run. The executor is woken first.
+#[test]
+fn a_waker_of_a_cancelled_task_may_wait_for_a_process_of_a_sleeping_executor() {
+    within(60, || {
+        for is_local in [false, true] {
+            let rt = Runtime::builder().workers(0).build().unwrap();
+            let set = rt.local_set();
+            let token = CancelToken::new();
+            let mut first = Box::pin(token.cancelled());
+            let ends = poll_with_blocking_waker(first.as_mut());
+            let watched = token.clone();
+            let body = async move |_: Context| {
+                watched.cancelled().await;
+                ends.send(()).unwrap();
+            };
+            let process = if is_local { set.spawn(body) } else { rt.spawn(body) };
+            let mut run = pin!(set.run(process));
+            let (rings, bell) = mpsc::channel();
+            rings.send(()).unwrap();
+            let waker = Waker::from(Arc::new(Rings(rings)));
+            // A poll also returns when its budget is spent. In this case, the poll wakes its own waker.
+            while bell.try_recv().is_ok() {
+                assert!(run.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
+            }
+            let cancels = thread::spawn({
+                let token = token.clone();
+                move || token.cancel("over", LONG)
+            });
+            let polls = || {
+                bell.recv().unwrap();
+                run.as_mut().poll(&mut Cx::from_waker(&waker))
+            };
+            let ended = std::iter::repeat_with(polls).find_map(|polled| match polled {
+                Poll::Ready(ended) => Some(ended),
+                Poll::Pending => None,
+            });
+            assert_eq!(ended, Some(Ok(())));
+            cancels.join().unwrap();
+        }
+    });
+}
+
 /// 2.3d: a task and a process wait for room in a full mailbox. The receiver takes the messages or exits. The waker of
 /// the task blocks until the process has run. The process is queued first.
 #[test]

@@ -1,13 +1,13 @@
 //! Sockets of a runtime while the number of workers changes, and while steps block the workers.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context as Cx, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use futures::executor::block_on;
-use procession::net::{TcpListener, TcpStream};
+use procession::net::{TcpListener, TcpStream, UdpSocket};
 use procession::*;
 
 use crate::{round_trip, serve, with, within, yield_now};
@@ -86,6 +86,49 @@ fn a_wake_up_of_a_guest_does_not_wake_the_worker_in_the_poller() {
         drop(waits);
         waker.join().expect("it does not panic");
         assert_eq!(parks.load(SeqCst), before + 1);
+    });
+}
+
+/// 12.4a: the only worker waits in the poller. A cancellation wakes a task outside the runtime and a process. The waker
+/// of the task blocks until the process has run. The worker is woken first.
+#[test]
+fn a_waker_of_a_cancelled_task_may_wait_for_the_worker_in_the_poller() {
+    struct Blocks(Mutex<mpsc::Receiver<()>>);
+    impl Wake for Blocks {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.lock().unwrap().recv();
+        }
+    }
+    within(60, || {
+        let parks = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&parks);
+        let park = move || {
+            count.fetch_add(1, SeqCst);
+        };
+        let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).on_thread_park(park).build().unwrap();
+        let token = CancelToken::new();
+        let (ends, end) = mpsc::channel();
+        let mut first = Box::pin(token.cancelled());
+        let waker = Waker::from(Arc::new(Blocks(Mutex::new(end))));
+        assert!(first.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
+        let (begins, begun) = mpsc::channel();
+        let (watched, count) = (token.clone(), Arc::clone(&parks));
+        let process = rt.spawn(async move |_: Context| -> Result<(), Exit> {
+            let _socket = UdpSocket::bind("127.0.0.1:0").await?;
+            let mut cancelled = Box::pin(watched.cancelled());
+            assert!(futures::poll!(&mut cancelled).is_pending());
+            begins.send(count.load(SeqCst)).unwrap();
+            cancelled.await;
+            ends.send(()).unwrap();
+            Ok(())
+        });
+        let before = begun.recv().unwrap();
+        // The worker announces that it parks before it calls the function of `on_thread_park`.
+        while parks.load(SeqCst) == before {
+            thread::yield_now();
+        }
+        token.cancel("over", Duration::from_secs(3600));
+        block_on(process).unwrap();
     });
 }
 
@@ -236,7 +279,7 @@ fn sockets_survive_more_blocked_steps_than_replacement_threads() {
         let stream = block_on(TcpStream::connect_in(rt.host(), address)).unwrap();
         for _ in 0..10 {
             let (release, released) = mpsc::channel::<()>();
-            let released = Arc::new(std::sync::Mutex::new(released));
+            let released = Arc::new(Mutex::new(released));
             let (blocked, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
             let steps: Vec<_> = (0..6)
                 .map(|_| {

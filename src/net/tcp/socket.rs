@@ -200,11 +200,27 @@ impl TcpSocket {
 
 lends_handle!(TcpSocket, socket);
 
-/// Returns whether this error of a non-blocking `connect` means that the attempt has begun and continues.
+/// Returns whether this error of a non-blocking `connect` means that the attempt has begun and continues. On Unix,
+/// `WouldBlock` (`EAGAIN`) means that the attempt has not begun.
 fn is_in_progress(error: &io::Error) -> bool {
     #[cfg(unix)]
-    if error.raw_os_error() == Some(libc::EINPROGRESS) {
-        return true;
+    {
+        error.raw_os_error() == Some(libc::EINPROGRESS)
     }
-    error.kind() == io::ErrorKind::WouldBlock
+    #[cfg(not(unix))]
+    {
+        error.kind() == io::ErrorKind::WouldBlock
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_einprogress_means_that_a_connection_attempt_has_begun() {
+        let errors = [libc::EINPROGRESS, libc::EAGAIN, libc::ECONNREFUSED];
+        let begun = errors.map(|code| is_in_progress(&io::Error::from_raw_os_error(code)));
+        assert_eq!(begun, [true, false, false]);
+    }
 }

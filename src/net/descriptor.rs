@@ -174,8 +174,9 @@ impl<T: AsFd> Async<T> {
         self.io.clear(Direction::Write);
     }
 
-    /// Calls `op` repeatedly until `op` returns anything other than [`io::ErrorKind::WouldBlock`]. Between two calls of
-    /// `op`, waits until the descriptor can be read.
+    /// Calls `op` repeatedly until `op` returns anything other than [`io::ErrorKind::WouldBlock`] and
+    /// [`io::ErrorKind::Interrupted`]. After `WouldBlock`, this method waits until the descriptor can be read. After
+    /// `Interrupted`, this method calls `op` again immediately.
     ///
     /// `op` must return `WouldBlock` only if the system returned `WouldBlock`. After `WouldBlock`, this method waits
     /// for the next event of the descriptor before it calls `op` again, and the system reports each change only once.
@@ -185,13 +186,14 @@ impl<T: AsFd> Async<T> {
     /// Returns the error of `op`. Returns an error if the runtime has ended.
     ///
     /// # Cancel safety
-    /// Cancel safe if a call of `op` that returns `WouldBlock` has no effect.
+    /// Cancel safe if a call of `op` that returns `WouldBlock` or `Interrupted` has no effect.
     pub async fn read_with<R>(&self, mut op: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
         self.io.op(Direction::Read, |io| op(&io.0)).await
     }
 
-    /// Calls `op` repeatedly until `op` returns anything other than [`io::ErrorKind::WouldBlock`]. Between two calls of
-    /// `op`, waits until the descriptor can be written.
+    /// Calls `op` repeatedly until `op` returns anything other than [`io::ErrorKind::WouldBlock`] and
+    /// [`io::ErrorKind::Interrupted`]. After `WouldBlock`, this method waits until the descriptor can be written. After
+    /// `Interrupted`, this method calls `op` again immediately.
     ///
     /// `op` must return `WouldBlock` only if the system returned `WouldBlock`. After `WouldBlock`, this method waits
     /// for the next event of the descriptor before it calls `op` again, and the system reports each change only once.
@@ -201,7 +203,7 @@ impl<T: AsFd> Async<T> {
     /// Returns the error of `op`. Returns an error if the runtime has ended.
     ///
     /// # Cancel safety
-    /// Cancel safe if a call of `op` that returns `WouldBlock` has no effect.
+    /// Cancel safe if a call of `op` that returns `WouldBlock` or `Interrupted` has no effect.
     pub async fn write_with<R>(&self, mut op: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
         self.io.op(Direction::Write, |io| op(&io.0)).await
     }

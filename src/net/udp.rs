@@ -96,8 +96,9 @@ impl UdpSocket {
         self.io.ready(Direction::Write).await
     }
 
-    /// Sets the address to which [`send`](Self::send) sends. From then on, the socket receives only packets from this
-    /// address.
+    /// Sets the address to which [`send`](Self::send) sends. From then on, the socket accepts only packets from this
+    /// address. A receive may still return packets that arrived before this call, even if they came from another
+    /// address. [`recv_from`](Self::recv_from) also returns the address of the sender.
     ///
     /// # Errors
     /// Returns the error of the system or of the name lookup.

@@ -40,8 +40,9 @@ const OWN_POLLS_IN_A_ROW: u32 = 16;
 const WAKES_PER_VACANCY: usize = SLOTS;
 /// Maximum time for which a thread without a worker slot parks. Then the thread checks the timers.
 const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
-/// Time after which a polled guest without work checks the poller again. The guest uses this time only if the system
-/// could not start the helper thread that waits in the poller.
+/// Time after which a polled guest without work checks the poller again. The guest uses this time in two cases. First,
+/// the system could not start the helper thread that waits in the poller. Second, all workers are awake, and the monitor
+/// would notice a long step of these workers too late.
 const POLL_WITHOUT_THREAD: Duration = Duration::from_millis(10);
 /// Minimum time between two checks of the sockets by a thread in `block_on` whose own future wakes itself. A check is a
 /// system call, so it should not follow each short poll of the future.
@@ -356,8 +357,9 @@ impl<T: Task> GuestSlot<T> {
         let mut time = local.time_if_unkept();
         // This check must come after the announcement. A timekeeper that leaves its slot after this check then sees
         // that this guest sleeps, and wakes this guest. The guest then repeats the check.
-        if early.unwrap_or_else(|| self.scheduler.poller_has_no_thread()) && self.scheduler.start_poll_thread().is_err()
-        {
+        let lacks_thread = early.unwrap_or_else(|| self.scheduler.poller_has_no_thread())
+            && self.scheduler.start_poll_thread().is_err();
+        if lacks_thread || self.scheduler.poller_lacks_monitor() {
             time = Some(time.map_or(POLL_WITHOUT_THREAD, |time| time.min(POLL_WITHOUT_THREAD)));
         }
         if let Some(time) = time {

@@ -63,7 +63,7 @@ impl Monitor {
         is_on.then(|| self.pause.saturating_mul(IDLE_PAUSES + LONG))
     }
 
-    /// Returns whether the monitor is on and notices a blocked waker within [`LONGEST_DELAY`].
+    /// Returns whether the monitor is on and notices a long step or a blocked waker within [`LONGEST_DELAY`].
     pub(super) fn is_fast(&self) -> bool {
         self.bound().is_some_and(|bound| bound <= LONGEST_DELAY)
     }

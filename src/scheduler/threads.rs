@@ -179,6 +179,16 @@ impl<T: Task> Scheduler<T> {
         self.poller().is_some() && self.idle.timekeeper().is_none() && self.worker_threads.lock().needs_poll_thread()
     }
 
+    /// Returns whether the poller depends on awake workers alone: no thread waits in the poller, and the monitor would
+    /// notice a long step of these workers too late.
+    pub(super) fn poller_lacks_monitor(&self) -> bool {
+        let is_left_to_workers = || {
+            let worker_threads = self.worker_threads.lock();
+            worker_threads.target != 0 && !worker_threads.polled
+        };
+        self.poller().is_some() && !self.monitor.is_fast() && self.idle.timekeeper().is_none() && is_left_to_workers()
+    }
+
     /// Ensures that a thread waits in the poller. Called before a thread outside the scheduler waits for a socket.
     ///
     /// A guest in `block_on` may be the timekeeper and wait in the poller. However, this guest may leave while the

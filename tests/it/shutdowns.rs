@@ -125,7 +125,7 @@ fn a_shutdown_keeps_its_deadline_after_its_future_is_dropped() {
 fn a_step_may_block_until_the_shutdown_ends() {
     within(60, || {
         let rt = two();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, told) = mpsc::channel();
         let blocks = rt.spawn(async move |ctx: Context| {
             let _ = tell.send((ctx.pid(), block_on(ctx.host().shutdown(SOON))));
         });

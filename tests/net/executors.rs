@@ -1,15 +1,16 @@
 //! Sockets on threads of other executors: `Runtime::run` inside tokio and smol, and `futures::executor::block_on`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::task::{Context as Cx, Wake, Waker};
+use std::sync::{Arc, mpsc};
+use std::task::{Context as Cx, Poll, Wake, Waker};
 use std::thread;
+use std::time::Duration;
 
 use procession::net::{TcpListener, TcpStream};
 use procession::*;
 
 use crate::subprocess::{again, role};
-use crate::{round_trip, serve, with, within};
+use crate::{read_when_readable, round_trip, serve, with, within};
 
 /// Returns the names of the threads of this program.
 ///
@@ -256,4 +257,45 @@ fn repeated_attempts_outside_a_runtime_see_the_data() {
         };
         assert_eq!(&buf[..count], b"abc");
     });
+}
+
+/// 12.4a, 12.4c: the only worker is in a long step, and the monitor is off or slow. A future of `Runtime::run` waits for
+/// a socket. The polled guest checks the poller itself, so the read completes during the step.
+#[test]
+fn a_polled_guest_reads_during_a_long_step_without_a_monitor() {
+    for threshold in [Duration::MAX, Duration::from_secs(3600)] {
+        within(60, move || {
+            let rt = Runtime::builder().workers(1).long_step_threshold(threshold).build().unwrap();
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let connect = TcpStream::connect_in(rt.host(), listener.local_addr().unwrap());
+            let stream = futures::executor::block_on(connect).unwrap();
+            let mut peer = listener.accept().unwrap().0;
+            let (release, released) = mpsc::channel::<()>();
+            let (begins, begun) = mpsc::channel();
+            let long = rt.spawn(async move |_: Context| {
+                begins.send(()).unwrap();
+                Ok::<_, Exit>(released.recv().is_ok())
+            });
+            begun.recv().unwrap();
+            let (flag, mut run) =
+                (Arc::new(Flag(AtomicBool::new(true))), Box::pin(rt.run(read_when_readable(&stream))));
+            // A poll also returns when its budget is spent. In this case, the poll wakes its own waker.
+            while flag.0.swap(false, SeqCst) {
+                assert!(run.as_mut().poll(&mut Cx::from_waker(&Waker::from(Arc::clone(&flag)))).is_pending());
+            }
+            std::io::Write::write_all(&mut peer, b"x").unwrap();
+            // This executor polls the future only after a wake-up.
+            let read = loop {
+                if flag.0.swap(false, SeqCst)
+                    && let Poll::Ready(read) = run.as_mut().poll(&mut Cx::from_waker(&Waker::from(Arc::clone(&flag))))
+                {
+                    break read;
+                }
+                thread::yield_now();
+            };
+            assert_eq!(read.unwrap(), b'x');
+            release.send(()).unwrap();
+            assert!(futures::executor::block_on(long).unwrap());
+        });
+    }
 }

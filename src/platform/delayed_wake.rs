@@ -7,9 +7,9 @@
 //! first passes the waker to [`collect`].
 //!
 //! A foreign waker may block until a process has run. Therefore a thread queues all processes that it has woken inside
-//! [`delay`] before it calls the first foreign waker. The process can run only if the worker, the guest or the driver of
-//! a `LocalSet` that runs it is awake. Therefore the thread also wakes these *runners* before it calls the other foreign
-//! wakers.
+//! [`delay`] before it calls the first foreign waker. The process can run only if the worker, the guest or the driver
+//! of a `LocalSet` that runs it is awake. Therefore the thread also wakes these *runners* before it calls the other
+//! foreign wakers.
 
 use std::mem;
 use std::task::Waker;

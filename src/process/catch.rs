@@ -168,8 +168,8 @@ pub(crate) fn wake(waker: Waker) {
     wake_with(waker, delayed_wake::wake);
 }
 
-/// Does the same as [`wake`], for the waker of a task that runs queued processes. Inside [`delay_wakers`], this waker is
-/// called before the other foreign wakers.
+/// Does the same as [`wake`], for the waker of a task that runs queued processes. Inside [`delay_wakers`], this waker
+/// is called before the other foreign wakers.
 pub(crate) fn wake_runner(waker: Waker) {
     wake_with(waker, delayed_wake::wake_runner);
 }

@@ -41,8 +41,8 @@ const WAKES_PER_VACANCY: usize = SLOTS;
 /// Maximum time for which a thread without a worker slot parks. Then the thread checks the timers.
 const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
 /// Time after which a polled guest without work checks the poller again. The guest uses this time in two cases. First,
-/// the system could not start the helper thread that waits in the poller. Second, all workers are awake, and the monitor
-/// would notice a long step of these workers too late.
+/// the system could not start the helper thread that waits in the poller. Second, all workers are awake, and the
+/// monitor would notice a long step of these workers too late.
 const POLL_WITHOUT_THREAD: Duration = Duration::from_millis(10);
 /// Minimum time between two checks of the sockets by a thread in `block_on` whose own future wakes itself. A check is a
 /// system call, so it should not follow each short poll of the future.

@@ -306,8 +306,9 @@ fn messages_of_one_key_go_to_one_member() {
     });
 }
 
-/// Many messages wait in the queue of a pool, and the only member has a small mailbox. Each time the member frees space,
-/// the pool reads only the oldest messages of its queue. The number of key calls is linear in the number of messages.
+/// Many messages wait in the queue of a pool, and the only member has a small mailbox. Each time the member frees
+/// space, the pool reads only the oldest messages of its queue. The number of key calls is linear in the number of
+/// messages.
 #[test]
 fn a_pool_with_a_full_member_does_not_read_its_whole_queue() {
     const MESSAGES: usize = 2_000;

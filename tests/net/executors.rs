@@ -259,8 +259,8 @@ fn repeated_attempts_outside_a_runtime_see_the_data() {
     });
 }
 
-/// 12.4a, 12.4c: the only worker is in a long step, and the monitor is off or slow. A future of `Runtime::run` waits for
-/// a socket. The polled guest checks the poller itself, so the read completes during the step.
+/// 12.4a, 12.4c: the only worker is in a long step, and the monitor is off or slow. A future of `Runtime::run` waits
+/// for a socket. The polled guest checks the poller itself, so the read completes during the step.
 #[test]
 fn a_polled_guest_reads_during_a_long_step_without_a_monitor() {
     for threshold in [Duration::MAX, Duration::from_secs(3600)] {

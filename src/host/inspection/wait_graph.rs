@@ -79,9 +79,9 @@ impl Host {
     ///   messages while it waits.
     /// - A step may block its thread in [`block_on`](crate::Runtime::block_on) of the same runtime. The process then
     ///   has the edges of the future that the step has passed to `block_on`. A call that the process has started before
-    ///   `block_on` has no edge. Such a call may go to the same receiver as a call in `block_on`. If the reply of one of
-    ///   these two calls was forwarded, the graph reports no deadlock of the process. A step that blocks its thread in
-    ///   another way, for example in `block_on` of another executor, has no edge.
+    ///   `block_on` has no edge. Such a call may go to the same receiver as a call in `block_on`. If the reply of one
+    ///   of these two calls was forwarded, the graph reports no deadlock of the process. A step that blocks its thread
+    ///   in another way, for example in `block_on` of another executor, has no edge.
     ///
     /// Any thread can make this call, also during a step. The call never stops a worker. The duration of the call is
     /// proportional to the largest number of processes that were alive at one time. The call can confirm a deadlock

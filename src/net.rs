@@ -71,12 +71,12 @@
 //! runtime also has no workers, no other thread waits in the poller, and the socket for which the blocked thread waits
 //! may never become ready. Use `await` instead of the inner `block_on`.
 //!
-//! In a runtime without workers, do not move a pending future from [`Runtime::block_on`](crate::Runtime::block_on) to
-//! another executor if the future has its own wakers, as `FuturesUnordered` of the crate `futures` has. Such a future
-//! polls a socket operation again only after the socket has become ready. The helper thread starts only when a socket
-//! operation is polled outside `block_on`. So it is possible that no thread waits in the poller after `block_on` has
-//! returned, and the future then never completes. Give the runtime a worker, or first poll the future in the executor
-//! that awaits it.
+//! Some futures, such as `FuturesUnordered` of the crate `futures`, poll their parts with their own wakers. In a
+//! runtime without workers, do not move such a pending future from [`Runtime::block_on`](crate::Runtime::block_on) to
+//! another executor. It polls a socket operation again only after the socket has become ready. The helper thread starts
+//! only when a socket operation is polled outside `block_on`. So it is possible that no thread waits in the poller
+//! after `block_on` has returned, and the future then never completes. Give the runtime a worker, or first poll the
+//! future in the executor that awaits it.
 //!
 //! # Fairness
 //!

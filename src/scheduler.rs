@@ -137,9 +137,8 @@ pub(crate) enum Placement {
     Ranked(Rank),
 }
 
-/// Maximum time for which a ready socket may wait until the monitor notices a long step, and for which a due timer may
-/// wait until the monitor notices a blocked waker. If the monitor may need more time than this, the former timekeeper
-/// must wake another worker. This other worker then becomes the timekeeper.
+/// A ready socket or a due timer may wait this long for the monitor. If the monitor may need more time, the former
+/// timekeeper wakes another worker, which becomes the timekeeper.
 const LONGEST_DELAY: Duration = Duration::from_millis(100);
 
 type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;

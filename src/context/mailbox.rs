@@ -308,9 +308,10 @@ impl<M: Send + 'static> Mailbox<M> {
 
     /// Passes the messages of a bounded queue to `take`, starting with the oldest message. A message that `take`
     /// returns keeps its position in the queue. If `all` is false, this function returns at the first message that
-    /// `take` returns. If `all` is true, the function continues with the next message, or passes no further message to
-    /// `take` after [`NotTaken::Stop`]. The result is true if `take` has returned a message. If `all` is true or `take`
-    /// has accepted all messages, the receiver is registered as waiting for the next message.
+    /// `take` returns. If `all` is true, the function continues with the next message after [`NotTaken::Continue`].
+    /// After [`NotTaken::Stop`], `take` gets no further message. The result is true if `take` has returned a message.
+    /// If `all` is true or `take` has accepted all messages, the receiver is registered as waiting for the next
+    /// message.
     pub(crate) fn offer(
         &mut self,
         cx: &mut Cx<'_>,

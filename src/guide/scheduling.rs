@@ -15,7 +15,7 @@
 //!
 //! | | source | the worker takes |
 //! |---|---|---|
-//! | 1 | in every 61st search: the timers, the sockets, then the global queue and the [unattended](#unattended-queues) queues | up to about 64 due timers of each timer wheel; the ready sockets; then processes of the global queue, as in row 6, or of one of the unattended workers, from which the worker steals its `next` slot or as in row 9, but only one process of the local queue if a step blocks the unattended worker and the global queue is not empty. If there are both, they take turns |
+//! | 1 | in every 61st search: the timers, the sockets, then the global queue and the [unattended](#unattended-queues) queues | up to about 64 due timers of each timer wheel; the ready sockets; then processes of the global queue, as in row 6, or of one of the unattended workers. The worker steals the process in the `next` slot of the unattended worker, or processes as in row 9. If a step blocks the unattended worker and the global queue is not empty, the worker steals only one process of the local queue. If both the global queue and unattended queues have processes, they take turns |
 //! | 2 | the queues of [high and low priority](crate::Priority), in the searches that prefer this priority | one |
 //! | 3 | the worker's `next` slot: the process that the last turn woke or spawned | one |
 //! | 4 | the queue of new processes, which contains processes that were spawned on this worker and have not run yet | the newest; every 1,024th time the oldest |
@@ -78,7 +78,7 @@
 //! | a process whose commands are answered inline | 32 steps; then the process with the inline answers goes to the back of the queue | budget of inline answers |
 //! | pairs of processes that wake each other, chains of processes in which each process spawns the next | 16 turns of these processes, and the turns that have already begun | row 5: all these processes share the budget |
 //! | any processes, and the waiting process is in the global queue or waits for a due timer | 61 searches of any worker; 122 searches if there are unattended queues; with many due timers, 61 searches for each 64 timers | row 1 |
-//! | any processes, and the waiting process is in an unattended queue | 122 searches of any worker, for each unattended worker and for each 32 processes ahead in the queue. If a step blocks the worker and the global queue is not empty: for each process ahead | row 1 |
+//! | any processes, and the waiting process is in an unattended queue | 122 searches of any worker, for each unattended worker and for each 32 processes ahead in the queue. If a step blocks the unattended worker and the global queue is not empty, for each process ahead instead of each 32 | row 1 |
 //! | processes of high priority, and the waiting process has normal priority | 4 turns | row 2: of 16 searches, 12 prefer high, 3 prefer normal, 1 prefers low |
 //! | processes of high and low priority, and the waiting process has normal priority | 8 turns | row 2 |
 //! | processes of high or normal priority, and the waiting process has low priority | 16 turns | row 2 |

@@ -199,8 +199,8 @@ pub struct ProcessDetails {
     /// or if the process is not in the state `Ready`.
     pub ready_since: Option<Instant>,
     /// Step that a worker runs now. `None` if the process does not run. Always `None` in a
-    /// [`Simulation`](crate::Simulation), and for a process of a [`LocalSet`](crate::LocalSet), because such a process
-    /// runs inside the own future of a guest thread.
+    /// [`Simulation`](crate::Simulation). Also always `None` for a process of a [`LocalSet`](crate::LocalSet): for the
+    /// runtime, such a process is part of the future that a guest thread polls.
     pub step: Option<RunningStep>,
     /// Total running time of the steps so far, without the present step. [`Limits::time`](crate::Limits::time) explains
     /// which work counts. The runtime measures this time only if it is limited. Otherwise this field is `None`.

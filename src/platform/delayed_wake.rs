@@ -4,12 +4,11 @@
 //!
 //! The crate event-listener calls wakers while it holds the lock of its event. Therefore the code of this crate
 //! notifies an event inside [`delay`], and also drops a listener inside it. Code that is about to call a foreign waker
-//! first passes the waker to [`collect`].
+//! first passes the waker to [`collect`] or [`wake_runner`].
 //!
 //! A foreign waker may block until a process has run. Therefore a thread queues all processes that it has woken inside
-//! [`delay`] before it calls the first foreign waker. The process can run only if the worker, the guest or the driver
-//! of a `LocalSet` that runs it is awake. Therefore the thread also wakes these *runners* before it calls the other
-//! foreign wakers.
+//! [`delay`] before it calls the first foreign waker. A process needs an awake *runner*: a worker, a guest or the
+//! driver of a `LocalSet`. Therefore the thread also wakes the runners before it calls the other foreign wakers.
 
 use std::mem;
 use std::task::Waker;

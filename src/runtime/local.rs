@@ -36,8 +36,8 @@ use crate::task::join::JoinHandle;
 /// a `LocalSet` may be sent to any thread.
 ///
 /// The monitor thread does not detect a [long step](crate::Builder::long_step_threshold) of these processes, because
-/// they run inside the own future of the guest thread. Therefore [`Host::explain`] reports no
-/// [blocked worker](crate::observe::Finding::BlockedWorker) for such a step, and
+/// they are part of the future that the guest thread polls. Therefore [`Host::explain`] reports no [blocked
+/// worker](crate::observe::Finding::BlockedWorker) for such a step, and
 /// [`ProcessDetails::step`](crate::observe::ProcessDetails::step) is always `None`.
 ///
 /// The drop of the `LocalSet` kills its remaining processes, and runs their exits on this thread. If a process drops

@@ -242,8 +242,8 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Makes the calling thread the monitor. Only models call this function.
-    #[cfg(procession_loom)]
+    /// Makes the calling thread the monitor. Only models and tests call this function.
+    #[cfg(any(test, procession_loom))]
     pub(crate) fn has_a_monitor(&self) {
         self.monitor.state.store(AWAKE, Ordering::SeqCst);
         self.worker_threads.lock().monitored = true;

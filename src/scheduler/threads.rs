@@ -179,8 +179,8 @@ impl<T: Task> Scheduler<T> {
         self.poller().is_some() && self.idle.timekeeper().is_none() && self.worker_threads.lock().needs_poll_thread()
     }
 
-    /// Returns whether the poller depends on awake workers alone: no thread waits in the poller, and the monitor would
-    /// notice a long step of these workers too late.
+    /// Returns whether only awake workers check the poller, and the monitor would notice a long step of these workers
+    /// too late.
     pub(super) fn poller_lacks_monitor(&self) -> bool {
         let is_left_to_workers = || {
             let worker_threads = self.worker_threads.lock();

@@ -422,9 +422,8 @@ impl<T: Task> Local<T> {
     /// Prepares this worker for calls of wakers or of a hook, which may block. If such a call blocks, the monitor must
     /// hand over the tasks of this worker. While a worker searches, a push wakes no other worker. Therefore the search
     /// of this worker ends. If this worker was the timekeeper, it may have to wake another worker, which becomes the
-    /// timekeeper. A waker usually returns at once, and a wake-up before each batch of wakers would take longer than
-    /// most batches. Therefore, if the monitor is [fast](super::monitor::Monitor::is_fast), this worker relies on the
-    /// monitor during the calls.
+    /// timekeeper. Most batches of wakers end sooner than the wake-up of another worker would. Therefore, if the
+    /// monitor is [fast](super::monitor::Monitor::is_fast), this worker relies on the monitor during the calls.
     #[cold]
     fn begin_user_code(&self) {
         let scheduler = &self.scheduler;

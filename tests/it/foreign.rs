@@ -149,6 +149,7 @@ fn slow_waker() -> Waker {
 }
 
 static GUEST_DROP_PANICS: AtomicBool = AtomicBool::new(false);
+static GUEST_DROPS: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns a waker without data. The `drop` of this waker panics while the flag [`GUEST_DROP_PANICS`] is set.
 fn guest_waker() -> Waker {
@@ -156,7 +157,10 @@ fn guest_waker() -> Waker {
         RawWaker::new(null(), &GUEST_WAKER)
     }
     fn drop(_: *const ()) {
-        assert!(!GUEST_DROP_PANICS.load(SeqCst) || thread::panicking(), "in the drop of a waker");
+        if GUEST_DROP_PANICS.load(SeqCst) && !thread::panicking() {
+            GUEST_DROPS.fetch_add(1, SeqCst);
+            panic!("in the drop of a waker");
+        }
     }
     static GUEST_WAKER: RawWakerVTable = RawWakerVTable::new(clone, |_| {}, |_| {}, drop);
     // SAFETY: `Waker::from_raw` requires that the vtable upholds the contract of `RawWakerVTable`. The functions never
@@ -171,13 +175,14 @@ fn a_guest_leaves_its_slot_although_the_drop_of_its_waker_panics() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let waker = guest_waker();
-        for _ in 0..48 {
+        for _ in 0..200 {
             let mut guest = Box::pin(rt.run(pending::<()>()));
             assert!(guest.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
             GUEST_DROP_PANICS.store(true, SeqCst);
             let _ = catch_unwind(AssertUnwindSafe(|| drop(guest)));
             GUEST_DROP_PANICS.store(false, SeqCst);
         }
+        assert!(GUEST_DROPS.load(SeqCst) >= 200, "each guest drops a waker");
         rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
     });
 }

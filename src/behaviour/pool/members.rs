@@ -57,8 +57,8 @@ struct Pass {
     /// Number of messages that the pass may still skip. The initial value is the length of the queue. Without this
     /// limit, a pass would never end if the senders append messages as fast as the pass skips them.
     skips: usize,
-    /// Whether the pass has stopped at a message after the last permitted skip. In this case, the keeper wakes itself,
-    /// because a member may have free space for a later message.
+    /// Whether the pass has stopped because it had no skips left. In this case, the keeper wakes itself, because a
+    /// member may have free space for a later message.
     is_cut: bool,
     /// Positions of the members that did not take a message of this pass.
     blocked: BTreeSet<usize>,
@@ -172,8 +172,9 @@ impl<M: Send + 'static> Members<M> {
         }
     }
 
-    /// Forwards the messages in the queue. Returns true if no member has free space for the messages that are left.
-    /// Returns `None` if this turn has forwarded the maximum number of messages.
+    /// Forwards the messages in the queue. Returns true if messages are left. Unless the pass was cut, no member has
+    /// free space for them. After a cut, the keeper has woken itself. Returns `None` if this turn has forwarded the
+    /// maximum number of messages.
     pub(crate) fn hand_on(&self, queue: &mut Mailbox<M>, cx: &mut Context<'_>) -> Result<Option<bool>, Exit> {
         let mut pass = Pass::new(queue.unread());
         let some_left = queue.offer(cx, self.by_key(), |message| self.forward(message, &mut pass))?;
@@ -186,8 +187,8 @@ impl<M: Send + 'static> Members<M> {
     /// Forwards a message in one pass over the queue.
     ///
     /// # Errors
-    /// Returns the message if it stays in the queue. The pass stops if it can forward no later message. Otherwise, each
-    /// turn would read the whole queue.
+    /// Returns the message if it stays in the queue. If the pass can forward no later message, it stops, so that it
+    /// does not read the rest of the queue.
     fn forward(&self, message: M, pass: &mut Pass) -> Result<(), NotTaken<M>> {
         if pass.left == 0 {
             return Err(NotTaken::Stop(message));
@@ -211,7 +212,8 @@ impl<M: Send + 'static> Members<M> {
     /// later message would overtake the older message.
     ///
     /// # Errors
-    /// Returns the message if no member took it. The error is [`NotTaken::Stop`] if no member may take a later message.
+    /// Returns the message if no member took it. The error is [`NotTaken::Stop`] if each member is blocked or there is
+    /// no member. With a routing that is not by key, it is always [`NotTaken::Stop`].
     fn route_in_order(&self, message: M, blocked: &mut BTreeSet<usize>) -> Result<(), NotTaken<M>> {
         let Routing::Key(key) = &self.routing else {
             // A queued message was already counted when it was sent.

@@ -165,8 +165,9 @@ impl Host {
     ///    the forwards that the node shows. If a node is unchanged, none of its replies was forwarded between the two
     ///    readings, not even to another process and back.
     /// 3. The end of a call first wakes the caller, and then removes the entry of the table. If a reading misses the
-    ///    entry, this reading also finds that the caller was woken. The exception is the call without a wake-up that is
-    ///    described above. The edge of this call then leads to the receiver of the request.
+    ///    entry, this reading also finds that the caller was woken. A started call that was never polled is an
+    ///    exception, because its answer wakes no process. The edge of this call then leads to the receiver of the
+    ///    request.
     fn confirm(&self, nodes: &mut WaitNodes, joins: &Joins, steps: &Steps) -> BTreeSet<Pid> {
         let table = &self.shared().pid_table;
         if wait_graph::stuck(nodes).is_empty() {

@@ -130,7 +130,7 @@ impl<E: ?Sized> Watched<E> {
         self.taken -= 1;
         self.last_quarter.remove(index);
         let capacity = self.slots.capacity();
-        if capacity > KEPT && self.last_quarter.is_vacant() && self.taken <= capacity / 4 {
+        if capacity > KEPT && self.taken <= capacity / 4 {
             self.give_back();
         }
     }
@@ -150,6 +150,10 @@ impl<E: ?Sized> Watched<E> {
         if self.highest >= LAST / 2 {
             return;
         }
+        let is_last_used = self.slots.last().is_some_and(MonitorSlot::is_taken);
+        if !self.last_quarter.must_free(is_last_used) {
+            return;
+        }
         self.first = self.highest;
         self.slots.truncate(self.slots.iter().rposition(MonitorSlot::is_taken).map_or(0, |last| last + 1));
         self.slots.shrink_to_fit();
@@ -162,7 +166,7 @@ impl<E: ?Sized> Watched<E> {
             }
         }
         self.last_quarter
-            .count(self.slots.capacity(), |index| self.slots.get(index).is_some_and(MonitorSlot::is_taken));
+            .freed(self.slots.capacity(), |index| self.slots.get(index).is_some_and(MonitorSlot::is_taken));
     }
 
     /// Returns the number of monitors. A monitor whose `Down` event was delivered and not read is included.

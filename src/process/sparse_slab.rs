@@ -179,6 +179,23 @@ mod tests {
         assert_eq!(indices[..3].iter().map(|&index| slab.remove(index)).collect::<Vec<_>>(), [0, 1, 2]);
     }
 
+    /// After most entries of a burst were removed, the other entries are removed from the last to the first. All
+    /// releases together process at most 16 entries for each removed entry.
+    #[test]
+    fn removals_from_the_last_to_the_first_entry_take_linear_time() {
+        const BURST: usize = 20_000;
+        let mut slab = SparseSlab::<usize, 0>::default();
+        (0..BURST).for_each(|n| assert_eq!(slab.insert(n), n));
+        let first_half = 0..BURST / 2;
+        let mut processed = 0;
+        for index in first_half.clone().chain((first_half.end..BURST).rev()) {
+            let former = slab.capacity();
+            let _ = slab.remove(index);
+            processed += if slab.capacity() == former { 0 } else { former };
+        }
+        assert!(processed <= 16 * BURST, "{processed} entries");
+    }
+
     /// 4.7j: after a burst, each new entry is inserted before an older entry is removed. The memory of the burst is
     /// freed although some entries are always in use.
     #[test]

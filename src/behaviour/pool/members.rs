@@ -352,18 +352,6 @@ fn jump(mut key: u64, buckets: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    #[cfg(not(any(procession_loom, procession_shuttle)))]
-    use crate::process::mailbox::MailboxCapacity;
-
-    #[cfg(not(any(procession_loom, procession_shuttle)))]
-    struct Woken(AtomicBool);
-
-    #[cfg(not(any(procession_loom, procession_shuttle)))]
-    impl std::task::Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.store(true, Ordering::SeqCst);
-        }
-    }
 
     /// A member may exit before its pool sets the router of the member's mailbox. The closed mailbox must not keep the
     /// router, because the router refers to the members.
@@ -379,17 +367,61 @@ mod tests {
         assert_eq!(Arc::strong_count(&members), 1);
     }
 
+    #[test]
+    fn keys_are_spread_evenly_and_move_only_to_the_new_bucket() {
+        const KEYS: u64 = 10_000;
+        let spread = |key: u64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for buckets in 1..20 {
+            let mut counts = vec![0_u64; buckets + 1];
+            for key in (0..KEYS).map(spread) {
+                let (before, after) = (jump(key, buckets), jump(key, buckets + 1));
+                assert!(before < buckets && (after == before || after == buckets), "{key} {buckets}");
+                counts[after] += 1;
+            }
+            let fair = KEYS / (buckets as u64 + 1);
+            assert!(counts.iter().all(|count| (fair / 2..fair * 2).contains(count)), "{counts:?}");
+        }
+    }
+}
+
+/// Passes of the keeper over its queue. The tests need a runtime, which the model checkers do not have.
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod pass_tests {
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::process::mailbox::MailboxCapacity;
+    use crate::{Address, Runtime};
+
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns the members of a keeper with the mailbox `kept`, and the mailbox of the only member.
+    fn with_one_member<M: Send + 'static>(
+        rt: &Runtime,
+        kept: &Address<M>,
+        capacity: usize,
+    ) -> (Members<M>, Mailbox<M>) {
+        let (member, received) = rt.mailbox_with(MailboxCapacity::Reject(capacity));
+        let members = Members::new(Routing::Key(Box::new(|_| 0)), 1, Ref::downgrade(kept.control()));
+        members.set(0, member.control().clone());
+        (members, received)
+    }
+
     /// 6.4g: a pass over the queue stops after the maximum number of forwarded messages. Therefore the number of
     /// messages that all passes inspect is linear in the length of the queue.
-    #[cfg(not(any(procession_loom, procession_shuttle)))]
     #[test]
     fn a_pass_that_has_forwarded_its_maximum_stops() {
         const MESSAGES: usize = 20_000;
-        let rt = crate::Runtime::builder().workers(0).build().unwrap();
+        let rt = Runtime::builder().workers(0).build().unwrap();
         let (kept, mut queue) = rt.mailbox_with::<usize>(MailboxCapacity::Reject(usize::MAX));
-        let (member, mut received) = rt.mailbox_with(MailboxCapacity::Reject(MESSAGES));
-        let members = Members::new(Routing::Key(Box::new(|_| 0)), 1, Ref::downgrade(kept.control()));
-        members.set(0, member.control().clone());
+        let (members, mut received) = with_one_member(&rt, &kept, MESSAGES);
         (0..MESSAGES).for_each(|n| kept.send(n).unwrap());
         let (mut inspected, mut passes, mut some_left) = (0, 0, true);
         while some_left {
@@ -406,14 +438,11 @@ mod tests {
     }
 
     /// 6.4g: a pass that stops early still reports that the queue was cancelled, and later messages wake the keeper.
-    #[cfg(not(any(procession_loom, procession_shuttle)))]
     #[test]
     fn a_pass_that_stops_registers_the_keeper_and_reports_the_cancellation() {
-        let rt = crate::Runtime::builder().workers(0).build().unwrap();
+        let rt = Runtime::builder().workers(0).build().unwrap();
         let (kept, mut queue) = rt.mailbox_with::<u8>(MailboxCapacity::Reject(usize::MAX));
-        let (member, _received) = rt.mailbox_with(MailboxCapacity::Reject(1));
-        let members = Members::new(Routing::Key(Box::new(|_| 0)), 1, Ref::downgrade(kept.control()));
-        members.set(0, member.control().clone());
+        let (members, _received) = with_one_member(&rt, &kept, 1);
         (0..3).for_each(|n| kept.send(n).unwrap());
         let woken = Arc::new(Woken(AtomicBool::new(false)));
         let waker = Waker::from(Arc::clone(&woken));
@@ -423,18 +452,17 @@ mod tests {
         kept.send(3).unwrap();
         assert!(woken.0.swap(false, Ordering::SeqCst));
         assert_eq!(hand_on().unwrap(), Some(true));
-        rt.cancel(kept.pid(), "enough", std::time::Duration::ZERO).unwrap();
+        rt.cancel(kept.pid(), "enough", Duration::ZERO).unwrap();
         assert!(woken.0.load(Ordering::SeqCst));
         assert!(matches!(hand_on(), Err(Exit::Cancelled(_))));
     }
 
     /// Senders append messages while a pass skips the messages of a full member. The pass ends, and the keeper wakes
     /// itself.
-    #[cfg(not(any(procession_loom, procession_shuttle)))]
     #[test]
     fn a_pass_ends_although_messages_are_appended() {
         const MOST: usize = 1_000;
-        let rt = crate::Runtime::builder().workers(0).build().unwrap();
+        let rt = Runtime::builder().workers(0).build().unwrap();
         let (pool, mut queue) = rt.mailbox_with::<u8>(MailboxCapacity::Reject(usize::MAX));
         let appended = Arc::new(AtomicUsize::new(0));
         let (count, to) = (Arc::clone(&appended), pool.clone());
@@ -455,21 +483,5 @@ mod tests {
         let handed = members.hand_on(&mut queue, &mut Context::from_waker(&waker)).unwrap();
         assert_eq!((handed, appended.load(Ordering::SeqCst)), (Some(true), 3));
         assert!(woken.0.load(Ordering::SeqCst));
-    }
-
-    #[test]
-    fn keys_are_spread_evenly_and_move_only_to_the_new_bucket() {
-        const KEYS: u64 = 10_000;
-        let spread = |key: u64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        for buckets in 1..20 {
-            let mut counts = vec![0_u64; buckets + 1];
-            for key in (0..KEYS).map(spread) {
-                let (before, after) = (jump(key, buckets), jump(key, buckets + 1));
-                assert!(before < buckets && (after == before || after == buckets), "{key} {buckets}");
-                counts[after] += 1;
-            }
-            let fair = KEYS / (buckets as u64 + 1);
-            assert!(counts.iter().all(|count| (fair / 2..fair * 2).contains(count)), "{counts:?}");
-        }
     }
 }

@@ -142,7 +142,8 @@ impl<E: ?Sized> Watched<E> {
         number
     }
 
-    /// Frees the free slots behind the last used slot. The cost is proportional to the number of slots.
+    /// Removes the free slots behind the last used slot, if [`LastQuarter::must_free`] returns true. This removal
+    /// processes all slots.
     #[cold]
     fn give_back(&mut self) {
         // New slots begin with a generation that no freed slot has used. If this generation were too high, new slots

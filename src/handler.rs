@@ -121,8 +121,10 @@ where
     fn handle(&self, command: C, completion: Completion<C::Reply>) {
         match guarded(|| (self.0)(command)) {
             Ok(future) => {
+                // The task must not own the last reference to the host, because the crate `async-task` aborts the
+                // program if a destructor of the host panics.
                 let host = completion.host().clone();
-                host.start(HandlerTask::new(FutureAnswer::<C>::Later(completion), future));
+                host.clone().start(HandlerTask::new(FutureAnswer::<C>::Later(completion), future));
             }
             Err(text) => completion.fail(Failure::Panicked(text)),
         }
@@ -136,9 +138,11 @@ where
     Fut: Future<Output = A> + Send + 'static,
     F: Fn(C) -> Fut + Send + Sync + 'static,
 {
+    #[inline]
     fn handle_inline(&self, command: C, call: InlineCall<'_, C>) {
         let future = (self.0)(command);
         let owed = call.owed();
+        // The process of the command keeps the host, so the task does not own the last reference to the host.
         let host = owed.host().clone();
         host.start(HandlerTask::new(owed, future));
     }
@@ -235,7 +239,7 @@ where
         // If `f` panics, the completion is dropped during unwinding, and the dispatcher answers with the panic.
         let future = f(command, replies);
         let host = way.host().clone();
-        host.start(HandlerTask::new(way, future));
+        host.clone().start(HandlerTask::new(way, future));
     }
 }
 
@@ -282,10 +286,12 @@ impl<C: Command> Work for FutureAnswer<C> {
         FutureAnswer::unwatch(self, keys);
     }
 
+    #[inline]
     fn keeping<R>(&self, f: impl FnOnce() -> R) -> (Result<R, Reason>, Option<UntypedCompletion>) {
         (guarded(f), None)
     }
 
+    #[inline]
     fn finish(self, result: Result<C::Reply, Failure>, _: Option<UntypedCompletion>) {
         FutureAnswer::finish(self, result);
     }
@@ -364,11 +370,24 @@ where
         // of the runtime forever if the process of the command cannot exit.
         let mut is_over = || work.host().phase() == Phase::Closed || work.poll_cancelled(this.keys, cx).is_ready();
         if !has_waited || !is_over() {
-            let future = this.future.as_mut();
-            let poll =
-                || future.as_pin_mut().map_or(Poll::Pending, |future| future.poll(cx).map(IntoReply::into_answer));
-            match work.keeping(|| Current::with(|current| current.outside(|| current.with_budget(poll)))) {
-                (Ok(Poll::Pending), untyped) => {
+            let mut polled = Poll::Pending;
+            let (outcome, untyped) = work.keeping(|| {
+                Current::with(|current| {
+                    let future = this.future.as_mut();
+                    let poll = || match future.as_pin_mut() {
+                        Some(future) => future.poll(cx).map(IntoReply::into_answer),
+                        None => Poll::Pending,
+                    };
+                    polled = current.outside(|| current.with_budget(poll));
+                    // One call of `keeping` for the poll and for the drop is faster than two calls. But if the poll has
+                    // stored completions, they must be answered before the destructor of the future runs.
+                    if polled.is_ready() && !current.handler.has_kept() {
+                        this.future.set(None);
+                    }
+                });
+            });
+            match (polled, outcome) {
+                (Poll::Pending, Ok(())) => {
                     // If the future dropped its completion in this poll, `untyped` contains this completion. When
                     // `untyped` is dropped here, the command is answered with `Abandoned`. The later result of the
                     // future cannot change this answer.
@@ -380,15 +399,20 @@ where
                         return Poll::Pending;
                     }
                 }
-                (Ok(Poll::Ready(answer)), untyped) => (result, kept) = (answer, untyped),
-                (Err(text), untyped) => (result, kept) = (Err(Failure::Panicked(text)), untyped),
+                // The answer of a completed future is delivered even if the drop of the future panics.
+                (Poll::Ready(answer), _) => (result, kept) = (answer, untyped),
+                (Poll::Pending, Err(text)) => (result, kept) = (Err(Failure::Panicked(text)), untyped),
             }
         }
-        // The variables of the future are dropped before its answer is delivered.
-        let (_, held) = work.keeping(|| this.future.set(None));
+        // The variables of each future are dropped before its answer is delivered. Most completed futures were already
+        // dropped after their poll.
+        if this.future.is_some() {
+            let (_, held) = work.keeping(|| this.future.set(None));
+            kept = kept.or(held);
+        }
         work.unwatch(this.keys);
         if let Some(work) = this.work.take() {
-            work.finish(result, kept.or(held));
+            work.finish(result, kept);
         }
         Poll::Ready(())
     }

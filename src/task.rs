@@ -391,52 +391,18 @@ impl<'a, X: Machine> Turn<'a, X> {
     /// code panics during this call, the panic replaces `exit`.
     fn end(&mut self, exit: Exit) -> Exit {
         let Self { current, me, around, .. } = *self;
-        let mut machine = ExitingMachine { machine: self.machine.as_mut(), me };
-        let left = &mut self.left;
-        let name = X::name;
-        let mut owner = Exiting { current, around, machine: &mut machine, name, left, ending: None, unread: 0 };
+        let machine = self.machine.as_mut();
+        let mut owner = Exiting { current, machine, me, around, left: &mut self.left, ending: None, unread: 0 };
         me.control().run_exit(&mut owner, exit)
     }
 }
 
-/// The parts of an exit that depend on the type of the machine. The exit calls these parts through a trait object.
-/// Therefore the rest of the exit is compiled only once for all machines.
-trait ExitCalls {
-    /// Calls [`Machine::close`].
-    fn close(&mut self);
-    /// Calls [`Machine::clear`].
-    fn clear(&mut self);
-    /// Calls [`Machine::ended`].
-    fn ended(&mut self, exit: &Exit);
-}
-
-/// The machine of a process during its exit.
-struct ExitingMachine<'t, X: Machine> {
-    machine: Pin<&'t mut X>,
-    me: &'t SelfHandle<X::Message>,
-}
-
-impl<X: Machine> ExitCalls for ExitingMachine<'_, X> {
-    fn close(&mut self) {
-        self.machine.as_mut().close();
-    }
-
-    fn clear(&mut self) {
-        self.machine.as_mut().clear(self.me);
-    }
-
-    fn ended(&mut self, exit: &Exit) {
-        self.machine.as_mut().ended(self.me, exit);
-    }
-}
-
 /// A process during its exit.
-struct Exiting<'t, 'a> {
+struct Exiting<'t, 'a, X: Machine> {
     current: &'a Current,
+    machine: Pin<&'t mut X>,
+    me: &'a SelfHandle<X::Message>,
     around: Around<'a>,
-    machine: &'t mut dyn ExitCalls,
-    /// Returns the type name of the machine.
-    name: fn() -> &'static str,
     /// The field [`Turn::left`] of the turn.
     left: &'t mut bool,
     /// While this field is `Some`, this thread stores each [`Reply`](crate::Reply) that is dropped. Therefore, the
@@ -446,13 +412,13 @@ struct Exiting<'t, 'a> {
     unread: usize,
 }
 
-impl ExitOwner for Exiting<'_, '_> {
+impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
     #[inline]
     fn close(&mut self, exit: &mut Exit) {
         if self.current.steps(self.around.address()) {
             self.current.begin_keeping();
         }
-        if let Err(text) = catch(|| self.machine.close()) {
+        if let Err(text) = catch(|| self.machine.as_mut().close()) {
             let _ = drop_caught(std::mem::replace(exit, self.around.panicked(text)));
         }
     }
@@ -464,7 +430,7 @@ impl ExitOwner for Exiting<'_, '_> {
         // A process may be dropped outside its own turns, for example in the turn of another process. In this case, the
         // timer and the inline command of this thread do not belong to the dropped process.
         let in_turn = current.steps(around.address());
-        if let Err(text) = catch(|| self.machine.clear()) {
+        if let Err(text) = catch(|| self.machine.as_mut().clear(self.me)) {
             let _ = drop_caught(std::mem::replace(exit, around.panicked(text)));
         }
         if in_turn {
@@ -496,12 +462,12 @@ impl ExitOwner for Exiting<'_, '_> {
 
     #[inline]
     fn last_state(&self, name: Option<std::borrow::Cow<'static, str>>) -> Option<LastState> {
-        Some(LastState { name, type_name: (self.name)(), unread: self.unread })
+        Some(LastState { name, type_name: X::name(), unread: self.unread })
     }
 
     #[inline]
     fn notify_monitor(&mut self, exit: &Exit) {
-        self.machine.ended(exit);
+        self.machine.as_mut().ended(self.me, exit);
     }
 
     #[inline]

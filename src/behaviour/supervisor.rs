@@ -381,8 +381,10 @@ impl Supervisor {
                 if let Some(former) = std::mem::replace(mailbox, kept) {
                     self.pids.remove(&former);
                 }
-                self.pids.insert(member.pid, id);
                 self.pids.insert(own, id);
+                if let Some(kept) = kept {
+                    self.pids.insert(kept, id);
+                }
                 self.live_children.insert(id, member);
                 self.lives.push(NextNews(Some(life)));
                 return true;
@@ -420,6 +422,7 @@ impl Supervisor {
     fn has_started(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id) {
         self.plan.started(id, me.now());
         if let Some(kept) = self.children.get_mut(&id)
+            && !kept.starters.is_empty()
             && self.plan.is_up_to_stay(id)
             && let Some(member) = self.live_children.get(id)
         {
@@ -430,8 +433,12 @@ impl Supervisor {
     /// Handles the exit of an instance of a child. If the child is a supervisor that failed with `StartFailed`, the
     /// start of this child counts as refused.
     fn instance_has_exited(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, exit: Held<Exit>) {
-        let is_supervisor = self.children.get(&id).is_some_and(|kept| kept.child.spec.is_supervisor);
-        let over = if is_supervisor && matches!(exit.get().error(), Some(SupervisorError::StartFailed { .. })) {
+        // The check of the error calls code of the user, so it is limited to supervisors. Most exits have no error, so
+        // they need no look-up.
+        let over = if exit.get().source_of_other().is_some()
+            && self.children.get(&id).is_some_and(|kept| kept.child.spec.is_supervisor)
+            && matches!(exit.get().error(), Some(SupervisorError::StartFailed { .. }))
+        {
             Over::Refused
         } else if me.control().head.shares_cancellation(exit.get()) {
             // The child may wait for a process that it has spawned. If this process is cancelled before the supervisor,
@@ -453,7 +460,13 @@ impl Supervisor {
         }
         let Some(kept) = self.children.get_mut(&id) else { return };
         match action {
-            ExitAction::Again => {}
+            ExitAction::Again => {
+                kept.last = Some(exit);
+                kept.restarts += 1;
+                // These callers wanted to stop an instance. This instance has exited, although another instance starts.
+                kept.stoppers.drain(..).for_each(|reply| reply.send(true));
+                return;
+            }
             ExitAction::Down => kept.child.make.get_mut().close_unused_mailbox(exit.get()),
             ExitAction::Finished | ExitAction::Forgotten => {
                 kept.child.make.get_mut().close_mailbox(exit.get());
@@ -463,19 +476,14 @@ impl Supervisor {
             }
         }
         kept.last = Some(exit);
-        kept.restarts += u64::from(action == ExitAction::Again);
         self.settle(id, action);
     }
 
-    /// Answers the callers that wait for the exit or for the start of a child. The decision of the plan determines the
-    /// answers.
+    /// Answers the callers that wait for the exit or for the start of a child. The plan has decided not to start the
+    /// child again.
     fn settle(&mut self, id: Id, mut action: ExitAction) {
+        debug_assert_ne!(action, ExitAction::Again);
         let Some(kept) = self.children.get_mut(&id) else { return };
-        if action == ExitAction::Again {
-            // The instance that these callers wanted to stop has exited, although another instance starts.
-            kept.stoppers.drain(..).for_each(|reply| reply.send(true));
-            return;
-        }
         if action != ExitAction::Forgotten && kept.is_dynamic && kept.child.spec.name.is_none() {
             // No request can address this child any more, because it has neither a name nor an instance. The kept
             // mailbox of the child is closed together with the child.

@@ -44,13 +44,12 @@ impl Host {
             drop(catch(|| drop(future)));
             return;
         }
-        self.task(Registered { future: Some(future), host: self.clone(), key: None }).schedule();
+        self.clone().task(Registered { future: Some(future), host: self.clone(), key: None }).schedule();
     }
 
     /// Creates a detached task. The caller runs or queues the task.
-    fn task(&self, future: impl Future<Output = ()> + Send + 'static) -> Runnable<Self> {
-        let (runnable, task) =
-            async_task::Builder::new().metadata(self.clone()).spawn(move |_| future, WithInfo(schedule));
+    fn task(self, future: impl Future<Output = ()> + Send + 'static) -> Runnable<Self> {
+        let (runnable, task) = async_task::Builder::new().metadata(self).spawn(move |_| future, WithInfo(schedule));
         task.detach();
         runnable
     }
@@ -119,7 +118,7 @@ impl Host {
             None => {
                 // This task also runs between a shutdown and the drop of the simulation, as the tasks of a pool do.
                 let job = InTurn { job: Some(job), host: self.clone() };
-                self.task(async move { job.run() }).schedule();
+                self.clone().task(async move { job.run() }).schedule();
             }
         }
     }
@@ -127,7 +126,7 @@ impl Host {
     /// Runs the future of a handler. The calling thread runs the first poll. After the first poll, the future is a
     /// task. The runtime keeps no list of these tasks, because a task ends when its command ends. A command ends at the
     /// latest when its process exits.
-    pub(crate) fn start(&self, future: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn start(self, future: impl Future<Output = ()> + Send + 'static) {
         self.task(future).run();
     }
 }

@@ -314,6 +314,42 @@ impl Process for Raw {
     }
 }
 
+/// 6.4c: a permanent child is restarted even if `Error::source` of its error panics. The step of the supervisor does not
+/// call `source`.
+#[test]
+fn a_child_whose_error_has_a_panicking_source_is_restarted() {
+    #[derive(Debug)]
+    struct NoSource;
+    impl std::fmt::Display for NoSource {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("no source")
+        }
+    }
+    impl std::error::Error for NoSource {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            panic!("`source` was called")
+        }
+    }
+    everywhere(async |host| {
+        let starts = Arc::new(AtomicUsize::new(0));
+        let child = Child::with_args(A, Arc::clone(&starts), async |mut ctx: Context<Do>, starts| {
+            if starts.fetch_add(1, SeqCst) == 0 {
+                return Err(Exit::Failed(Arc::new(NoSource)));
+            }
+            ctx.receive().await.map(drop)
+        });
+        let tree = host.spawn_process(Supervisor::one_for_one().add(child));
+        let mut over = pin!(host.exited(tree.pid()));
+        while starts.load(SeqCst) < 2 {
+            assert!(poll!(&mut over).is_pending(), "the supervisor has exited");
+            step_aside().await;
+        }
+        assert_eq!(tree.call(SupervisorMessage::CountChildren).await.unwrap(), 1);
+        tree.abort();
+        assert_eq!(tree.await, Err(Exit::Killed));
+    });
+}
+
 /// 6.4b: while the supervisor runs, children are added, stopped, restarted, deleted, counted and listed.
 #[test]
 fn children_are_managed_at_run_time() {

@@ -150,6 +150,19 @@ struct PlannedChild {
     attempt: u32,
 }
 
+impl PlannedChild {
+    /// Counts a restart, and returns the delay before this restart. `phase` is the phase in which the child exited.
+    fn back_off(&mut self, phase: ChildPhase, now: Instant, random: impl FnOnce() -> u64) -> Duration {
+        let Some(backoff) = self.policy.backoff else { return Duration::ZERO };
+        if matches!(phase, ChildPhase::Up(since) if backoff.is_stable(now - since)) {
+            self.attempt = 0;
+        }
+        let wait = backoff.wait(self.attempt, random);
+        self.attempt = self.attempt.saturating_add(1);
+        wait
+    }
+}
+
 /// The next action of the supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
@@ -393,24 +406,12 @@ impl Plan {
             self.give_up(End::GaveUp(id, exit.clone()));
             return ExitAction::Down;
         }
-        let wait = self.back_off(id, phase, now, random);
+        let wait = child.back_off(phase, now, random);
         // An instance that ran has used some time, but a failed start may use no time. Therefore only the delay after a
         // failed start has a minimum.
         let wait = if over == Over::Ended { wait } else { wait.max(RETRY_PAUSE) };
         self.start_again(id, now + wait);
         ExitAction::Again
-    }
-
-    /// Returns the delay before the next start of a child that exited in this phase.
-    fn back_off(&mut self, id: Id, phase: ChildPhase, now: Instant, random: impl FnOnce() -> u64) -> Duration {
-        let child = self.child(id);
-        let Some(backoff) = child.policy.backoff else { return Duration::ZERO };
-        if matches!(phase, ChildPhase::Up(since) if backoff.is_stable(now - since)) {
-            child.attempt = 0;
-        }
-        let wait = backoff.wait(child.attempt, random);
-        child.attempt = child.attempt.saturating_add(1);
-        wait
     }
 
     /// Plans the start of a child that is down. The start happens at `at` or later. Also plans the restart of the other
@@ -538,9 +539,13 @@ impl Plan {
                 self.due.pop_first();
                 id
             }
-            _ => self.turns.first().copied().filter(|id| self.is_due(*id, now))?,
+            _ => *self.turns.first()?,
         };
-        self.child(id).phase = ChildPhase::Starting;
+        let child = self.child(id);
+        if !matches!(child.phase, ChildPhase::Due(at) if at <= now) {
+            return None;
+        }
+        child.phase = ChildPhase::Starting;
         self.living += 1;
         Some(Action::Start(id))
     }
@@ -549,10 +554,6 @@ impl Plan {
     /// supervisor that exits, are stopped one at a time, from the last to the first.
     fn waits_for_stop(&self) -> bool {
         self.stopping > 0 && (self.strategy != Strategy::OneForOne || self.end.is_some())
-    }
-
-    fn is_due(&self, id: Id, now: Instant) -> bool {
-        matches!(self.children[&id].phase, ChildPhase::Due(at) if at <= now)
     }
 
     /// Returns the time of the next planned action. If no event happens before this time, [`next`](Self::next) returns

@@ -105,6 +105,7 @@ impl<C: Command> FutureAnswer<C> {
         }
     }
 
+    #[inline]
     pub(crate) fn finish(self, answer: Result<C::Reply, Failure>) {
         match self {
             Self::Now(number, _) => Current::with(|current| current.inline.answer(number, answer.map(Payload::new))),

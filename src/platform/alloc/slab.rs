@@ -20,9 +20,13 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 
 use crate::platform::alloc::slab_index::Places;
+use crate::platform::prefetch::prefetch;
 
 /// Size of a cache line in bytes. Block sizes and block addresses are multiples of this size.
 pub(super) const LINE: usize = 64;
+
+/// Number of bytes of a block that [`Blocks::prefetch_first`] prefetches.
+pub(super) const PREFETCHED: usize = 4 * LINE;
 
 /// Number of bytes that most allocators use for one slab. This number includes the allocator's header or padding.
 const SPAN: usize = 16 << 10;
@@ -63,6 +67,15 @@ impl Blocks {
         self.first = unsafe { first.as_ref().0 };
         self.count -= 1;
         Some(first.cast())
+    }
+
+    /// Prefetches the first [`PREFETCHED`] bytes of the block that the next call of [`pop`](Self::pop) returns. The
+    /// blocks of this list have at least this size.
+    #[inline]
+    pub(super) fn prefetch_first(&self) {
+        if let Some(first) = self.first {
+            prefetch(first.as_ptr(), PREFETCHED);
+        }
     }
 
     /// Adds a block.

@@ -30,9 +30,10 @@ impl BudgetPause {
     /// Takes one unit from the budget of the turn. Returns `Pending` if the future must first let other processes run.
     /// The task is then polled again after other tasks, and the next call returns `Ready`. Returns whether a unit was
     /// taken.
+    #[inline]
     pub(crate) fn spend(&mut self, cx: &Context<'_>) -> Poll<bool> {
         if std::mem::take(&mut self.is_over) {
-            return Poll::Ready(Current::with(|current| current.has_budget() && current.spend()));
+            return Poll::Ready(spend_if_left());
         }
         let spent = spend_budget(cx);
         self.is_over = spent.is_pending();
@@ -66,18 +67,26 @@ impl BudgetPause {
 
 /// Takes one unit from the budget of the turn. Returns `Pending` if the budget is spent or the process was asked to
 /// yield. In this case, the task is polled again after other tasks. Otherwise returns whether a unit was taken.
+#[inline]
 fn spend_budget(cx: &Context<'_>) -> Poll<bool> {
-    let spent = Current::with(|current| {
-        let spent = current.poll_spend();
-        if spent.is_pending() {
-            current.note_pause();
-        }
-        spent
-    });
+    let spent = Current::with(Current::poll_spend);
     if spent.is_pending() {
-        cx.waker().wake_by_ref();
+        pause(cx);
     }
     spent
+}
+
+/// Ends the turn of the future: notes the pause, and wakes the task. The task is then polled again after other tasks.
+#[cold]
+fn pause(cx: &Context<'_>) {
+    Current::with(Current::note_pause);
+    cx.waker().wake_by_ref();
+}
+
+/// Takes one unit if a unit is left. Returns whether a unit was taken. Without a budget, no unit is taken.
+#[cold]
+fn spend_if_left() -> bool {
+    Current::with(|current| current.has_budget() && current.spend())
 }
 
 /// If a unit was taken and the future is pending, gives the unit back to the budget. Without this function, many

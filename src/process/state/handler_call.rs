@@ -70,6 +70,12 @@ impl HandlerCall {
     #[inline]
     pub(crate) fn end(&self, outer: OuterCall) -> bool {
         self.runs.set(outer.runs);
+        self.has_kept()
+    }
+
+    /// Returns whether this thread stores completions.
+    #[inline]
+    pub(crate) fn has_kept(&self) -> bool {
         self.has_kept.get()
     }
 

@@ -121,10 +121,8 @@ where
     fn handle(&self, command: C, completion: Completion<C::Reply>) {
         match guarded(|| (self.0)(command)) {
             Ok(future) => {
-                // The task must not own the last reference to the host, because the crate `async-task` aborts the
-                // program if a destructor of the host panics.
                 let host = completion.host().clone();
-                host.clone().start(HandlerTask::new(FutureAnswer::<C>::Later(completion), future));
+                host.start(HandlerTask::new(FutureAnswer::<C>::Later(completion), future));
             }
             Err(text) => completion.fail(Failure::Panicked(text)),
         }
@@ -142,7 +140,6 @@ where
     fn handle_inline(&self, command: C, call: InlineCall<'_, C>) {
         let future = (self.0)(command);
         let owed = call.owed();
-        // The process of the command keeps the host, so the task does not own the last reference to the host.
         let host = owed.host().clone();
         host.start(HandlerTask::new(owed, future));
     }
@@ -239,7 +236,7 @@ where
         // If `f` panics, the completion is dropped during unwinding, and the dispatcher answers with the panic.
         let future = f(command, replies);
         let host = way.host().clone();
-        host.clone().start(HandlerTask::new(way, future));
+        host.start(HandlerTask::new(way, future));
     }
 }
 

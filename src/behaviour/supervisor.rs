@@ -305,13 +305,14 @@ impl Supervisor {
         Self::new(Strategy::OneForOne)
     }
 
-    /// Creates a one-for-all supervisor. When a child is restarted, all other children are also restarted.
+    /// Creates a one-for-all supervisor. When a child is restarted, all other running children are also restarted. In
+    /// contrast to OTP, a child that has finished or was stopped on request stays down.
     pub fn one_for_all() -> Self {
         Self::new(Strategy::OneForAll)
     }
 
-    /// Creates a rest-for-one supervisor. When a child is restarted, all children that were added after this child are
-    /// also restarted.
+    /// Creates a rest-for-one supervisor. When a child is restarted, all running children that were added after this
+    /// child are also restarted. In contrast to OTP, a child that has finished or was stopped on request stays down.
     pub fn rest_for_one() -> Self {
         Self::new(Strategy::RestForOne)
     }

@@ -58,7 +58,7 @@
 //! | `gen_server:call`, default 5 s | [`call`](crate::Address::call) | a call has no time limit by default: see [`Call::timeout`](crate::future::Call::timeout) |
 //! | `gen_server:multi_call` | [`multi_call`](crate::Host::multi_call) | the call can also wait for only the first reply, or for a quorum of replies |
 //! | `gen_statem` | a `Server` with an `enum` as its state, and [`stash`](crate::Context::stash) | |
-//! | `supervisor` | [`Supervisor`](crate::Supervisor), [`Child`](crate::Child) | the restart types and the strategies one-for-one, one-for-all and rest-for-one are the same as in OTP. The default intensity is 3 restarts in 5 s, as in Elixir. The default of OTP is 1 restart in 5 s |
+//! | `supervisor` | [`Supervisor`](crate::Supervisor), [`Child`](crate::Child) | the restart types and the strategies one-for-one, one-for-all and rest-for-one are the same as in OTP, with one difference: when OTP restarts a group, it also starts the children that were down. Here, a child that has finished or was stopped on request stays down. The default intensity is 3 restarts in 5 s, as in Elixir. The default of OTP is 1 restart in 5 s |
 //! | `DynamicSupervisor` | [`SupervisorMessage::StartChild`](crate::supervisor::SupervisorMessage::StartChild) | |
 //! | `Task.async`, `Task.await` | `spawn`, and await the handle | |
 //! | `Task.Supervisor`, `Task.async_stream` | [`scope`](crate::SelfHandle::scope), [`Pool`](crate::Pool) | |

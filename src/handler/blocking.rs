@@ -17,7 +17,7 @@ use crate::host::refs::RecordedWait;
 use crate::host::{Host, Phase};
 use crate::observe::Counter;
 use crate::platform::sync::Arc;
-use crate::process::catch::{catch, drop_caught};
+use crate::process::catch::{Held, catch, drop_caught};
 use crate::process::failure::Failure;
 use crate::process::state::budget::BudgetPause;
 use crate::process::state::current::Current;
@@ -47,9 +47,12 @@ impl Host {
         self.clone().task(Registered { future: Some(future), host: self.clone(), key: None }).schedule();
     }
 
-    /// Creates a detached task. The caller runs or queues the task.
-    fn task(self, future: impl Future<Output = ()> + Send + 'static) -> Runnable<Self> {
-        let (runnable, task) = async_task::Builder::new().metadata(self).spawn(move |_| future, WithInfo(schedule));
+    /// Creates a detached task. The caller runs or queues the task. The task may own the last reference to the host. The
+    /// crate `async-task` aborts the program if the drop of the metadata panics. Therefore `Held` catches a panic of the
+    /// host's drop, which drops the handlers of the user.
+    fn task(self, future: impl Future<Output = ()> + Send + 'static) -> Runnable<Held<Self>> {
+        let (runnable, task) =
+            async_task::Builder::new().metadata(Held::new(self)).spawn(move |_| future, WithInfo(schedule));
         task.detach();
         runnable
     }

@@ -8,6 +8,7 @@ use async_task::{Runnable, ScheduleInfo};
 
 use crate::host::Host;
 pub(crate) use crate::host::shared::Job;
+use crate::process::catch::Held;
 use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{RunnableProcess, Schedule};
 
@@ -29,7 +30,7 @@ impl Schedule for Anywhere {
 /// Schedule function of every future. The schedule function is a function item. Therefore it takes no space in the
 /// task.
 #[inline]
-pub(crate) fn schedule(runnable: Runnable<Host>, info: ScheduleInfo) {
+pub(crate) fn schedule(runnable: Runnable<Held<Host>>, info: ScheduleInfo) {
     let source = if info.woken_while_running { WakeSource::Turn } else { WakeSource::Waiting(None) };
     queue(Job::Future(runnable), source);
 }

@@ -27,6 +27,7 @@ use crate::platform::clock::Clock;
 use crate::platform::random::Rng;
 use crate::platform::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 use crate::platform::sync::{Arc, Event, Mutex};
+use crate::process::catch::Held;
 use crate::process::state::RunnableProcess;
 use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
 use crate::process::{catch as panic, state as counted};
@@ -47,7 +48,7 @@ pub(crate) enum Phase {
 pub(crate) enum Job {
     Process(RunnableProcess),
     /// A future that has no pid. Such a future is an async handler, or a future from `spawn_future`.
-    Future(Runnable<Host>),
+    Future(Runnable<Held<Host>>),
 }
 
 impl Job {
@@ -55,7 +56,7 @@ impl Job {
     pub(crate) fn host(&self) -> &Host {
         match self {
             Self::Process(ready) => ready.head().host(),
-            Self::Future(runnable) => runnable.metadata(),
+            Self::Future(runnable) => runnable.metadata().get(),
         }
     }
 }

@@ -158,7 +158,7 @@ pub(crate) fn set_owner(threads: &Threads, host: &Host) {
 pub(crate) fn to_threads(job: Job, source: WakeSource<'_>) {
     let (host, (priority, is_new)) = match &job {
         Job::Process(ready) => (ready.head().host(), ready.head().ready()),
-        Job::Future(runnable) => (runnable.metadata(), (Priority::Normal, false)),
+        Job::Future(runnable) => (runnable.metadata().get(), (Priority::Normal, false)),
     };
     let home = host.shared().home;
     let how = match priority {

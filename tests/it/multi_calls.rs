@@ -294,6 +294,35 @@ fn a_call_to_a_pool_calls_each_member() {
     });
 }
 
+/// 2.6e: a pool that has not started yet, and a pool without a member, count as one process. A member answers.
+#[test]
+fn a_multi_call_to_a_pool_without_its_members_is_answered_by_one_member() {
+    let body = async |mut ctx: Context<Reply<Pid>>| -> Result<(), Exit> {
+        loop {
+            let reply = ctx.receive().await?;
+            reply.send(ctx.pid());
+        }
+    };
+    let answers = within(20, move || {
+        let rt = lone();
+        rt.block_on(async {
+            let pool = rt.spawn_pool(Pool::new(600, body).by_key(|_| 0));
+            // The start of 600 members takes several turns. The pool exists from the first turn on.
+            while rt.processes_alive() < 2 {
+                step_aside().await;
+            }
+            assert!(pool.started().now_or_never().is_none(), "the pool is still starting");
+            let starting = rt.multi_call(&pool, |reply| reply).await;
+            let empty = rt.spawn_pool(Pool::new(0, body));
+            empty.started().await.unwrap();
+            [starting, rt.multi_call(&empty, |reply| reply).await]
+        })
+    });
+    for answers in answers {
+        assert!(matches!(&answers[..], [(_, Ok(_))]), "{answers:?}");
+    }
+}
+
 /// 2.6e: if the mailbox of a process is full, the request to this process is handed back. The other processes answer.
 #[test]
 fn a_full_mailbox_hands_its_request_back() {

@@ -1342,6 +1342,28 @@ fn a_panic_in_the_drop_of_a_linked_receiver_does_not_interrupt_the_exit() {
     assert!(rt.kill(receiver).is_err());
 }
 
+/// 11: a future without a pid may own the last reference to its host. A panic in the drop of a handler of this host does
+/// not abort the program.
+#[test]
+fn a_future_may_own_the_last_reference_to_a_host_whose_handler_panics_in_its_drop() {
+    struct Never;
+    impl Command for Never {
+        type Reply = ();
+    }
+    let rt = lone();
+    let (bomb, alive) = (Bomb(true), Arc::new(()));
+    let kept = (bomb, Arc::clone(&alive));
+    let builder = HostBuilder::new("other").handle(move |_: Never| {
+        let _ = &kept;
+    });
+    let other = rt.add_host(builder).unwrap();
+    other.spawn_future(async {});
+    drop(other);
+    settle(&rt);
+    assert_eq!(Arc::strong_count(&alive), 1, "the host was dropped");
+    rt.block_on(rt.spawn(async |_: Context| {})).unwrap();
+}
+
 /// 11, 6.5a: at the end of a runtime, the drop of an attached receiver or of a handler may panic. The end of the
 /// runtime still kills each process.
 #[test]

@@ -70,8 +70,11 @@ impl Backoff {
     /// Returns the next delay. `before` is the number of delays since the last stable period. The closure `random`
     /// returns a random number for the jitter.
     pub(crate) fn wait(&self, before: u32, random: impl FnOnce() -> u64) -> Duration {
-        let factor = if self.factor > 1 { self.factor.saturating_pow(before) } else { 1 };
-        let full = self.first.saturating_mul(factor).min(self.most);
+        let factor = u128::from(self.factor.max(1)).saturating_pow(before);
+        let ns = self.first.as_nanos().saturating_mul(factor).min(self.most.as_nanos());
+        const SECOND: u128 = 1_000_000_000;
+        // The number of seconds fits, because the delay is not longer than `most`.
+        let full = Duration::new((ns / SECOND) as u64, (ns % SECOND) as u32);
         if !self.jitter {
             return full;
         }
@@ -102,6 +105,8 @@ mod tests {
             assert_eq!(waits(plain(MS(10), MS(60)).factor(factor)), [10; 7]);
         }
         assert_eq!(plain(Duration::MAX, Duration::MAX).wait(9, || 0), Duration::MAX);
+        // The growth does not stop when the power of the factor exceeds 32 bits.
+        assert_eq!(plain(Duration::from_nanos(1), Duration::from_secs(60)).wait(40, || 0), Duration::from_secs(60));
     }
 
     #[test]

@@ -377,7 +377,7 @@ where
                     };
                     polled = current.outside(|| current.with_budget(poll));
                     // One call of `keeping` for the poll and for the drop is faster than two calls. But if the poll has
-                    // stored completions, they must be answered before the destructor of the future runs.
+                    // stored completions, these completions are answered before the destructor of the future runs.
                     if polled.is_ready() && !current.handler.has_kept() {
                         this.future.set(None);
                     }

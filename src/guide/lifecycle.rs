@@ -94,7 +94,7 @@
 //! |---|---|
 //! | Children start in order. A child starts when the previous child has started. With `manual_start`, a child has started when the child has called [`mark_started`](crate::SelfHandle::mark_started). Children stop in reverse order. | `children_start_in_order_and_stop_in_reverse_order` |
 //! | With one-for-one, only the child that exited is restarted, under the same name. | `a_child_is_restarted_under_its_name` |
-//! | With one-for-all, all other children are stopped, and then all these children are started. A child that was down before stays down. | `one_for_all_restarts_all_children` |
+//! | With one-for-all, all other running children are stopped. Then the exited child and the stopped children are started. A child that was down before stays down. | `one_for_all_restarts_all_children` |
 //! | With rest-for-one, the exited child and all running children after this child are restarted. | `rest_for_one_restarts_the_later_children` |
 //! | A permanent child is always restarted. A transient child is restarted after every exit that is neither normal nor a cancellation. The cancellation of a linked process does not restart a transient child either. A temporary child is never restarted. | `restart_policies_are_obeyed` |
 //! | A failed start counts as a restart. A start fails if the factory panics, if the name is taken, or if the child exits before its start is complete. There are three exceptions. If the runtime refuses the first start of a child, the supervisor fails. If the start of an added child fails, the child is removed. If the runtime refuses a requested start, the child stays stopped. | `failed_starts_count_as_restarts` |

@@ -70,9 +70,9 @@ impl Backoff {
     /// Returns the next delay. `before` is the number of delays since the last stable period. The closure `random`
     /// returns a random number for the jitter.
     pub(crate) fn wait(&self, before: u32, random: impl FnOnce() -> u64) -> Duration {
+        const SECOND: u128 = 1_000_000_000;
         let factor = u128::from(self.factor.max(1)).saturating_pow(before);
         let ns = self.first.as_nanos().saturating_mul(factor).min(self.most.as_nanos());
-        const SECOND: u128 = 1_000_000_000;
         // The number of seconds fits, because the delay is not longer than `most`.
         let full = Duration::new((ns / SECOND) as u64, (ns % SECOND) as u32);
         if !self.jitter {

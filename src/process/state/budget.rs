@@ -76,7 +76,7 @@ fn spend_budget(cx: &Context<'_>) -> Poll<bool> {
     spent
 }
 
-/// Ends the turn of the future: notes the pause, and wakes the task. The task is then polled again after other tasks.
+/// Records that the future pauses, and wakes its task. The task is then polled again after other tasks.
 #[cold]
 fn pause(cx: &Context<'_>) {
     Current::with(Current::note_pause);

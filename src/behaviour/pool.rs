@@ -38,6 +38,10 @@ use crate::task::spawn::{ProcessBuilder, exit_of_refusal};
 /// Maximum number of members that the keeper starts in one turn.
 const STARTS_AT_ONCE: usize = 256;
 
+/// Maximum number of members that the keeper adds for the queue of the pool in one turn. This number is small, because
+/// each growth copies the list of members.
+const GROWTH_AT_ONCE: usize = 16;
+
 /// Maximum number of exits of members that the keeper handles in one turn.
 const EXITS_AT_ONCE: usize = 256;
 
@@ -291,6 +295,12 @@ where
         Ok(member)
     }
 
+    /// Adds a member, and returns whether the pool has grown. The pool keeps its size if it has its maximum size, or if
+    /// the runtime refuses the member.
+    fn grow(&mut self) -> bool {
+        self.size < self.most && self.add(self.size).is_ok()
+    }
+
     /// Replaces a member that has exited. If the runtime refuses the replacement, the pool tries again in a later turn,
     /// after a pause.
     ///
@@ -376,10 +386,10 @@ where
             }
         }
         self.fill_vacancies(cx)?;
-        if self.members.take_growth_request() && self.size < self.most {
-            // If the runtime refuses the member, the pool keeps its size.
-            let _ = self.add(self.size);
+        if self.members.take_growth_request() {
+            self.grow();
         }
+        let mut growth = GROWTH_AT_ONCE;
         loop {
             let mut left = self.members.hand_on(&mut self.mailbox, cx)?;
             if left == Some(true) {
@@ -391,7 +401,11 @@ where
             match left {
                 None => {}
                 Some(false) => self.me.control().inbox.resume(),
-                Some(true) if self.size < self.most && self.add(self.size).is_ok() => continue,
+                Some(true) if growth == 0 => cx.waker().wake_by_ref(),
+                Some(true) if self.grow() => {
+                    growth -= 1;
+                    continue;
+                }
                 // The pool has no member, because the first member was refused. So no member can wake the pool.
                 // Therefore a timer wakes the pool after a pause, and the pool tries again to add a member.
                 Some(true) if self.size == 0 => {

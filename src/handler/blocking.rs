@@ -239,7 +239,7 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             if let Some(key) = this.key.take() {
-                drop(this.host.shared().futures.lock().try_remove(key));
+                let _ = this.host.shared().futures.lock().remove(key);
             }
             // The destructor of the future may panic. This panic must not unwind into the crate `async-task`.
             let _ = catch(|| this.future.set(None));
@@ -286,5 +286,35 @@ impl Spawn for Host {
 
     fn status(&self) -> Result<(), futures::task::SpawnError> {
         if self.phase() == Phase::Closed { Err(futures::task::SpawnError::shutdown()) } else { Ok(()) }
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use std::time::Duration;
+
+    use crate::Simulation;
+
+    /// Some futures stay in the list after a burst. The list frees its memory nevertheless.
+    #[test]
+    fn the_list_of_pending_futures_frees_its_memory_after_a_burst() {
+        const COUNT: usize = 20_000;
+        let mut simulation = Simulation::new(1);
+        let host = simulation.host().clone();
+        for number in 1..=COUNT {
+            let time = Duration::from_secs(if number == 1 { 1_000_000 } else { 2 });
+            let sleep = host.sleep(time);
+            host.spawn_future(sleep);
+        }
+        let mut sizes_after = |seconds| {
+            let sleep = host.sleep(Duration::from_secs(seconds));
+            simulation.run(sleep);
+            let futures = host.shared().futures.lock();
+            (futures.len(), futures.capacity())
+        };
+        let (pending, capacity) = sizes_after(1);
+        assert!((pending, capacity >= COUNT) == (COUNT, true), "{pending}, {capacity}");
+        let (pending, capacity) = sizes_after(2);
+        assert!((pending, capacity <= 4096) == (1, true), "{pending}, {capacity}");
     }
 }

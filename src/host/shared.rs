@@ -7,7 +7,6 @@ use std::ops::Deref;
 use std::task::Waker;
 
 use async_task::Runnable;
-use slab::Slab;
 
 use crate::host::control::blocked_step::BlockedSteps;
 use crate::host::control::forwarded::ForwardedReplies;
@@ -28,6 +27,7 @@ use crate::platform::random::Rng;
 use crate::platform::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 use crate::platform::sync::{Arc, Event, Mutex};
 use crate::process::catch::Held;
+use crate::process::sparse_slab::SparseSlab;
 use crate::process::state::RunnableProcess;
 use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
 use crate::process::{catch as panic, state as counted};
@@ -105,6 +105,9 @@ pub(crate) struct Environment {
     pub(crate) chance: Mutex<Rng>,
 }
 
+/// Maximum capacity of the list of futures that belong to no process at which this list frees no memory.
+const KEPT_FUTURES: usize = 4096;
+
 /// The state that all hosts of a runtime share.
 pub(crate) struct Shared {
     environment: Environment,
@@ -116,7 +119,7 @@ pub(crate) struct Shared {
     pub(crate) report: Mutex<Option<ShutdownReport>>,
     /// Wakers of the pending futures that belong to no process. The runtime calls these wakers when the runtime enters
     /// the phase `Closed`.
-    pub(crate) futures: Mutex<Slab<Waker>>,
+    pub(crate) futures: Mutex<SparseSlab<Waker, KEPT_FUTURES>>,
     /// Event of a shutdown. The runtime notifies this event when the last process has exited, and when the shutdown has
     /// ended.
     pub(crate) emptied: Event,

@@ -212,6 +212,38 @@ fn the_text_of_a_panic_passes_through_all_layers() {
     });
 }
 
+/// 3.2c, 3.2e: if the closure of `Completion::intercept` panics, the command fails with the text of the panic. It makes
+/// no difference whether the handler answers during its call or later. The code that answers is not affected.
+#[test]
+fn a_panic_of_an_intercepting_closure_affects_only_its_command() {
+    everywhere(async |host| {
+        let not_affected = Arc::new(AtomicUsize::new(0));
+        for (late, drops) in [(false, false), (false, true), (true, false), (true, true)] {
+            let count = Arc::clone(&not_affected);
+            let handler = move |_: Ask, completion: Completion<u64>| {
+                let host = completion.host().clone();
+                let completion = completion.intercept(|_, _outer| panic!("oh dear"));
+                let count = Arc::clone(&count);
+                let answer = move || {
+                    if drops {
+                        drop(completion)
+                    } else {
+                        completion.complete(1)
+                    }
+                    count.fetch_add(1, Ordering::SeqCst);
+                };
+                if late { host.spawn_future(async { answer() }) } else { answer() }
+            };
+            let failure = answer(&host, handler).await;
+            assert!(matches!(&failure, Err(Failure::Panicked(text)) if text.as_str() == "oh dear"), "{failure:?}");
+        }
+        // The answer of the last command resolves before its future has counted.
+        while not_affected.load(Ordering::SeqCst) != 4 {
+            step_aside().await;
+        }
+    });
+}
+
 /// 3.2e, 3.3c: when a command is cancelled, its handler sees the cancellation immediately, for any number of layers
 /// around the handler.
 #[test]

@@ -573,6 +573,28 @@ fn a_pool_grows_and_shrinks_between_its_bounds() {
     }
 }
 
+/// 4.6b: many messages wait in the queue of a pool. The pool adds at most 17 members in one turn, so that other
+/// processes run in between.
+#[test]
+fn a_pool_adds_few_members_in_one_turn() {
+    check(0..10, async |host: Host| {
+        let pool = host.spawn_pool(Pool::new(1, work).max_size(200));
+        let turns = || host.process_details(pool.pid()).unwrap().info.steps as usize;
+        let members = || host.processes_alive() - 1;
+        host.sleep(TICK).await;
+        let mut seen = (members(), turns());
+        assert_eq!(seen.0, 1);
+        let jobs: Vec<_> = (0..800).map(|_| long(&pool)).collect();
+        while members() < 200 {
+            step_aside().await;
+            let new = (members(), turns());
+            assert!(new.0 - seen.0 <= 17 * (new.1 - seen.1), "{seen:?}, {new:?}");
+            seen = new;
+        }
+        drop(jobs);
+    });
+}
+
 /// A member exits when it has been idle for the whole idle timeout, and not earlier. If the member was busy at the last
 /// check, it does not exit. This holds even if another member, which has received the same number of messages, exits at
 /// this check.

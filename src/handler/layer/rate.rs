@@ -217,13 +217,17 @@ impl SharedState {
     fn run_due(&self, rate: &Rate, host: &Host) -> Option<Duration> {
         for _ in 0..BATCH {
             let mut state = self.state.lock();
-            if state.line.is_empty() {
+            let Some(is_wanted) = state.line.first().map(|first| first.is_wanted()) else {
                 state.attended = false;
                 return None;
-            }
-            let now = state.now(rate, host.shared().timers.clock());
-            if !state.schedule.pass(rate, now, LATE) {
-                return Some(state.schedule.due(rate) - now);
+            };
+            // The waker of a command that was just cancelled may not have removed this command yet. Such a command uses
+            // no token, and `run_in_order` drops it.
+            if is_wanted {
+                let now = state.now(rate, host.shared().timers.clock());
+                if !state.schedule.pass(rate, now, LATE) {
+                    return Some(state.schedule.due(rate) - now);
+                }
             }
             let next = state.line.pop();
             drop(state);
@@ -297,9 +301,59 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
 
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
+    use std::task::Waker;
+
     use super::*;
+    use crate::Simulation;
+    use crate::handler::layer::waiters::WaitingCommand;
+    use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 
     const MS: u64 = 1_000_000;
+
+    /// Command that is wanted when it begins to wait. `go` counts the call.
+    struct Fake {
+        host: Host,
+        is_wanted: bool,
+        calls: Arc<AtomicUsize>,
+    }
+
+    impl WaitingCommand for Fake {
+        fn host(&self) -> &Host {
+            &self.host
+        }
+
+        fn watch(&mut self, _: &Waker) -> bool {
+            true
+        }
+
+        fn is_wanted(&self) -> bool {
+            self.is_wanted
+        }
+
+        fn go(self: Box<Self>, _: Box<dyn Send>) {
+            self.calls.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn refuse(self: Box<Self>, _: String, _: usize, _: bool) {
+            unreachable!("the queue has room");
+        }
+    }
+
+    /// 3.2e: a thread cancels a waiting command. Before the waker of the cancellation removes the command from the
+    /// queue, the attendant may reach the command.
+    #[test]
+    fn a_command_that_is_not_wanted_uses_no_token() {
+        let (simulation, tap, calls) = (Simulation::new(1), Arc::new(SharedState::default()), Arc::default());
+        let (host, rate) = (simulation.host(), rate(1, Duration::from_secs(3_600), 1));
+        for is_wanted in [false, false, true, false, true] {
+            let fake = Fake { host: host.clone(), is_wanted, calls: Arc::clone(&calls) };
+            assert!(tap.state.lock().line.join(Box::new(fake), Bound::default(), &tap).is_none());
+        }
+        // The two unwanted commands and the first wanted command leave the queue. The next unwanted command also leaves
+        // the queue, and the last command waits.
+        assert!(tap.run_due(&rate, host).is_some_and(|time| !time.is_zero()));
+        assert_eq!((calls.load(Ordering::SeqCst), tap.state.lock().line.len()), (4, 1));
+    }
 
     /// Returns the times at which `count` commands pass. All commands are in the queue from the beginning. The schedule
     /// is checked only at the times in `looks`.

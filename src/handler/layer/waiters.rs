@@ -38,7 +38,11 @@ pub(super) trait WaitingCommand: Send {
     /// longer wanted.
     fn watch(&mut self, leaver: &Waker) -> bool;
 
-    /// Hands the command to its handler. `place`, for example a permit, is dropped when the handler has answered.
+    /// Returns whether the command is still wanted.
+    fn is_wanted(&self) -> bool;
+
+    /// Hands the command to its handler. `place`, for example a permit, is dropped when the handler has answered. If
+    /// the command is not wanted, drops the command and `place`.
     fn go(self: Box<Self>, place: Box<dyn Send>);
 
     fn refuse(self: Box<Self>, limit: String, queue: usize, displaced: bool);
@@ -82,9 +86,15 @@ impl<C: Command, H: Handler<C>> WaitingCommand for Turn<H, C> {
         unwanted.poll_unpin(&mut Context::from_waker(leaver)).is_pending()
     }
 
+    fn is_wanted(&self) -> bool {
+        !self.completion.is_cancelled()
+    }
+
     fn go(self: Box<Self>, place: Box<dyn Send>) {
-        if !self.completion.is_cancelled() {
+        if self.is_wanted() {
             let _ = guarded(|| self.run_immediately(place));
+        } else {
+            let _ = drop_caught(self);
         }
     }
 
@@ -183,6 +193,11 @@ impl Line {
         let displaced = if is_full { self.pop() } else { None };
         self.waiting.insert(ticket, turn);
         displaced.map(QueueAnswer::Displaced)
+    }
+
+    /// Returns the command that has waited longest.
+    pub(super) fn first(&self) -> Option<&dyn WaitingCommand> {
+        self.waiting.first_key_value().map(|(_, turn)| &**turn)
     }
 
     /// Removes the command that has waited longest.

@@ -18,7 +18,7 @@ use crate::platform::prefetch::prefetch;
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::tally::AtomicUsize as Tally;
 use crate::platform::sync::{CachePadded, Lock, OnceLock, planted, thread};
-use crate::process::pid::Pid;
+use crate::process::pid::{Pid, RuntimeId};
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
@@ -164,8 +164,7 @@ struct Shard<E: ?Sized, L: Lane> {
 /// table.
 #[derive(Debug)]
 pub(crate) struct PidTable<E: ?Sized, L: Lane> {
-    node: u32,
-    incarnation: u32,
+    runtime: RuntimeId,
     shards: Box<[CachePadded<Shard<E, L>>]>,
     /// Binary logarithm of the number of shards.
     bits: u32,
@@ -287,21 +286,22 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
     pub(crate) fn new(node: u32, incarnation: u32, shards: usize) -> Self {
         let shards = shards.clamp(1, 1024).next_power_of_two();
         let bits = shards.trailing_zeros();
-        Self { node, incarnation, shards: (0..shards).map(|_| CachePadded(Shard::new())).collect(), bits }
+        let runtime = RuntimeId::new(node, incarnation);
+        Self { runtime, shards: (0..shards).map(|_| CachePadded(Shard::new())).collect(), bits }
     }
 
     pub(crate) fn node(&self) -> u32 {
-        self.node
+        self.runtime.node()
     }
 
     pub(crate) fn incarnation(&self) -> u32 {
-        self.incarnation
+        self.runtime.incarnation()
     }
 
     /// Returns true if the pid belongs to this runtime, in this incarnation.
     #[inline]
     pub(crate) fn is_here(&self, pid: Pid) -> bool {
-        pid.is_of(self.node, self.incarnation)
+        pid.is_of(self.runtime)
     }
 
     #[inline]
@@ -313,7 +313,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
     /// Returns the pid of the entry with this id.
     #[inline]
     pub(crate) fn pid(&self, place: LocalId) -> Pid {
-        Pid::new(self.node, self.incarnation, place.index, place.generation)
+        Pid::in_runtime(self.runtime, place.index, place.generation)
     }
 
     /// Reserves a pid. The caller builds the entry and passes it to [`publish`](Self::publish). `hint` selects the

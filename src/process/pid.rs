@@ -37,13 +37,35 @@ use std::num::NonZeroU64;
 /// every system.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pid {
-    node: u32,
-    /// Incarnation of the node, or number of a simulation. The value is the number of a simulation if the node is 0 and
-    /// the value is an even number other than 0. The public API does not show the number of a simulation.
-    incarnation: u32,
+    runtime: RuntimeId,
     /// The low half contains the index, and the high half contains the generation. Generations start at 1, so this
     /// value is never 0.
     local: NonZeroU64,
+}
+
+/// Node and incarnation of a runtime, in one word. The pid table compares whole words. If a copy of a pid stored the two
+/// numbers separately, the comparison would wait until both stores have reached the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RuntimeId(u64);
+
+impl RuntimeId {
+    /// `incarnation` is the incarnation of the node, or the number of a simulation. It is the number of a simulation if
+    /// the node is 0 and `incarnation` is an even number other than 0. The public API does not show the number of a
+    /// simulation.
+    #[inline]
+    pub(crate) const fn new(node: u32, incarnation: u32) -> Self {
+        Self((node as u64) << 32 | incarnation as u64)
+    }
+
+    #[inline]
+    pub(crate) const fn node(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    #[inline]
+    pub(crate) const fn incarnation(self) -> u32 {
+        self.0 as u32
+    }
 }
 
 impl Pid {
@@ -54,9 +76,19 @@ impl Pid {
     /// Panics if the generation is 0. The generations of a slot start at 1.
     #[inline]
     pub(crate) const fn new(node: u32, incarnation: u32, index: u32, generation: u32) -> Self {
+        Self::in_runtime(RuntimeId::new(node, incarnation), index, generation)
+    }
+
+    /// Creates a pid in this runtime.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the generation is 0.
+    #[inline]
+    pub(crate) const fn in_runtime(runtime: RuntimeId, index: u32, generation: u32) -> Self {
         assert!(generation != 0, "generations start at 1");
         match NonZeroU64::new((generation as u64) << 32 | index as u64) {
-            Some(local) => Self { node, incarnation, local },
+            Some(local) => Self { runtime, local },
             None => unreachable!(),
         }
     }
@@ -64,25 +96,26 @@ impl Pid {
     /// Returns the number of the runtime in the program.
     #[inline]
     pub const fn node(self) -> u32 {
-        self.node
+        self.runtime.node()
     }
 
     /// Returns the random number that the runtime chose when it was built. In simulations, returns 0.
     #[inline]
     pub const fn incarnation(self) -> u32 {
-        if self.is_simulated() { 0 } else { self.incarnation }
+        if self.is_simulated() { 0 } else { self.runtime.incarnation() }
     }
 
-    /// Returns whether the pid comes from the pid table with this node and this incarnation.
+    /// Returns whether the pid comes from the pid table of this runtime.
     #[inline]
-    pub(crate) const fn is_of(self, node: u32, incarnation: u32) -> bool {
-        self.node == node && self.incarnation == incarnation
+    pub(crate) fn is_of(self, runtime: RuntimeId) -> bool {
+        self.runtime == runtime
     }
 
     /// Returns whether the pid belongs to a simulation. The number of a simulation is even, and the incarnation of a
     /// runtime is odd.
     const fn is_simulated(self) -> bool {
-        self.node == 0 && self.incarnation != 0 && self.incarnation.is_multiple_of(2)
+        let incarnation = self.runtime.incarnation();
+        self.runtime.node() == 0 && incarnation != 0 && incarnation.is_multiple_of(2)
     }
 
     /// Returns the index of the process's slot in the pid table of its runtime.
@@ -99,8 +132,8 @@ impl Pid {
 
     /// Returns whether both pids belong to the same runtime.
     #[inline]
-    pub(crate) const fn is_in_same_runtime(self, other: Self) -> bool {
-        self.node == other.node && self.incarnation == other.incarnation
+    pub(crate) fn is_in_same_runtime(self, other: Self) -> bool {
+        self.runtime == other.runtime
     }
 
     /// Returns the number of processes that the slot of this process has held so far, including this process. The
@@ -111,7 +144,7 @@ impl Pid {
     }
 
     fn write(self, to: &mut impl fmt::Write) -> fmt::Result {
-        let (node, index, generation) = (self.node, self.index(), self.generation());
+        let (node, index, generation) = (self.node(), self.index(), self.generation());
         match self.incarnation() {
             0 => write!(to, "<{node}.{index}.{generation}>"),
             incarnation => write!(to, "<{node}-{incarnation:x}.{index}.{generation}>"),
@@ -124,7 +157,7 @@ impl Pid {
 impl Hash for Pid {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.node.hash(state);
+        self.node().hash(state);
         self.local.hash(state);
     }
 }

@@ -38,8 +38,8 @@ use crate::task::spawn::{ProcessBuilder, exit_of_refusal};
 /// Maximum number of members that the keeper starts in one turn.
 const STARTS_AT_ONCE: usize = 256;
 
-/// Maximum number of members that the keeper adds for the queue of the pool in one turn. This number is small, because
-/// each growth copies the list of members.
+/// Maximum number of members by which the pool grows in one turn. This number is small, because each growth copies the
+/// list of members.
 const GROWTH_AT_ONCE: usize = 16;
 
 /// Maximum number of exits of members that the keeper handles in one turn.
@@ -386,10 +386,10 @@ where
             }
         }
         self.fill_vacancies(cx)?;
-        if self.members.take_growth_request() {
-            self.grow();
-        }
         let mut growth = GROWTH_AT_ONCE;
+        if self.members.take_growth_request() && self.grow() {
+            growth -= 1;
+        }
         loop {
             let mut left = self.members.hand_on(&mut self.mailbox, cx)?;
             if left == Some(true) {

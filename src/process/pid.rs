@@ -43,8 +43,9 @@ pub struct Pid {
     local: NonZeroU64,
 }
 
-/// Node and incarnation of a runtime, in one word. The pid table compares whole words. If a copy of a pid stored the two
-/// numbers separately, the comparison would wait until both stores have reached the cache.
+/// Node and incarnation of a runtime, in one word. A look-up loads and compares the whole word. If a pid had two
+/// fields, a copy could store them with two instructions. The processor could not forward these two stores to the load,
+/// and the load would wait until both stores have reached the cache (bench `link-unlink`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RuntimeId(u64);
 

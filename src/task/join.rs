@@ -121,10 +121,19 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
             self.pid()
         );
         let polled = if self.joined.is_ready() {
-            // This poll registers no waker. The process has exited, so it cannot be the process of the current step.
+            // This poll registers no waker. The process has exited, so it is not the process of the current step.
             self.joined.poll(cx, || 0)
         } else {
-            self.poll_running(cx)?
+            let (pid, by) = (self.pid(), Current::with(Current::pid));
+            if by == Some(pid) {
+                return Poll::Ready(Err(Exit::failed("a process can't join itself")));
+            }
+            let by = by.filter(|by| by.is_in_same_runtime(pid));
+            if Current::with(|current| current.is_own_waker(cx.waker())) {
+                self.joined.poll(cx, || by.map_or(0, Pid::word))
+            } else {
+                self.poll_with_foreign_waker(cx, by)
+            }
         };
         let Poll::Ready(result) = polled else { return Poll::Pending };
         // There is no outcome if the process was dropped with its runtime, or if its spawn was refused.
@@ -135,22 +144,6 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         }
         self.over = true;
         Poll::Ready(result)
-    }
-
-    /// Polls the outcome of a process that had not exited before this call.
-    ///
-    /// # Errors
-    /// Returns an exit if the current step belongs to the process of this handle.
-    fn poll_running(&mut self, cx: &mut Cx<'_>) -> Result<Poll<Option<Result<T, Exit>>>, Exit> {
-        let (pid, by) = (self.pid(), Current::with(Current::pid));
-        if by == Some(pid) {
-            return Err(Exit::failed("a process can't join itself"));
-        }
-        let by = by.filter(|by| by.is_in_same_runtime(pid));
-        if Current::with(|current| current.is_own_waker(cx.waker())) {
-            return Ok(self.joined.poll(cx, || by.map_or(0, Pid::word)));
-        }
-        Ok(self.poll_with_foreign_waker(cx, by))
     }
 
     /// Returns whether the current step belongs to the process of this handle.

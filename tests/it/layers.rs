@@ -237,7 +237,7 @@ fn a_panic_of_an_intercepting_closure_affects_only_its_command() {
             let failure = answer(&host, handler).await;
             assert!(matches!(&failure, Err(Failure::Panicked(text)) if text.as_str() == "oh dear"), "{failure:?}");
         }
-        // The answer of the last command resolves before its future has counted.
+        // The process may receive the last answer before the code that answers has counted.
         while not_affected.load(Ordering::SeqCst) != 4 {
             step_aside().await;
         }

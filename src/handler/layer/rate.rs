@@ -221,8 +221,8 @@ impl SharedState {
                 state.attended = false;
                 return None;
             };
-            // The waker of a command that was just cancelled may not have removed this command yet. Such a command uses
-            // no token, and `run_in_order` drops it.
+            // The first command may just have been cancelled, and the waker of its cancellation may not have removed it
+            // yet. Such a command uses no token, and `WaitingCommand::go` drops it.
             if is_wanted {
                 let now = state.now(rate, host.shared().timers.clock());
                 if !state.schedule.pass(rate, now, LATE) {
@@ -310,7 +310,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Command that is wanted when it begins to wait. `go` counts the call.
+    /// A waiting command. If `is_wanted` is false, the command was cancelled after it had joined the queue. `go` counts
+    /// its calls.
     struct Fake {
         host: Host,
         is_wanted: bool,

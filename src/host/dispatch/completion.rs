@@ -181,7 +181,7 @@ fn fail<T>(kept: Vec<Kept>, result: &Result<T, Reason>) {
         let failure = failure.clone();
         match kept {
             Kept::UntypedCompletion(untyped) => untyped.finish(Err(failure)),
-            Kept::Layered(fail) => drop(guarded(|| fail(failure))),
+            Kept::Layered(fail) => drop(catch(|| fail(failure))),
         }
     }
 }
@@ -304,7 +304,9 @@ where
 {
     fn answer(self: Box<Self>, answer: Result<T, Failure>, untyped: UntypedCompletion) {
         let Self { then, before } = *self;
-        then.into_inner()(answer, Completion { untyped: Some(untyped), layer: before, marker: PhantomData });
+        let outer = Completion { untyped: Some(untyped), layer: before, marker: PhantomData };
+        // The closure is a part of the handler. Its panic must not unwind the code that answers, which may be any code.
+        let _ = guarded(|| then.into_inner()(answer, outer));
     }
 
     fn later(self: Box<Self>, untyped: UntypedCompletion) -> Box<dyn FnOnce(Failure)> {
@@ -350,7 +352,7 @@ impl<T: Send + 'static> Completion<T> {
         let Some(untyped) = self.untyped.take() else { return };
         match self.layer.take() {
             None => untyped.finish(answer.map(Payload::new)),
-            Some(layer) => drop(guarded(|| layer.answer(answer, untyped))),
+            Some(layer) => layer.answer(answer, untyped),
         }
     }
 
@@ -360,7 +362,7 @@ impl<T: Send + 'static> Completion<T> {
     /// `then` runs on the thread that answers. If the new completion is dropped without an answer, `then` receives
     /// [`Failure::Abandoned`]. If the handler that holds the new completion panics, `then` receives
     /// [`Failure::Panicked`]. If `then` panics while it holds its completion, the yield fails with
-    /// [`Failure::Panicked`]. The code that answers is not affected by this panic.
+    /// [`Failure::Panicked`], and the panic does not unwind the code that answers.
     pub fn intercept(mut self, then: impl FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static) -> Completion<T> {
         let layer = Intercept { then: Mutex::new(then), before: self.layer.take() };
         Completion { untyped: self.untyped.take(), layer: Some(Box::new(layer)), marker: PhantomData }
@@ -443,7 +445,7 @@ impl<T> Drop for Completion<T> {
         // handler, the text of the panic is not known yet. Therefore this code stores the failure until the caller of
         // the handler knows the text.
         if !thread::panicking() {
-            return drop(guarded(|| layer.answer(Err(Failure::Abandoned), untyped)));
+            return drop(catch(|| layer.answer(Err(Failure::Abandoned), untyped)));
         }
         let fail = layer.later(untyped);
         Current::with(|current| {
@@ -452,7 +454,7 @@ impl<T> Drop for Completion<T> {
             } else {
                 // No handler has panicked. The panicking code is a process, a waker or a thread that owns the
                 // completion.
-                drop(guarded(|| fail(Failure::Abandoned)));
+                drop(catch(|| fail(Failure::Abandoned)));
             }
         });
     }

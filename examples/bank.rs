@@ -56,7 +56,7 @@ impl Command for Save {
     type Reply = ();
 }
 
-/// Data of each account, with the number of its present instance.
+/// For each account: the number of the present instance of its process, and the data of the account.
 #[derive(Default)]
 struct Disk(Mutex<BTreeMap<Owner, (u64, Book)>>);
 
@@ -174,9 +174,9 @@ impl Server for Account {
 
 // ---- Tellers, kills and the check
 
-/// Makes payments until the token is cancelled. Returns the number of confirmed payments and the number of uncertain
-/// payments. If the account is killed before the payment or before its reply, the teller does not know whether the
-/// payment was made.
+/// Makes payments until the cancel token of this process is cancelled. Returns the number of confirmed payments and the
+/// number of uncertain payments. If the account is killed before the payment or before its reply, the teller does not
+/// know whether the payment was made.
 async fn teller(ctx: Context) -> Result<(u64, u64), Exit> {
     let any = || NAMES[ctx.random() as usize % NAMES.len()];
     let (mut confirmed, mut unknown) = (0, 0);

@@ -125,7 +125,7 @@ async fn join(ctx: &Context<Line>, room: &str, user: &str, socket: &Address<Stri
         let process = ctx.host().process().name(format!("room {room}"));
         let request = |reply| InRoom::Join(ctx.pid(), user.to_owned(), socket.clone(), reply);
         let joined = process.spawn_or_call(request, |ctx| Room::default().serve(ctx))?;
-        // There is no reply if the last user has just left, so that the room ends. The next attempt starts a new room.
+        // If the last user has just left, the room may end without a reply. The next attempt starts a new room.
         if let Ok(room) = ctx.run_until_cancelled(joined).await? {
             return Ok(room);
         }
@@ -146,7 +146,8 @@ async fn user(mut ctx: Context<Line>, name: String, socket: Address<String>) -> 
                 room = Some(join(&ctx, name_of_room, &name, &socket).await?);
             }
             (_, Some(address)) => {
-                // While this call waits for the room, the reader waits, too.
+                // While this call waits for the room, this process receives no lines. When its mailbox is full, the
+                // reader waits, too.
                 if address.call(|reply| InRoom::Say(ctx.pid(), line, reply)).await.is_err() {
                     room = None;
                     socket.send("* the room has ended: join it again".into())?;
@@ -168,7 +169,7 @@ async fn read_line(from: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
     (length > 0).then(|| String::from_utf8_lossy(&line).trim_end().to_owned())
 }
 
-/// Passes the lines of the client and the end of the stream to the process of its user.
+/// Passes the lines of the client and the end of the stream to the process of the user.
 async fn reader(mut lines: BufReader<OwnedReadHalf>, user: Address<Line>) {
     loop {
         let line = read_line(&mut lines).await;
@@ -195,8 +196,8 @@ async fn connection(mut ctx: Context<String>, stream: TcpStream) -> Result<(), E
         let line = line + "\n";
         let written = ctx.run_until_cancelled(ctx.timeout(STALLED, write.write_all(line.as_bytes()))).await;
         // If the client has disconnected, the write fails. The reader then passes the last lines and the end of the
-        // stream to the user, and the user exits. Therefore this loop does not end after an error of a write. Only a
-        // cancellation or a write without progress breaks it.
+        // stream to the user, and the user exits. Therefore an error of a write does not end this loop. Only a
+        // cancellation or a write that takes longer than `STALLED` ends the loop here.
         if !matches!(written, Ok(Ok(_))) {
             break;
         }
@@ -211,7 +212,8 @@ async fn listen(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
     loop {
         match ctx.run_until_cancelled(listener.accept()).await? {
             Ok((stream, _)) => {
-                // Finds a client whose computer has vanished. An error means that the client has already disconnected.
+                // Keepalive detects a client whose computer has vanished. An error means that the client has already
+                // disconnected.
                 let _ = stream.options().set_keepalive(true);
                 let process = ctx.host().process().mailbox_capacity(MailboxCapacity::DropNewest(BEHIND));
                 process.spawn(|ctx| connection(ctx, stream))?;

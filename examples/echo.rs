@@ -34,7 +34,7 @@ async fn server(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
             Ok((stream, _)) => {
                 // An error means that the client has already disconnected.
                 let _ = stream.set_nodelay(true);
-                // Finds a client whose computer has vanished.
+                // Keepalive detects a client whose computer has vanished.
                 let _ = stream.options().set_keepalive(true);
                 ctx.spawn(move |ctx: Context| connection(ctx, stream));
             }

@@ -1,4 +1,4 @@
-//! Writes a flight record of the last events of a program, when a process panics and on demand.
+//! Writes flight records of the last events of a program: one record when a process panics, and one record on demand.
 //!
 //! ```sh
 //! cargo run --release --example flight -- target/flight.pftrace

@@ -39,7 +39,7 @@ async fn careful(account: &Address<Account>, amount: i64) -> Result<(), Exit> {
     Ok(account.send(Account::Add(amount))?)
 }
 
-/// Two clerks make one transfer per day for some days. Fails if the total has changed.
+/// For some days, each of two clerks makes one transfer per day. Fails if the total has changed.
 async fn transfers(host: Host, days: i64, is_careful: bool) -> Result<(), Exit> {
     let [a, b] = [70, 30].map(|balance| host.spawn(move |ctx| account(ctx, balance)).address());
     let clerks = [1, -2].map(|amount| {

@@ -1,5 +1,5 @@
-//! Counts the words of a source tree with many processes, and writes an execution trace of the run that
-//! <https://ui.perfetto.dev> opens.
+//! Counts the words of a source tree with many processes, and writes an execution trace of the run.
+//! <https://ui.perfetto.dev> opens the trace.
 //!
 //! ```sh
 //! cargo run --release --example trace -- words.pftrace src

@@ -63,10 +63,10 @@ const GRACE: Duration = Duration::from_secs(5);
 
 type Counts = HashMap<Box<[u8]>, u64>;
 
-// ---- Commands of the processes, which blocking handlers answer.
+// ---- Commands of the processes. Blocking handlers answer these commands.
 
-/// Command that returns the next entries of a folder. The command and its answer pass the open folder to the handler
-/// and back.
+/// Command that returns the next entries of a folder. The command passes the open folder to the handler, and the answer
+/// passes the folder back.
 struct ListDir(Listing);
 
 enum Listing {
@@ -197,8 +197,8 @@ impl Cutter {
             return;
         }
         self.totals.words += 1;
-        // The hash function is FNV-1a, which has no random seed, because all mappers must compute the same shard for a
-        // word.
+        // All mappers must compute the same shard for a word. Therefore the hash function is FNV-1a, which has no
+        // random seed.
         let hash = self.word.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });

@@ -123,7 +123,8 @@ pub struct Host {
 }
 
 /// The data that a [`Host`] points to. The alignment of this type puts the data and the reference count on different
-/// cache lines. Some threads read the data while other threads change the reference count.
+/// cache lines. Without this alignment, false sharing would slow the threads that read the data while other threads
+/// change the reference count.
 #[repr(align(64))]
 pub(crate) struct Share {
     shared: Arc<Shared>,

@@ -44,9 +44,9 @@
 //! handler that is not a blocking handler, or the future of [`Runtime::block_on`](crate::Runtime::block_on) or
 //! [`Runtime::run`](crate::Runtime::run). On any other thread, pass a [`Host`](crate::Host) to the function that has
 //! the same name with the suffix `_in`. Creating a socket fails if the thread has no runtime and the call passes no
-//! host. Creating a socket also fails on a thread in `block_on` or `run` that still waits for one of the 48 slots of
-//! guests and workers. An async function, such as `connect`, uses the runtime of the thread that first polls its
-//! future.
+//! host. Creating a socket also fails on a thread in `block_on` or `run` while this thread waits for one of the 48
+//! slots that workers and guest threads share. An async function, such as `connect`, uses the runtime of the thread
+//! that first polls its future.
 //!
 //! A Rust value, for example a [`TcpStream`], owns the socket. A program can send this value in a message, and can use
 //! the value on any thread and in any executor. Dropping the value closes the socket. When a process is killed, its
@@ -71,12 +71,12 @@
 //! runtime also has no workers, no other thread waits in the poller, and the socket for which the blocked thread waits
 //! may never become ready. Use `await` instead of the inner `block_on`.
 //!
-//! Some futures, such as `FuturesUnordered` of the crate `futures`, poll their parts with their own wakers. In a
-//! runtime without workers, do not move such a pending future from [`Runtime::block_on`](crate::Runtime::block_on) to
-//! another executor. It polls a socket operation again only after the socket has become ready. The helper thread starts
-//! only when a socket operation is polled outside `block_on`. So it is possible that no thread waits in the poller
-//! after `block_on` has returned, and the future then never completes. Give the runtime a worker, or first poll the
-//! future in the executor that awaits it.
+//! Some futures, such as `FuturesUnordered` of the crate `futures`, poll each inner future with a waker that the outer
+//! future has created. In a runtime without workers, do not move such a pending future from
+//! [`Runtime::block_on`](crate::Runtime::block_on) to another executor. Such a future polls a socket operation again
+//! only after the socket has become ready. The helper thread starts only when a socket operation is polled outside
+//! `block_on`. So it is possible that no thread waits in the poller after `block_on` has returned, and the future then
+//! never completes. Give the runtime a worker, or first poll the future in the executor that awaits it.
 //!
 //! # Fairness
 //!

@@ -265,16 +265,17 @@ impl Runtime {
     /// run only on threads inside [`run`](Self::run) or [`block_on`](Self::block_on).
     ///
     /// This method returns immediately, and may be called on any thread, even inside a step. Surplus workers exit after
-    /// their current step, and the other threads take their queued tasks. If the system refuses to start the thread of
-    /// a new worker, the runtime has one worker fewer. The runtime tries again to start this thread when the number is
-    /// set again, or when the monitor thread (the thread that detects long steps) finds a blocking step.
+    /// their current step, and the other threads take the queued tasks of the surplus workers. If the system refuses to
+    /// start the thread of a new worker, the runtime has one worker fewer. The runtime tries again to start this thread
+    /// when the number is set again, or when the monitor thread (the thread that detects long steps) finds a blocking
+    /// step.
     pub fn set_workers(&self, count: usize) {
         self.threads.set_workers(count);
     }
 
-    /// Shuts the runtime down in order, as [`Host::shutdown`] does. The shutdown begins with this call, and not with
-    /// the first poll of the returned future. If the runtime has no workers at this first poll, the returned future
-    /// runs the processes. In this case, the shutdown ends by its deadline only if every step returns.
+    /// Shuts the runtime down in an orderly way, as [`Host::shutdown`] does. The shutdown begins with this call, and
+    /// not with the first poll of the returned future. If the runtime has no workers at this first poll, the returned
+    /// future runs the processes. In this case, the shutdown ends by its deadline only if every step returns.
     ///
     /// Any executor can poll the returned future, including this runtime. The future does not borrow the runtime. The
     /// threads of the runtime are stopped later, by the drop of the runtime. If a step does not return, this drop waits
@@ -345,7 +346,7 @@ impl Runtime {
         self.threads.close();
         if let Some(poller) = self.threads.poller() {
             // After the close of the poller, all socket operations fail, even outside the processes of this runtime.
-            // The wakers of these operations are woken.
+            // The next line calls the wakers of the pending operations.
             poller.close().into_iter().for_each(|waker| drop(catch(|| waker.wake())));
         }
         self.run_dry();
@@ -516,7 +517,7 @@ impl Builder {
     /// Sets the number of abnormal exits that [`Host::last_exits`] returns. Default: 64. The runtime keeps the records
     /// of the last exits, about 150 bytes each, and the texts of their errors. Such a record makes an abnormal exit
     /// about 0.2 µs slower. If the number is 0, the runtime keeps no record. The runtime keeps no records of normal
-    /// exits, so the number does not change their cost.
+    /// exits, so the number does not change the cost of a normal exit.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -678,8 +679,8 @@ impl Builder {
     /// systems treat the pinning as a hint. This method needs the feature `affinity`.
     ///
     /// On Linux, a new thread may use only the cores of the thread that starts it. Therefore, a thread that a process
-    /// starts on a pinned worker can use only the core of this worker. This also applies to the threads of the runtime
-    /// that a pinned worker starts, for example the threads of the blocking pool.
+    /// starts on a pinned worker can use only the core of this worker. This rule also applies if a pinned worker starts
+    /// a thread for the runtime itself, for example a thread of the blocking pool.
     ///
     /// Pinning helps if no other program runs on these cores. If another program takes the core of a pinned worker, the
     /// worker cannot move to another core, and the runtime becomes slower.
@@ -735,8 +736,8 @@ impl Builder {
     }
 
     /// Sets the time after which a step is a long step: see [`WorkerState::Blocked`]. Default: 10 ms. The monitor
-    /// thread notices a long step when the step has taken between one and two times this time. The imprecision of the
-    /// system's timers can add to this time. Then a replacement thread runs the other processes of the worker.
+    /// thread notices a long step when the step has taken between one and two times the set time, or a little longer if
+    /// the system's timers are late. Then a replacement thread runs the other processes of the worker.
     ///
     /// A time under 2 ms is treated as 2 ms. With `Duration::MAX`, no step is a long step. A runtime without workers
     /// has no monitor thread, so no long step is noticed.

@@ -166,8 +166,8 @@ pub(crate) struct Options {
     pub(crate) substitutes: usize,
 }
 
-/// Error: the requested number of workers is larger than the number of slots. This number is fixed, because the idle
-/// word (`idle.rs`) has one bit for each slot.
+/// Error: the requested number of workers is larger than the number of slots. The number of slots is fixed, because the
+/// idle word (`idle.rs`) has one bit for each slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyWorkers {
     pub(crate) asked: usize,

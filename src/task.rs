@@ -361,8 +361,8 @@ impl<'a, X: Machine> Turn<'a, X> {
             Ok(Next::Done(output)) => Stepped::ended(end, Ok(output)),
             Err(exit) => Stepped::ended(end, Err(exit)),
         });
-        // The call comes before the dispatch. Therefore a reply that a handler drops is not stored, and its caller is
-        // notified immediately.
+        // The call comes before the dispatch. Therefore a reply that a handler drops is not stored, and the caller that
+        // waits for this reply is notified immediately.
         self.around.leave();
         let stepped = match stepped {
             Ok(stepped) => {

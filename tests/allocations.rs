@@ -255,8 +255,8 @@ fn cancelled_commands_do_not_increase_the_memory() {
     assert!(grown < 50_000, "{grown} bytes more for 30,000 cancelled commands");
 }
 
-/// A layer retries a command whose attempts wait in a queue and in their handler. The command keeps no memory of an
-/// attempt that has ended.
+/// A layer retries a command. Each attempt waits in the queue of another layer, and then in its handler. The command
+/// keeps no memory of an attempt that has ended.
 #[test]
 fn the_ended_attempts_of_a_retry_do_not_increase_the_memory() {
     use procession::layer::{ConcurrencyLimit, Retry};

@@ -102,8 +102,8 @@ impl<T> Future for SetMember<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Joined<T>> {
         let result = self.handle.poll_outcome(cx);
-        // A process may poll a set that contains this process itself. Then its handle resolves to an error before this
-        // process has exited. The drop of this value must not kill this process.
+        // A process may poll a set that contains this process itself. Then the join handle of this process resolves to
+        // an error before this process has exited. The drop of this value must not kill this process.
         self.is_detached |= result.is_ready();
         result.map(|result| Joined { number: self.number, pid: self.control.head().pid(), result })
     }

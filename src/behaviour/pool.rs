@@ -67,10 +67,10 @@ const EXITS_AT_ONCE: usize = 256;
 ///   the pool does not try again, and fails.
 /// - If the pool wants to [grow](Self::max_size) and the new member is refused, the pool keeps its size.
 ///
-/// If a pool is cancelled, the pool cancels its members with the same reason and the same deadline. A shutdown, and the
-/// cancel token and the deadline that the members inherit, cancel only the pool directly. The pool exits when all
-/// members have exited. The unread messages become [dead letters](Host::dead_letters). If a pool is killed, its
-/// members are also killed.
+/// If a pool is cancelled, the pool cancels its members with the same reason and the same deadline. A shutdown cancels
+/// only the pool directly, not the members. The cancel token and the deadline that the members inherit also cancel only
+/// the pool directly. The pool exits when all members have exited. The unread messages become [dead
+/// letters](Host::dead_letters). If a pool is killed, its members are also killed.
 ///
 /// ```
 /// use procession::{Context, Exit, Pool, Reply, Runtime};
@@ -312,8 +312,8 @@ where
         if !self.members.list().get(place).is_some_and(|there| there.is_same(&former)) {
             return Ok(());
         }
-        // The member may wait for a process that it has spawned. If this process is cancelled before the pool, its exit
-        // may end the member. The pool is cancelled next.
+        // The member may wait for a process that it has spawned. If this process is cancelled before the pool, the exit
+        // of this process may end the member. The pool is cancelled next.
         if self.me.control().head.shares_cancellation(exit.get()) {
             return Ok(());
         }

@@ -158,7 +158,8 @@ fn cancel_within(child: &Ref<dyn AnyControl>, grace: Duration) {
     host.cancel_by(child, Reason::PARENT, host.now() + grace);
 }
 
-/// Cancels a child in the same way as the process of the scope was cancelled. The clock of `host` measures `deadline`.
+/// Cancels a child in the same way as the process of the scope was cancelled. `deadline` is an instant of the clock of
+/// `host`.
 fn cancel_until(host: &Host, child: &Ref<dyn AnyControl>, reason: Reason, deadline: Instant) {
     host.cancel_until(child, reason, host.deadline_for(child.head(), deadline));
 }
@@ -257,7 +258,8 @@ impl<T: Send + 'static, Fut: Future<Output: ProcessOutput<Output = T>>> Future f
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         self.shared.news.register(cx.waker());
         // The body can spawn children in each poll, and the children can exit on other workers during this turn. All
-        // passes share one limit. Without this limit, the turn might never end, and the process could not be killed.
+        // passes of the loop share one limit. Without this limit, the turn might never end, and the process could not
+        // be killed.
         let mut left = EVENTS_AT_ONCE;
         loop {
             left = left.saturating_sub(self.as_mut().adopt());

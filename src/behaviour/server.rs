@@ -163,8 +163,9 @@ pub trait Server: Sized + Send + 'static {
 
     /// Handles the [`deadline`](Self::deadline). The server calls this method when the deadline has passed, and never
     /// earlier. Before the call, the server handles all messages that were in the mailbox when the deadline passed. An
-    /// urgent message that arrives in this time counts as one of these messages. While the deadline stays the same, the
-    /// server repeats the call, and other processes run between the calls. The default implementation does nothing.
+    /// urgent message that arrives between the deadline and the call counts as one of these messages. While the
+    /// deadline stays the same, the server repeats the call, and other processes run between the calls. The default
+    /// implementation does nothing.
     ///
     /// # Errors
     /// If this method returns an error, the server calls [`terminate`](Self::terminate), and the process exits with
@@ -214,7 +215,8 @@ pub trait Server: Sized + Send + 'static {
 }
 
 async fn serve<S: Server>(mut server: S, mut ctx: Context<S::Message>) -> Result<S::Output, Exit> {
-    // If the caller of the spawn has set this flag (with `manual_start`), the server itself calls `mark_started`.
+    // If the caller of the spawn has already set this flag (with `manual_start`), the code of the server must call
+    // `mark_started`. Otherwise this function calls `mark_started`.
     let ready_by_itself = ctx.control().head.set(flag::BY_HAND);
     server.init(&mut ctx).await.map_err(init_failed)?;
     if ready_by_itself {
@@ -284,8 +286,9 @@ struct ServerContext {
 }
 
 impl ServerContext {
-    /// Returns the next message of the read-ahead buffer. If several messages arrive together, this function returns
-    /// all of them except the first. Returns `None` if a deadline or a cancellation must be checked first.
+    /// Returns the next message of the read-ahead buffer. If several messages arrive together, `poll_next` returns the
+    /// first of them, and later calls of this function return the others. Returns `None` if a deadline or a
+    /// cancellation must be checked first.
     #[inline]
     fn pop_read_ahead<S: Server>(&mut self, server: &S, mailbox: &mut Mailbox<S::Message>) -> Option<S::Message> {
         if self.has_deadline(server.deadline()) || mailbox.control().head.is_disturbed() {
@@ -325,8 +328,9 @@ impl ServerContext {
     }
 
     /// The timer is polled only when there is no message or when the budget of the turn is spent. For each message,
-    /// this function only reads the clock. If the handlers wait, each message begins a new turn. Without this reading
-    /// of the clock, such a server would never detect the deadline while its mailbox has messages.
+    /// this function only reads the clock. If the handlers wait, each message begins a new turn with a full budget, so
+    /// the budget is never spent. Without this reading of the clock, such a server would never detect the deadline
+    /// while its mailbox has messages.
     fn poll_with_deadline<M: Send + 'static>(
         &mut self,
         deadline: Option<Instant>,
@@ -365,7 +369,9 @@ struct ServerTimer {
 }
 
 impl ServerTimer {
-    /// Stores the current deadline. The deadline may have changed since the last poll.
+    /// Adapts this timer to the current deadline, which may have changed since the last poll. If the server has moved
+    /// the deadline to a later time, this function discards the record of the passed deadline. If the server has no
+    /// deadline, this function also discards the timer.
     fn set_deadline(&mut self, deadline: Option<Instant>) {
         match deadline {
             None => *self = Self::default(),
@@ -401,7 +407,8 @@ impl ServerTimer {
             if sleep.is_terminated() || deadline < sleep.deadline() {
                 sleep.reset(deadline);
             }
-            // The receive of the server pauses if the budget is spent.
+            // The sleep itself need not pause when the budget is spent, because the receive of the server pauses in
+            // this case.
             while sleep.poll_without_pause(cx).is_ready() {
                 if sleep.deadline() == deadline {
                     self.come = Some((deadline, mailbox.unread()));

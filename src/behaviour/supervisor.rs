@@ -40,7 +40,7 @@ use crate::process::exit::{Exit, Reason};
 use crate::process::pid::Pid;
 use crate::task::body::Body;
 
-/// Maximum number of reports from its children that a supervisor handles in one step.
+/// Maximum number of child reports that a supervisor handles in one step.
 const NEWS_AT_ONCE: usize = 256;
 
 /// Process that supervises its children. The design follows OTP's `supervisor`.
@@ -166,7 +166,7 @@ struct Ending {
 
 /// Request to a [`Supervisor`].
 ///
-/// A supervisor that is stopping its children in order to exit refuses [`StartChild`](Self::StartChild) with
+/// While a supervisor stops its children in order to exit, the supervisor refuses [`StartChild`](Self::StartChild) with
 /// [`Exit::Refused`]. Such a supervisor answers all other requests for a child as if the child did not exist.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -177,7 +177,7 @@ pub enum SupervisorMessage {
     /// determine whether the child is removed. If another child has the same name, the answer is [`Exit::Refused`].
     StartChild(Child, Reply<Result<Pid, Exit>>),
     /// Stops a child. The supervisor keeps the specification of the child, but does not restart the child. A
-    /// [temporary](RestartPolicy::Temporary) child is removed. A child without a name that was added by
+    /// [temporary](RestartPolicy::Temporary) child is removed. An unnamed child that was added by
     /// [`StartChild`](Self::StartChild) is also removed, because no later request could name it. When the child has
     /// exited, the supervisor answers true. If there is no such child, the supervisor answers false.
     TerminateChild(ChildId, Reply<bool>),
@@ -434,8 +434,8 @@ impl Supervisor {
     /// Handles the exit of an instance of a child. If the child is a supervisor that failed with `StartFailed`, the
     /// start of this child counts as refused.
     fn instance_has_exited(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, exit: Held<Exit>) {
-        // The check of the error calls code of the user, so it is limited to supervisors. Most exits have no error, so
-        // they need no look-up.
+        // The check of the error calls code of the user, so this check is limited to supervisors. Most exits have no
+        // error, so they need no look-up.
         let over = if exit.get().source_of_other().is_some()
             && self.children.get(&id).is_some_and(|kept| kept.child.spec.is_supervisor)
             && matches!(exit.get().error(), Some(SupervisorError::StartFailed { .. }))
@@ -443,7 +443,7 @@ impl Supervisor {
             Over::Refused
         } else if me.control().head.shares_cancellation(exit.get()) {
             // The child may wait for a process that it has spawned. If this process is cancelled before the supervisor,
-            // its exit may end the child.
+            // the exit of this process may end the child.
             Over::Cancelled
         } else {
             Over::Ended
@@ -550,8 +550,8 @@ impl Supervisor {
 
     fn end(&mut self, exit: Exit, reason: Reason, deadline: Instant) {
         self.plan.shut_down();
-        // The exit may hold the last reference to the error of a linked process, so a later exit is dropped with
-        // `Held`.
+        // If the supervisor has already stored an earlier exit, this exit is dropped. This exit may hold the last
+        // reference to the error of a linked process. Therefore `Held` catches a panic of the drop.
         let exit = Held::new(exit);
         self.ending.get_or_insert(Ending { exit, reason, deadline });
     }
@@ -570,8 +570,8 @@ impl Supervisor {
         }
     }
 
-    /// Handles at most `left` reports of the children, and subtracts their number from `left`. Returns false if more
-    /// reports may be waiting.
+    /// Handles at most `left` reports of the children, and subtracts the number of handled reports from `left`. Returns
+    /// false if more reports may be waiting.
     fn listen(&mut self, me: &SelfHandle<SupervisorMessage>, cx: &mut Cx<'_>, left: &mut usize) -> bool {
         while *left > 0 {
             let Poll::Ready(Some((id, news, life))) = self.lives.poll_next_unpin(cx) else { return true };
@@ -612,7 +612,7 @@ impl Supervisor {
         self.alarm.as_mut().is_some_and(|(_, sleep)| sleep.poll_unpin(cx).is_ready())
     }
 
-    /// Returns the name of a child for a message.
+    /// Returns the name of a child, as an error or a report shows the name.
     fn name(&self, id: Id) -> String {
         let name = self.children.get(&id).and_then(|kept| kept.child.spec.name.as_deref());
         name.map_or_else(|| format!("number {id}"), str::to_owned)

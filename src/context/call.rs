@@ -76,8 +76,9 @@ enum RequestStage {
         /// Time of the request in ns. The value is 0 if the call is not measured.
         since: u64,
     },
-    /// The result of the call takes one unit from the budget of the turn, and may pause for it. Without the budget, a
-    /// body that repeats a refused call would never release its worker.
+    /// Before the call returns this result, the call takes one unit from the budget of the turn. If the budget is
+    /// spent, the call first lets other processes run. Without the budget, a body that repeats a refused call would
+    /// never release its worker.
     Refused(CallError, BudgetPause),
 }
 
@@ -219,8 +220,8 @@ fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
 /// `Reply` to another process. The size of a `Reply` is one word.
 ///
 /// If an unanswered `Reply` is dropped, the caller gets [`CallError::Dropped`]. If a process exits while it holds the
-/// `Reply`, the caller gets [`CallError::Died`] with this exit instead. An unread message in the mailbox of the process
-/// may also contain the `Reply`. The caller gets [`CallError::Died`] as soon as the exit is known.
+/// `Reply`, the caller gets [`CallError::Died`] with this exit instead. The same holds if an unread message in the
+/// mailbox of the process contains the `Reply`. The caller gets [`CallError::Died`] as soon as the exit is known.
 pub struct Reply<T: Send + 'static> {
     to: Option<Replier<T>>,
 }

@@ -333,7 +333,8 @@ impl<M: Send + 'static> Mailbox<M> {
                         Ok(()) => continue,
                         Err(NotTaken::Continue(message)) => (message, number + 1),
                         // No message has this number, so the next call of `gather_or_wait` finds no message. That call
-                        // registers the receiver, and then `take` checks whether the mailbox is cancelled or killed.
+                        // registers the receiver, and then `Self::take` checks whether the mailbox is cancelled or
+                        // killed.
                         Err(NotTaken::Stop(message)) => (message, u64::MAX),
                     };
                     place.put_back(message);
@@ -568,7 +569,8 @@ impl<M: Send + 'static> Mailbox<M> {
             return Poll::Pending;
         }
         // A body may ignore the error of its cancellation, and may receive in a loop. Therefore the budget is checked
-        // first. In the task of the process, `spend` would give the same result, but would compare more values.
+        // before the cancellation. In the task of the process, `spend` would give the same result, but would compare
+        // more values.
         let has_unit = match poller {
             Poller::Task(_) => Current::with(Current::spend_for_mailbox),
             Poller::Other => self.spend(),
@@ -673,7 +675,8 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     /// Takes one unit from the budget of the turn. Returns false if the budget was already spent. If another executor
-    /// polls the mailbox outside the runtime, there is no budget. Then this function returns true and takes no unit.
+    /// polls the mailbox outside the runtime, there is no budget. In this case, this function returns true and takes no
+    /// unit.
     #[inline]
     fn spend(&self) -> bool {
         Current::with(|current| match current.steps(self.me.control().address()) {

@@ -54,10 +54,10 @@ pub(crate) trait Expand<N> {
 /// Processes that a [`multi_call`](Host::multi_call) calls. All these processes have the message type `N`. These types
 /// implement the trait:
 /// - a [`Group`]: the members of the group, in the order in which they joined;
-/// - a [`Target`](crate::Target) that is a [`Pool`](crate::Pool): the members of the pool. If the pool has no member, or
-///   has not [started](crate::JoinHandle::started) yet, the pool counts as one process, and a member answers. A request
-///   to a member does not wait in the queue of the pool: a full member refuses the request, and the request overtakes
-///   messages that wait in the queue;
+/// - a [`Target`](crate::Target) that is a [`Pool`](crate::Pool): the members of the pool. If the pool has no member,
+///   or has not [started](crate::JoinHandle::started) yet, the pool counts as one process, and a member answers. A
+///   request to a member does not wait in the queue of the pool: a full member refuses the request, and the request
+///   overtakes messages that wait in the queue;
 /// - any other [`Target`](crate::Target), for example an address: the process of the target. A multi-call to a name
 ///   that no process has calls no process;
 /// - a slice or a `Vec` of addresses: the processes of the addresses, in order. The address of a pool counts as one
@@ -136,7 +136,7 @@ pub(crate) fn expand_way<N: Send + 'static>(way: &Way<'_, N>, host: &Host) -> Ve
 fn members<N: Send + 'static>(control: &Ref<Control<N>>) -> Vec<Callee<N>> {
     // The kept mailbox of a child also has a router, but belongs to no process. A request to this mailbox waits there
     // while no instance runs, and does not overtake the waiting messages.
-    // The list of a pool that starts does not contain all members yet.
+    // While a pool starts, the list of its members is not complete yet.
     let is_started = !control.head.is_outside() && control.head.has(flag::STARTED);
     let pool = if is_started { control.inbox.router() } else { None };
     let targets = pool.map(|router| router.targets().downcast::<Arc<[Ref<Control<N>>]>>());

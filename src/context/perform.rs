@@ -292,7 +292,7 @@ impl<C: Command> Perform<C> {
     /// command is cancelled, and the future fails with [`Failure::TimedOut`]. If a command has several limits, the
     /// earliest limit applies.
     ///
-    /// The limit also applies if the future is detached or is not polled after the command was yielded. The handler
+    /// The limit applies even if the future is detached, or is not polled after the command was yielded. The handler
     /// then sees the cancellation at the deadline. If the limit passes before the command is yielded, the command
     /// fails, and no handler gets the command. A limit of zero passes immediately. A limit beyond the clock's range of
     /// 584 years has no effect.
@@ -310,9 +310,9 @@ impl<C: Command> Perform<C> {
     }
 
     /// Lets the command continue, and discards its answer. If the process has not yielded the command yet, this method
-    /// yields the command. The method can yield the command only in a step of the process. If `detach` is called
-    /// outside the steps of the process, before the step that yielded the command has returned, `detach` may cancel the
-    /// command. The exit of the process cancels the command, as it cancels all commands of the process.
+    /// yields the command. The method can yield the command only in a step of the process. Code outside the steps of
+    /// the process may call `detach` before the step that yielded the command has returned. In this case, `detach` may
+    /// cancel the command. The exit of the process cancels the command, as it cancels all commands of the process.
     pub fn detach(mut self) {
         let _ = self.0.launch(|| AnswerTarget::Discard, None);
         if let State::Inline(number) = self.0.state

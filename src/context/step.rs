@@ -593,7 +593,7 @@ mod tests {
     use super::*;
     use crate::{Context, Runtime};
 
-    /// A turn may contain records only about the mailbox of its own process. A sender that writes the mailbox slot
+    /// A turn must not contain a record about the mailbox of another process. A sender that writes the mailbox slot
     /// without the lock relies on these records.
     #[test]
     fn events_are_taken_only_in_the_turn_of_their_process() {

@@ -138,8 +138,9 @@ impl Sleep {
         self.moved = self.timer.is_some();
     }
 
-    /// Returns whether the timer of this sleep also fits the new deadline. The timer then wakes the process at the old
-    /// deadline, and the process polls the sleep again. The timer must not have fired before this turn.
+    /// Returns whether the timer of this sleep also fits the new deadline. If the sleep keeps the timer, the timer
+    /// wakes the process at the old deadline, and the process polls the sleep again. The timer must not have fired
+    /// before this turn.
     fn may_keep_timer(&self) -> bool {
         let (Sleeper::Process(home), Some(timer)) = (&self.sleeper, &self.timer) else { return false };
         self.own
@@ -153,8 +154,8 @@ impl Sleep {
             })
     }
 
-    /// Moves the timer and its waker to the new deadline. If the timer has fired, its waker was already woken, and this
-    /// sleep has no timer any more.
+    /// Moves the timer and its waker to the new deadline. If the timer has fired, its waker was called or is called
+    /// soon, and this sleep has no timer any more.
     #[cold]
     fn move_timer(&mut self) {
         let Some(timer) = self.timer.take() else { return };
@@ -260,8 +261,9 @@ impl Sleep {
         if !std::mem::take(&mut self.fresh) {
             let now = self.now();
             if now >= self.deadline {
-                // A sleep whose timer was set for this deadline has waited for another turn. But a body that awaits
-                // only sleeps that have not waited would never end its turn.
+                // If the sleep has a timer, and no reset has changed the deadline since the last poll, the sleep has
+                // already waited, and needs no pause. Any other sleep takes a unit of the budget. Otherwise, a body
+                // that awaits only sleeps that have not waited would never end its turn.
                 if (self.timer.is_none() || self.moved) && self.pause.spend(cx).is_pending() {
                     return Poll::Pending;
                 }
@@ -320,8 +322,8 @@ impl Sleep {
         Poll::Pending
     }
 
-    /// Returns whether the runtime may no longer fire its timers. A simulation fires its timers until it is dropped,
-    /// also after a shutdown.
+    /// Returns true if the runtime has shut down, and its timers may never fire. A simulation fires its timers until
+    /// the simulation is dropped, even after a shutdown.
     fn is_closed(&self) -> bool {
         let host = self.sleeper.host();
         host.phase() == Phase::Closed && !host.shared().clock.is_simulated()
@@ -389,8 +391,8 @@ impl<F: Future> Future for Timeout<F> {
             ready!(Pin::new(this.sleep).poll(cx));
             *this.is_late = true;
         }
-        // The future may have paused although its result is ready, because the budget of the turn is spent. Then the
-        // future is polled once more in the next turn.
+        // If the budget of the turn is spent, the future may have paused although its result is ready. In this case,
+        // the future is polled once more in the next turn.
         this.pause.spend(cx).map(|_| Err(Failure::TimedOut))
     }
 }

@@ -104,7 +104,7 @@
 //! | `wait_for_graph` | `limit` | `edges` and `deadlocks` of [`Host::wait_for_graph`](crate::Host::wait_for_graph), and the numbers of all edges and of all deadlocks; `limit` also bounds the rows of all cycles together, and `cycle_len` and `behind_len` are the full lengths |
 //! | `workers` | | `workers`: the number, the state and the queue of each worker. While a worker runs a task, its row also has `process` (the process that the worker runs), `polls`, and `blocked_since_ns` (for a long step). `requested`: the requested number of workers |
 //! | `explain` | | `findings`: the kind and the lines of the first 100 findings of [`Host::explain`](crate::Host::explain), with at most 500 lines; `finding_count`: the number of all findings; `activity`: lines about all processes |
-//! | `supervision_tree` | | `rows`: the supervisors and their children; `depth` is 0 for a top-level supervisor, and the row of a child follows the row of its supervisor; `is_supervisor` is true for a supervisor; if a supervisor does not answer within 1 s, its field `supervisor` is null and its children are missing, and the state of a top-level supervisor is `unknown`; `supervisor` contains the strategy and the limit of restarts |
+//! | `supervision_tree` | | `rows`: the supervisors and their children; `depth` is 0 for a top-level supervisor, and the row of a child follows the row of its supervisor; `is_supervisor` is true for a supervisor; if a supervisor does not answer within 1 s, its field `supervisor` is null and its children are missing; if this supervisor is a top-level supervisor, its state is `unknown`; `supervisor` contains the strategy and the limit of restarts |
 //! | `last_exits` | `limit` | `exits`: the records of [`Host::last_exits`](crate::Host::last_exits), newest first |
 //! | `names` | `prefix`, `limit` | `rows`: the rows of [`Host::names`](crate::Host::names) for the first host of the runtime; `name_count`: the number of all names that begin with the prefix |
 //! | `groups` | `prefix`, `limit` | `rows`: the rows of [`Host::groups`](crate::Host::groups) for the first host of the runtime; `group_count`: the number of all groups whose names begin with the prefix |
@@ -149,9 +149,9 @@
 //!
 //! # Live trace
 //!
-//! A live trace is an [execution trace](crate::Host::start_trace_with) of one process, which a client reads while the
-//! process runs. Each client has at most one trace. If a client sends `trace` again, the new trace replaces the former
-//! trace of this client. The field `traces` of `hello` is the number of all traces that run in the runtime.
+//! A live trace is an [execution trace](crate::Host::start_trace_with) of one process. A client reads the trace while
+//! the process runs. Each client has at most one trace. If a client sends `trace` again, the new trace replaces the
+//! former trace of this client. The field `traces` of `hello` is the number of all traces that run in the runtime.
 //!
 //! ```json
 //! {"id": 7, "request": "trace", "pid": "<1-8f3a.4.1>", "max_events": 10000}

@@ -61,7 +61,7 @@
 //! |---|---|
 //! | **Order.** The messages that a process has sent arrive before the `Down` event and the `Exit` event of this process. | `messages_sent_before_an_exit_arrive_before_it` |
 //! | When a process receives a `Down` or `Exit` event, the exited process is already gone: the names of the exited process are free, its pid refers to no process, and the process is no longer counted as alive. | `a_process_is_gone_before_its_exit_is_delivered` |
-//! | [`event`](crate::Mailbox::event) returns `Down` and `Exit` events. `receive` leaves these events in the mailbox. | `only_event_returns_down_and_exit_events` |
+//! | [`event`](crate::Mailbox::event) returns `Down` and `Exit` events. `receive` leaves these events in the mailbox. | `only_the_method_event_returns_down_and_exit_events` |
 //! | **Links.** After an abnormal exit (an error, a panic, a failed `init`, a kill, a cancellation), each linked process exits with `Exit::Linked`. | `an_abnormal_exit_ends_linked_processes` |
 //! | A link works in both directions. Either process may create the link. | `a_link_works_in_both_directions` |
 //! | `Exit::Linked` contains the pid and the exit of the process that exited first. An exit `Linked` never contains another exit `Linked`. | `an_exit_names_its_origin_along_any_chain` |
@@ -124,8 +124,8 @@
 //! | If a process has not exited after the grace period, the process is killed. | `a_process_is_killed_after_the_grace_period_of_its_token` |
 //! | A process can cancel its own token. Any thread can wait for a token. | `a_process_can_cancel_its_own_token`, `a_token_can_be_awaited_on_any_thread` |
 //! | Dropping a token cancels no process. | `dropping_a_token_cancels_no_process` |
-//! | A token of a supervisor does not cancel the children directly. The supervisor cancels its children in its own order, and restarts none of its children. If a child has its own token or deadline, this token or deadline also cancels the child. | `a_supervisor_under_a_token_stops_its_children_in_order`, `a_supervised_child_may_have_its_own_token`, `an_inherited_token_or_deadline_does_not_cancel_a_child_with_its_own` |
-//! | A token may cancel a process that was spawned by a child of a supervisor. If the child exits for this reason, the supervisor does not restart the child. | `a_child_that_exits_because_of_the_token_of_its_supervisor_is_not_restarted` |
+//! | A token of a supervisor does not cancel the children directly. The supervisor cancels its children in its own order, and restarts none of its children. If a child has its own token or deadline, this token or deadline also cancels the child. | `a_supervisor_under_a_token_stops_its_children_in_order`, `a_supervised_child_may_have_its_own_token`, `an_inherited_token_or_deadline_cancels_no_supervised_child_directly` |
+//! | A token may cancel a process that was spawned by a child of a supervisor. If the child exits because of this cancellation, the supervisor does not restart the child. | `a_child_that_exits_because_of_the_token_of_its_supervisor_is_not_restarted` |
 //! | If the children of a scope are cancelled before its body, the scope does not fail. | `a_scope_body_receives_the_cancellation_of_its_token` |
 //!
 //! # Differences from Erlang

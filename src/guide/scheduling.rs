@@ -15,7 +15,7 @@
 //!
 //! | | source | the worker takes |
 //! |---|---|---|
-//! | 1 | in every 61st search: the timers, the sockets, then the global queue and the [unattended](#unattended-queues) queues | up to about 64 due timers of each timer wheel; the ready sockets; then processes of the global queue, as in row 6, or of one of the unattended workers. The worker steals the process in the `next` slot of the unattended worker, or processes as in row 9. If a step blocks the unattended worker and the global queue is not empty, the worker steals only one process of the local queue. If both the global queue and unattended queues have processes, they take turns |
+//! | 1 | in every 61st search: the timers, the sockets, then the global queue and the [unattended](#unattended-queues) queues | up to about 64 due timers of each timer wheel; the ready sockets; then processes of the global queue, as in row 6, or of one of the unattended workers. The worker steals the process in the `next` slot of the unattended worker, or processes as in row 9. If a step blocks the unattended worker and the global queue is not empty, the searching worker steals only one process of the local queue of the unattended worker. If both the global queue and unattended queues have processes, these searches prefer the global queue and the unattended queues alternately |
 //! | 2 | the queues of [high and low priority](crate::Priority), in the searches that prefer this priority | one |
 //! | 3 | the worker's `next` slot: the process that the last turn woke or spawned | one |
 //! | 4 | the queue of new processes, which contains processes that were spawned on this worker and have not run yet | the newest; every 1,024th time the oldest |
@@ -23,7 +23,7 @@
 //! | 6 | the global queue | one; up to `min(16, len / workers + 1)` more move to the local queue |
 //! | 7 | the timers | up to about 64 due timers of each timer wheel |
 //! | 8 | the rest of the high priority queue, then of the low priority queue | one |
-//! | 9 | the queues of the other workers; the search begins at a random slot, and makes up to four passes over the slots of all workers | half of a local queue, rounded up, at most 32; or the oldest new process; or a whole batch; in the last pass also the process in a `next` slot |
+//! | 9 | the queues of the other workers; the search makes up to four passes over the other workers, and each pass begins at a random worker | half of a local queue, rounded up, at most 32; or the oldest new process; or a whole batch; in the last pass also the process in a `next` slot |
 //!
 //! If all sources are empty, the worker parks. At most half of the workers search the queues of other workers (row 9)
 //! at the same time.
@@ -55,8 +55,9 @@
 //! - the call of `block_on` or `run` has ended, and processes are left in its queues.
 //!
 //! A worker without processes steals from these queues, as from all other queues. A busy worker steals from them in
-//! every 61st search. If several queues are unattended, they take turns. A later call of `block_on` or `run` usually
-//! continues with the queues that the last call has left.
+//! every 61st search. If the queues of several workers or guests are unattended, a busy worker steals from these
+//! workers and guests in rotation. A later call of `block_on` or `run` usually continues with the queues of the
+//! previous call.
 //!
 //! # Longest wait of a process
 //!
@@ -68,17 +69,17 @@
 //! |---|---|---|
 //! | n - 1 processes that yield, with n up to 4,096 | n turns | a process that yields goes to the back of the queue |
 //! | n - 1 processes that yield, with n above 4,096 | 4 n + 61 turns | the processes above 4,096 wait in the global queue; at least 17 processes leave this queue in 61 searches, and 61 / 17 < 4 |
-//! | new processes, which have not run yet | Count the processes that are ahead of the waiting process in the local queue. For every three of them, up to 68 turns of new processes run. | row 5: when the budget of rows 3 and 4 is spent for the fourth time, another new process runs first |
+//! | new processes, which have not run yet | Count the processes that are ahead of the waiting process in the local queue. For every three of them, up to 68 turns of new processes run. | row 5: when the budget of rows 3 and 4 is spent for the fourth time, a new process runs before the processes of the local queue |
 //! | n newer processes that spawn and wake nothing, and the waiting process is also new | n turns of new processes, and n / 16 turns of other processes | row 5 |
 //! | n newer processes that spawn or wake processes, and the waiting process is also new | 17 n turns | row 5 |
 //! | n newer processes that spawn or wake processes, which again spawn or wake processes, without end; the waiting process is also new | 68 n turns | row 5 |
 //! | newer processes without end, and the waiting process is also new | If the queue of new processes becomes full (4,096), the bound for processes that yield applies. If the queue never becomes full, up to 1,024 turns of newer processes run for each older process | row 4 |
 //! | a body that receives and never empties its mailbox | 128 messages or events; then the receiving body goes to the back of the queue | budget of a turn: see [`should_yield`](crate::should_yield) |
-//! | a body that only [waits to send](crate::Address::send_wait), and the mailboxes have room | 128 messages; then the sending body goes to the back of the queue | budget of a turn |
+//! | a body that only [sends with `send_wait`](crate::Address::send_wait), to mailboxes with free space | 128 messages; then the sending body goes to the back of the queue | budget of a turn |
 //! | a process whose commands are answered inline | 32 steps; then the process with the inline answers goes to the back of the queue | budget of inline answers |
 //! | pairs of processes that wake each other, chains of processes in which each process spawns the next | 16 turns of these processes, and the turns that have already begun | row 5: all these processes share the budget |
 //! | any processes, and the waiting process is in the global queue or waits for a due timer | 61 searches of any worker; 122 searches if there are unattended queues; with many due timers, 61 searches for each 64 timers | row 1 |
-//! | any processes, and the waiting process is in an unattended queue | 122 searches of any worker, for each unattended worker and for each 32 processes ahead in the queue. If a step blocks the unattended worker and the global queue is not empty, for each process ahead instead of each 32 | row 1 |
+//! | any processes, and the waiting process is in an unattended queue | 122 searches of any worker, for each unattended worker and for each 32 processes ahead in the queue. If a step blocks the unattended worker and the global queue is not empty, the bound is 122 searches for each process ahead instead of for each 32 processes | row 1 |
 //! | processes of high priority, and the waiting process has normal priority | 4 turns | row 2: of 16 searches, 12 prefer high, 3 prefer normal, 1 prefers low |
 //! | processes of high and low priority, and the waiting process has normal priority | 8 turns | row 2 |
 //! | processes of high or normal priority, and the waiting process has low priority | 16 turns | row 2 |

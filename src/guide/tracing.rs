@@ -23,9 +23,9 @@
 //! a socket. A [`Simulation`](crate::Simulation) is traced in the same way. The times in its trace are virtual, and the
 //! same seed gives the same bytes.
 //!
-//! [`Host::start_trace_with`](crate::Host::start_trace_with) takes [options](crate::observe::TraceOptions). With these
-//! options, the trace can contain only one process or only the processes of some types, and can end after a maximum
-//! number of events. The processes that are not in the trace have no additional cost.
+//! [`Host::start_trace_with`](crate::Host::start_trace_with) takes [options](crate::observe::TraceOptions). These
+//! options can limit the trace to one process or to the processes of some types. The options can also set a number of
+//! events after which the trace ends. The processes that are not in the trace have no additional cost.
 //!
 //! # Open a trace
 //!
@@ -54,7 +54,7 @@
 //! | `spawn` | `process` | the step spawned a process |
 //! | `preempted` | `process` | the process has spent the budget of its turn, and goes to the back of the queue |
 //! | `steal` | `worker` | the worker stole tasks from the worker `victim` |
-//! | `lost` | `lost` | the worker had reached its limit of events; the trace lacks this number of turns and other events |
+//! | `lost` | `lost` | the worker had reached its limit of events; the annotation `count` is the number of turns and other events that the trace lacks |
 //!
 //! A mailbox keeps the order of its messages, so the n-th receipt belongs to the n-th message. The trace relies on this
 //! order. The following events change the order: lost events, a dropped message, an urgent message, a selective receive
@@ -75,10 +75,10 @@
 //! | on demand | [`Host::write_flight_record`](crate::Host::write_flight_record) or [`Host::write_flight_record_to`](crate::Host::write_flight_record_to), on any thread |
 //! | a process panics | [`FlightRecorder::write_on_panic`](crate::observe::FlightRecorder::write_on_panic) |
 //! | a worker is in a long step | [`FlightRecorder::write_on_blocked_worker`](crate::observe::FlightRecorder::write_on_blocked_worker) |
-//! | a seed of a check fails | [`Check::flight_record`](crate::Check::flight_record); its times are virtual |
+//! | a seed of a check fails | [`Check::flight_record`](crate::Check::flight_record); the times in this file are virtual |
 //!
-//! To write a record on a signal, a process waits for the signal. The blocking pool writes the file, so no worker waits
-//! for the file. This example needs the feature `net` and a Unix system:
+//! To write a record when a signal arrives, let a process wait for this signal. The blocking pool writes the file, so
+//! no worker waits for the file. This example needs the feature `net` and a Unix system:
 //!
 //! ```
 //! # #[cfg(all(feature = "net", unix))]
@@ -121,8 +121,8 @@
 //! commands or wake-ups. If a skipped turn wakes a process, the trace may lack the state `ready` of this process. The
 //! limit never delays the worker. A process that is not selected by the options of the trace has no additional cost.
 //!
-//! A flight recorder records each turn, at any rate. For each event, the flight recorder costs one read of the clock.
-//! It also needs the memory of its buffers.
+//! A flight recorder records each turn, however many turns a worker runs per second. For each event, the flight
+//! recorder costs one read of the clock. It also needs the memory of its buffers.
 //!
 //! Two processes exchanged messages on one worker, at the highest rate. The numbers are the CPU time of the program,
 //! with the thread of the trace, relative to a run without a trace. Each number is a median of 11 runs, with its 95 %

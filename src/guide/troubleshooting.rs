@@ -63,8 +63,8 @@
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 //!
-//! The output lists the findings. The last line shows how many processes run, are ready, or wait for which kind of
-//! event:
+//! The output lists the findings. The last line shows how many processes run, how many are ready, and how many wait for
+//! each kind of event:
 //!
 //! ```text
 //! 1 finding:
@@ -353,7 +353,7 @@
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
 //! | A mailbox grows, because the receiver is slower than its senders. | the [processes with the longest mailboxes](#list-the-processes), or [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len) | Set a [`MailboxCapacity`](crate::MailboxCapacity). Let the senders wait with [`send_wait`](crate::Address::send_wait). |
-//! | No call of `receive_where` accepts some of the messages, so these messages stay in the mailbox. | the same | Also receive these messages, or drop these messages. |
+//! | Some messages are not accepted by any call of `receive_where`, so these messages stay in the mailbox. | the same | Also receive these messages, or drop these messages. |
 //! | `Down` and `Exit` events are never read. | the process has monitors or links, and calls only `receive` | Call [`event`](crate::Context::event), or remove the monitor with [`demonitor`](crate::SelfHandle::demonitor). |
 //! | Stashed messages are never unstashed. | | Call [`unstash`](crate::Context::unstash). |
 //! | Processes are spawned and never exit. | [`Host::processes_alive`](crate::Host::processes_alive) grows | Dropping a handle or all addresses does not end a process. Use a [`scope`](crate::SelfHandle::scope), a [deadline](crate::ProcessBuilder::deadline), or [`max_processes`](crate::Builder::max_processes). |
@@ -361,7 +361,8 @@
 //! | A stream is not read, so its items wait. | | Read the stream, or drop the stream. At most [`StreamCommand::BUFFER`](crate::StreamCommand::BUFFER) items wait. |
 //! | Many commands wait for a slow handler. | the counter `yields` grows faster than the counter `completions` | Use a [`layer`](crate::handler::layer), or limit the queue of the blocking pool: [`blocking_queue_capacity`](crate::Builder::blocking_queue_capacity). |
 //!
-//! After a burst, the runtime returns memory to the allocator. The allocator may not return this memory to the system.
+//! After a burst, the runtime returns memory to the allocator. However, the allocator can keep this memory instead of
+//! returning it to the system.
 //!
 //! # Shutdown hangs
 //!
@@ -408,7 +409,7 @@
 //! | waiting for a message or another event | the body ignores the error of [`receive`](crate::Context::receive), or waits with `event` and ignores [`Event::Cancel`](crate::Event::Cancel) | Return from the body. |
 //! | | the body waits for a socket or another event that is not a message | Put the wait into [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled). |
 //! | suspended | a suspended process takes no step, so it does not see the cancellation | [Resume](crate::Host::resume) the process before the shutdown. |
-//! | waiting for a worker | there is too much work before the deadline, or no thread runs the processes | Set a later deadline. With 0 workers, poll the future of `shutdown` itself. |
+//! | waiting for a worker | there is too much work before the deadline, or no thread runs the processes | Set a later deadline. With 0 workers, poll the future that [`Runtime::shutdown`](crate::Runtime::shutdown) returns, because this future runs the processes. |
 //!
 //! Other causes:
 //!
@@ -417,8 +418,8 @@
 //! - A supervisor waits for each of its children, up to the [stop time](crate::Child::shutdown) of the child. The
 //!   default is 5 s. A child that is a supervisor has no limit by default.
 //! - The drop of a runtime waits for steps in progress, up to one second. If an earlier shutdown could not end a
-//!   process, the drop waits at most 10 ms. After this time, the drop prints the pid of the process and detaches the
-//!   thread.
+//!   process, the drop waits at most 10 ms. After its time limit, the drop prints the pid of each process whose step
+//!   has not returned, and detaches the thread of this step.
 //!
 //! # A message is missing
 //!
@@ -501,7 +502,7 @@
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
 //! | Two processes call each other. | [`Host::wait_for_graph`](crate::Host::wait_for_graph) reports a [deadlock](#find-a-deadlock) | Set [`Call::timeout`](crate::future::Call::timeout). As an alternative, let one of the two processes send its answer as a message instead of a reply. A [`Simulation`](crate::Simulation) also reports this deadlock. |
-//! | The other process waits for another event first. | the field `waits_for` of its [details](#list-the-processes) | Follow the callees from process to process. |
+//! | The other process waits for another event before it answers. | the field `waits_for` of its [details](#list-the-processes) | Follow the callees from process to process. |
 //! | The other process stored the `Reply` and never used it. | | Check each path of the code. [`Reply::is_closed`](crate::Reply::is_closed) returns whether the caller has stopped waiting. |
 //! | The request waits behind many messages. | [`peak_mailbox_len`](crate::Address::peak_mailbox_len) | Use a [`Pool`](crate::Pool), or a bounded mailbox. |
 //! | A handler keeps the [`Completion`](crate::Completion) and never answers. | the counter `yields` is higher than the counter `completions` | Set [`Perform::timeout`](crate::future::Perform::timeout), or put a [`Timeout`](crate::handler::layer::Timeout) around the handler. |

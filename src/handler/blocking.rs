@@ -47,9 +47,9 @@ impl Host {
         self.clone().task(Registered { future: Some(future), host: self.clone(), key: None }).schedule();
     }
 
-    /// Creates a detached task. The caller runs or queues the task. The task may own the last reference to the host. The
-    /// crate `async-task` aborts the program if the drop of the metadata panics. Therefore `Held` catches a panic of the
-    /// host's drop, which drops the handlers of the user.
+    /// Creates a detached task. The caller runs or queues the task. The task may own the last reference to the host.
+    /// The crate `async-task` aborts the program if the drop of the metadata panics. The metadata is the reference to
+    /// the host. Therefore `Held` catches a panic of the host's drop, which drops the handlers of the user.
     fn task(self, future: impl Future<Output = ()> + Send + 'static) -> Runnable<Held<Self>> {
         let (runnable, task) =
             async_task::Builder::new().metadata(Held::new(self)).spawn(move |_| future, WithInfo(schedule));
@@ -193,6 +193,7 @@ impl<T> Future for Blocking<T> {
             return Poll::Pending;
         }
         // A refused closure has a result at the first poll. A body that repeats the call must let other tasks run.
+        // Therefore such a poll takes one unit from the budget.
         if this.cell.may_be_full() {
             ready!(this.pause.spend(cx));
         }

@@ -128,8 +128,9 @@ impl CancelToken {
     }
 
     /// Returns a future that resolves when the token is cancelled. The output of the future is the reason. If the token
-    /// is already cancelled, the future resolves in its first poll. There is one exception: if the budget of the turn is
-    /// spent, this poll may be pending (see [`should_yield`](crate::should_yield)). The future works in any executor.
+    /// is already cancelled, the future resolves in its first poll. There is one exception: if the budget of the turn
+    /// is spent, this poll may be pending (see [`should_yield`](crate::should_yield)). The future works in any
+    /// executor.
     pub fn cancelled(&self) -> Cancelled {
         Cancelled::of(CancelSource::Token(self.clone()))
     }
@@ -229,7 +230,7 @@ impl Cancelled {
         Self { whose, listening: Listening::default(), pause: BudgetPause::default(), over: false }
     }
 
-    /// Makes the future resolve although the budget of the turn is spent.
+    /// Makes the future resolve even if the budget of the turn is spent.
     pub(crate) fn without_pause(mut self) -> Self {
         self.pause.skip();
         self
@@ -253,8 +254,9 @@ impl Future for Cancelled {
             }
             CancelSource::Token(token) => poll_news(token.0.news(), listening, cx, || token.reason()),
         };
-        // A body may ignore its cancellation, and may await such a future in a loop. Therefore, a future that has not
-        // waited takes a unit from the budget.
+        // A body may ignore its cancellation, and may await a `Cancelled` future in a loop. If these futures cost no
+        // budget, the loop would never end the turn. Therefore, a future that has not waited takes a unit from the
+        // budget.
         if reason.is_ready() && !has_waited {
             ready!(this.pause.spend_as_check(cx));
         }

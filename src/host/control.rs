@@ -40,8 +40,8 @@ use crate::process::state::current::InTurn;
 use crate::process::state::{Header, HeaderFirst, Ref, RunnableProcess};
 use crate::process::yields::{Answered, Answerer, Late};
 
-/// Control block of one process. Each turn needs the fields that come before the mailbox. Therefore a turn that reads
-/// no message usually accesses only one cache line of the control block.
+/// Control block of one process. Each turn needs the fields that come before the mailbox. These fields fit into one
+/// cache line. Therefore a turn that reads no message usually accesses only one cache line of the control block.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Control<M> {
@@ -66,8 +66,9 @@ impl<M: Send + 'static> Control<M> {
     /// Returns the message if the process has exited, or if the mailbox is full.
     #[inline]
     pub(crate) fn push(&self, message: M) -> Result<(), (SendErrorKind, M)> {
-        // This code repeats the code of `Inbox::push`. Here, `push_measured` can return the final result directly.
-        // Otherwise, the compiler would write the result of each push to memory.
+        // This function repeats the code of `Inbox::push`, and does not call `Inbox::push`. Therefore `push_measured`
+        // can return the final result directly. If this function called `Inbox::push`, the compiler would write the
+        // result of each push to memory.
         let mut message = message;
         if self.inbox.is_open() {
             if self.may_measure() {
@@ -297,7 +298,8 @@ impl<M: Send + 'static> Control<M> {
 
     #[cold]
     fn wake_room_waiters(&self, (room_waiters, wakes): (Vec<RoomWaiter>, Wakes)) {
-        // A foreign waker may block until a process of the list has run. Therefore the processes are queued first.
+        // A foreign waker may block until a process that this function wakes has run. Therefore this function queues
+        // all these processes before it calls a foreign waker.
         delay_wakers(|| {
             self.perform_wakes(wakes);
             room_waiters.into_iter().for_each(|waiter| self.wake_room_waiter(waiter));
@@ -314,7 +316,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Ends a turn in which the mailbox registers a receiver although no receive operation waits.
+    /// The end of a turn calls this function if the mailbox may still register a receiver although no receive operation
+    /// waits.
     pub(crate) fn end_stale_wait(&self, has_taken_delivered: bool, turn: InTurn) {
         if has_taken_delivered { self.inbox.unwait(turn) } else { self.inbox.note_left() }
     }
@@ -357,8 +360,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// The drop of the receiving half of the mailbox calls this function. It puts the messages in `front` back into the
-    /// mailbox. If the mailbox belongs to no process, this function then closes the mailbox.
+    /// The drop of the receiving half of the mailbox calls this function. This function puts the messages in `front`
+    /// back into the mailbox. If the mailbox belongs to no process, this function then closes the mailbox.
     pub(crate) fn leave(&self, front: &mut ReadAhead<M>) {
         self.put_back(front);
         if self.head.is_outside() {
@@ -371,8 +374,7 @@ impl<M: Send + 'static> Control<M> {
 pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn as_any(&self) -> &dyn Any;
     fn head(&self) -> &Head;
-    /// Returns the place of the process's first wait record: see [`waits`]. Returns `None` if the control block belongs
-    /// to no process.
+    /// Returns the place of the process's first wait record: see [`waits`]. Returns `None` for an attached receiver.
     fn first_wait(&self) -> Option<&WaitRecord> {
         None
     }
@@ -621,7 +623,7 @@ impl dyn AnyControl {
         };
         let measured = |command: &'static str, since| head.host().sample_command(command, since);
         // In a trace, the answer must come before the exit of the process. The exit closes the table of yields under
-        // its lock. Therefore an answer that is recorded under this lock comes before the exit.
+        // the lock of the table. Therefore an answer that is recorded under this lock comes before the exit.
         let from = if head.is_observed() && from == Answerer::Completion { Answerer::Observed } else { from };
         head.yields().complete(tag, answer, from, taken, &measured, |answered, answer| match answered {
             Answered::Event(tag) => self.answer(tag, answer),

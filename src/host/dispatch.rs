@@ -28,9 +28,9 @@ use crate::process::state::inline_command::Number;
 /// Handles the commands of one type. A handler may answer before `handle` returns, or later from any thread, or never.
 /// If a handler may never answer a command, the process should set a deadline.
 ///
-/// A handler runs on the worker that stepped the process, and must not block this worker. The module
-/// [`handler`](crate::handler) contains handlers that are futures or that block. Any closure
-/// `Fn(C, Completion<C::Reply>)` is a handler. A layer is a handler that wraps another handler.
+/// A handler runs on the worker that stepped the process, and must not block this worker. With the module
+/// [`handler`](crate::handler), a handler can run a future or a blocking function. Any closure `Fn(C,
+/// Completion<C::Reply>)` is a handler. A layer is a handler that wraps another handler.
 ///
 /// A completion holds a reference to its process. The process holds a reference to the runtime, and the runtime holds
 /// its handlers. Therefore a handler that stores a completion forms a reference cycle. If this handler neither answers

@@ -35,8 +35,8 @@
 //!      refuse a successor.
 //!    - The process is in no group. The notices to the group monitors precede all other events about the exit.
 //! 7. **Notify the callers** whose replies the state has dropped, or whose replies a panic has dropped in the last step
-//!    or in `close`. Step 7 comes after step 4, because no panic replaces the exit after step 4. Step 7 also comes
-//!    after step 6. Therefore a caller that receives the exit does not find the pid any more.
+//!    of the process or in `close`. Step 7 comes after step 4, because no panic replaces the exit after step 4. Step 7
+//!    also comes after step 6. Therefore a caller that receives the exit does not find the pid any more.
 //! 8. **Close the yields and the timers.** The futures that step 4 drops cancel their own yields and timers. Step 8
 //!    cancels all other yields and timers. Step 8 comes before step 10. Therefore no timer of the process fires after
 //!    step 10 has published the exit. Before step 10, the command handlers also see that no process wants their
@@ -211,7 +211,7 @@ impl<M: Send + 'static> Control<M> {
 }
 
 impl Host {
-    /// Step 3: releases the names of the process. A thread that registers a name first sets `KNOWN`, and then checks
+    /// Step 3: releases the names of the process. To register a name, a thread first sets `KNOWN`, and then checks
     /// whether the mailbox is closed. Step 2 closes the mailbox before this function reads `KNOWN`. Therefore either
     /// this function sees `KNOWN`, or the registering thread sees the closed mailbox. See `registry::names`.
     #[inline]

@@ -46,7 +46,7 @@ impl Host {
     /// Returns a row about each process that the query selects, in the order of the query. The rows include the
     /// processes of all hosts of the runtime. A mailbox without a process has no row.
     ///
-    /// Any thread can make this call, also during a step. The call never stops a worker.
+    /// Any thread can make this call, even during a step. The call never stops a worker.
     ///
     /// Processes may start and exit during the call. A process that exists during the whole call is read exactly once.
     /// A process that starts or exits during the call may be missing. Each process is read at a different moment. The
@@ -82,10 +82,11 @@ impl Host {
     /// Returns the details of a process: its row, and several lists, for example its links. The row contains only the
     /// lengths of these lists. Returns `None` if no process has this pid, or if the process exits during the call.
     ///
-    /// Any thread can make this call, also during a step. The call never stops a worker. The call reads a long list in
+    /// Any thread can make this call, even during a step. The call never stops a worker. The call reads a long list in
     /// several parts, and holds each lock only while it reads one part. The call runs no user code. If the process
-    /// waits, also in `block_on`, the call searches all processes for those whose join handle this process awaits. The
-    /// duration of the call is then proportional to the largest number of processes that were alive at one time.
+    /// waits, even in `block_on`, the call reads all processes, to find the processes whose join handles this process
+    /// awaits. The duration of the call is then proportional to the largest number of processes that were alive at one
+    /// time.
     pub fn process_details(&self, pid: Pid) -> Option<ProcessDetails> {
         self.details(pid, || self.read_joins().remove(&pid).unwrap_or_default())
     }
@@ -228,7 +229,7 @@ impl Host {
 
 type Name = Cow<'static, str>;
 
-/// Values of a process that are read under one lock of its slot.
+/// Values of a process. The inspection reads all these values during one hold of the lock of the process's slot.
 struct Snapshot {
     /// Details of the process. The lists that are read later are still empty.
     details: ProcessDetails,

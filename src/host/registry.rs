@@ -282,7 +282,8 @@ fn try_slot<E: ?Sized, R>(slot: &Slot<E>, mut f: impl FnMut(&Ref<E>) -> Result<R
 }
 
 impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
-    /// Creates a table with at least `shards` shards. The actual number of shards is a power of two between 1 and 1024.
+    /// Creates a table. The number of shards is `shards`, rounded up to a power of two, but at least 1 and at most
+    /// 1024.
     pub(crate) fn new(node: u32, incarnation: u32, shards: usize) -> Self {
         let shards = shards.clamp(1, 1024).next_power_of_two();
         let bits = shards.trailing_zeros();

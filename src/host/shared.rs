@@ -105,7 +105,7 @@ pub(crate) struct Environment {
     pub(crate) chance: Mutex<Rng>,
 }
 
-/// Maximum capacity of the list of futures that belong to no process at which this list frees no memory.
+/// Threshold for the capacity of the list [`Shared::futures`]. Up to this capacity, the list frees no memory.
 const KEPT_FUTURES: usize = 4096;
 
 /// The state that all hosts of a runtime share.
@@ -117,8 +117,8 @@ pub(crate) struct Shared {
     /// Report of the shutdown. The value is `None` until the shutdown has ended. Every caller of [`Host::shutdown`]
     /// gets this report.
     pub(crate) report: Mutex<Option<ShutdownReport>>,
-    /// Wakers of the pending futures that belong to no process. The runtime calls these wakers when the runtime enters
-    /// the phase `Closed`.
+    /// List of wakers. The list has one waker for each pending future that belongs to no process. The runtime calls
+    /// these wakers when the runtime enters the phase `Closed`.
     pub(crate) futures: Mutex<SparseSlab<Waker, KEPT_FUTURES>>,
     /// Event of a shutdown. The runtime notifies this event when the last process has exited, and when the shutdown has
     /// ended.

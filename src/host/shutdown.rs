@@ -47,11 +47,11 @@ impl Host {
     /// the future instead, the shutdown kills this process at the deadline.
     ///
     /// When the future resolves, all processes have exited, with two exceptions. The first exception is a process whose
-    /// step does not return. The second exception is a killed process that waits for a worker, because the steps of all
-    /// workers do not return. The join handle, the links and the monitors of the last process may receive the exit a
-    /// moment later. A second call can make the deadline earlier, but not later. All callers get the same report. The
-    /// shutdown does not stop the worker threads. Dropping the [`Runtime`](crate::Runtime) stops the worker threads. In
-    /// a [`Simulation`](crate::Simulation) the deadline is a virtual time.
+    /// step does not return. The second exception is a killed process that waits for a worker, because each worker is
+    /// in a step that does not return. The join handle, the links and the monitors of the last process may receive the
+    /// exit a moment later. A second call can make the deadline earlier, but not later. All callers get the same
+    /// report. The shutdown does not stop the worker threads. Dropping the [`Runtime`](crate::Runtime) stops the worker
+    /// threads. In a [`Simulation`](crate::Simulation) the deadline is a virtual time.
     ///
     /// ```
     /// # use procession::{Context, Exit, Host, Runtime};
@@ -326,8 +326,8 @@ struct AllEnded<A, R> {
     host: Host,
     listening: Listening,
     deadline: Instant,
-    /// If the remaining processes were killed, the number of killed processes that had not exited at the last check.
-    /// The future then waits for their exits.
+    /// Number of killed processes that had not exited at the last check. `None` until the future finds that the
+    /// shutdown has killed processes. From then on, the future waits for the exits of the killed processes.
     killed: Option<usize>,
     ring: R,
     alarm: Option<A>,

@@ -49,11 +49,12 @@ impl fmt::Debug for Fire {
 
 impl Fire {
     /// Performs the action. If the action wakes a waiting process, this function adds the process to `woken`. If the
-    /// action must call another waker, this function only adds the waker to `wakers`. The caller of this function calls
-    /// it later: see [`wake_last`].
+    /// action must call a waker that does not belong to a waiting process, this function only adds the waker to
+    /// `wakers`. The caller of this function calls these wakers later: see [`wake_last`].
     ///
-    /// A call may run user code, and this code may wait for a process in `woken`. Therefore this function queues the
-    /// processes in `woken` before a call. Also calls `begin` before a call.
+    /// The function of a [`Call`](Self::Call) may run user code, and this code may wait for a process in `woken`.
+    /// Therefore `run` queues the processes in `woken` before it calls the function. `run` also calls `begin` before it
+    /// calls the function.
     #[inline]
     fn run(self, woken: &mut Vec<PendingSchedule>, wakers: &mut Vec<Waker>, begin: &dyn Fn()) {
         match self {
@@ -266,7 +267,7 @@ impl Timers {
     #[inline]
     pub(crate) fn settle(&self, key: Key, at: Instant) {
         // No timer in the wheel has a deadline before `nearest`. The caller has inserted its timer before this call.
-        // Therefore this load returns the `nearest` that the insertion left, or a newer value.
+        // Therefore this load returns the value of `nearest` at the end of this insertion, or a newer value.
         let nearest = self.shards[key.shard as usize].nearest.load(Ordering::SeqCst);
         if nearest <= at.ns().div_ceil(TICK).saturating_mul(TICK) {
             drop(self.cancel(key));
@@ -425,7 +426,7 @@ impl Timers {
         self.shards[self.shards.len() - 1].wheel.lock().next_number()
     }
 
-    /// Returns the lowest number among the timers of the last wheel that will fire. Returns `u64::MAX` if no timer will
+    /// Returns the lowest number of all timers that will fire on the last wheel. Returns `u64::MAX` if no timer will
     /// fire.
     pub(crate) fn oldest_number(&self) -> u64 {
         self.shards[self.shards.len() - 1].wheel.lock().oldest_number().unwrap_or(u64::MAX)
@@ -576,7 +577,7 @@ mod tests {
         assert_eq!([f.note(200, 2).1, f.note(150, 3).1, f.note(99, 4).1], [false, false, true]);
         f.timers.stop_keeping_time();
         assert!(f.note(98, 5).1);
-        // The thread wakes once at the reported deadline, also after the timer of this deadline was cancelled.
+        // The thread wakes once at the reported deadline, even if the timer of this deadline was cancelled.
         let f = Fixture::new();
         let (first, _) = f.note(10, 1);
         f.timers.cancel(first);
@@ -607,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn fire_due_batch_fires_many_due_timers_in_batches() {
+    fn the_method_fire_due_batch_fires_many_due_timers_in_batches() {
         let f = Fixture::new();
         for what in 0..1_000 {
             f.note(10, what);
@@ -632,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_with_the_deadline_instant_far_never_fires() {
+    fn a_timer_with_the_largest_deadline_never_fires() {
         let f = Fixture::new();
         let (key, earlier) = f.note(u64::MAX, 1);
         assert_eq!((earlier, f.timers.nearest(), f.timers.len()), (false, None, 1));

@@ -151,8 +151,8 @@ impl Host {
         head.set(flag::OBSERVED);
         // There is a race. After the check of the caller, the last trace that selects the process may end and clear the
         // flag. Only then, this function sets the flag. `end_session` first removes the filter of the trace, and then
-        // clears the flags. Therefore either this check no longer finds the filter, or `end_session` clears the flag
-        // after this function has set it.
+        // clears the flags. Therefore either the check below no longer finds the filter, or `end_session` clears the
+        // flag after this function has set it.
         let (shared, recorder) = (self.shared(), self.shared().metrics.recorder());
         if shared.observer.is_none() && !recorder.selects(word(head), type_name) {
             recorder.between_sessions(|| {
@@ -371,7 +371,7 @@ mod tests {
 
     /// 9.3b: if a process exits before the first collection of a trace, its track has its name.
     #[test]
-    fn a_process_that_exits_at_the_begin_of_a_trace_keeps_its_name() {
+    fn a_process_that_exits_at_the_start_of_a_trace_keeps_its_name() {
         let rt = Runtime::builder().workers(0).build().expect("a runtime");
         let mut idle: Vec<_> = (0..5_000).map(|_| rt.spawn(receives)).collect();
         idle.iter().for_each(|idle| rt.block_on(idle.started()).expect("it starts"));
@@ -422,8 +422,7 @@ mod tests {
         let (reader, mut alive) = rt.begin_reader(&TraceOptions::new().type_contains(""));
         alive.extend((0..4_090).map(|number| (u64::MAX - number, Alive { label: 0, state: None })));
         let mut session = Session::new((reader, alive), "test", rt.now().ns(), Box::new(lookup));
-        // If the time between two collections were long, a collection would write a packet although there are no
-        // events.
+        // If the time between two collections were long, a collection would write a packet even without events.
         let mut now = None;
         let mut collect = || {
             let now = now.get_or_insert_with(|| rt.now().ns());

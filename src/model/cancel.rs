@@ -1,6 +1,6 @@
-//! Models of cancel tokens. A subject is an object that registers with a token, and that the token notifies of its
-//! cancellation. While one thread cancels a token, another thread registers or removes a subject, or creates or cancels
-//! a child token.
+//! Models of cancel tokens. A subject is an object that registers with a token. A token that is cancelled notifies its
+//! subjects. While one thread cancels a token, another thread registers or removes a subject, or creates or cancels a
+//! child token.
 
 use std::time::Duration;
 

@@ -70,7 +70,8 @@ impl Backend {
     }
 
     /// Ensures that a thread waits in the poller. Each operation calls this function before it waits. A thread outside
-    /// the runtime never waits in the poller itself, because such a thread runs no tasks of the runtime.
+    /// the runtime never waits in the poller itself, because such a thread runs no tasks of the runtime. Therefore
+    /// another thread must wait in the poller.
     ///
     /// # Errors
     /// Returns the error of the system if a helper thread is needed and cannot be started.

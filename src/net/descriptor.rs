@@ -105,9 +105,9 @@ impl<T: AsFd> Async<T> {
     /// Waits until the system reports that the descriptor can be read. When the future completes, the descriptor may
     /// have become unreadable again.
     ///
-    /// From then on, the descriptor counts as readable until a read operation of this value, for example
-    /// [`read_with`](Self::read_with), gets [`io::ErrorKind::WouldBlock`] from the system. If the program reads the
-    /// descriptor in another way, it must call [`clear_readable`](Self::clear_readable).
+    /// After the future has completed, the descriptor counts as readable until a read operation of this value, for
+    /// example [`read_with`](Self::read_with), gets [`io::ErrorKind::WouldBlock`] from the system. If the program reads
+    /// the descriptor in another way, it must call [`clear_readable`](Self::clear_readable).
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -118,9 +118,9 @@ impl<T: AsFd> Async<T> {
     /// Waits until the system reports that the descriptor can be written. When the future completes, the descriptor
     /// may have become unwritable again.
     ///
-    /// From then on, the descriptor counts as writable until a write operation of this value, for example
-    /// [`write_with`](Self::write_with), gets [`io::ErrorKind::WouldBlock`] from the system. If the program writes to
-    /// the descriptor in another way, it must call [`clear_writable`](Self::clear_writable).
+    /// After the future has completed, the descriptor counts as writable until a write operation of this value, for
+    /// example [`write_with`](Self::write_with), gets [`io::ErrorKind::WouldBlock`] from the system. If the program
+    /// writes to the descriptor in another way, it must call [`clear_writable`](Self::clear_writable).
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -134,8 +134,9 @@ impl<T: AsFd> Async<T> {
     ///
     /// Use this method if another library reads the descriptor and does not return `WouldBlock`. Call this method
     /// before the library reads, and let the library read until the descriptor has no more data. The system reports
-    /// only changes: if the library leaves data in the descriptor, the system does not report this data again. If this
-    /// method were called after the library has read, it would discard the event of data that has arrived in between.
+    /// only changes: if the library leaves data in the descriptor, the system does not report this data again. If the
+    /// program called this method after the library had read, this method would discard the event of data that arrived
+    /// between the read and the call.
     ///
     /// ```
     /// # use procession::net::Async;
@@ -168,8 +169,8 @@ impl<T: AsFd> Async<T> {
     /// Marks the descriptor as not writable. The next [`writable`](Self::writable) then waits for the next event of the
     /// descriptor. If the system has reported that the other end is closed, the descriptor stays writable.
     ///
-    /// Use this method as [`clear_readable`](Self::clear_readable): call it before another library writes, and let the
-    /// library write until the descriptor accepts no more data.
+    /// Use this method in the same way as [`clear_readable`](Self::clear_readable): call this method before another
+    /// library writes, and let the library write until the descriptor accepts no more data.
     pub fn clear_writable(&self) {
         self.io.clear(Direction::Write);
     }

@@ -30,7 +30,7 @@ macro_rules! halves {
         }
 
         impl OwnedReadHalf {
-            /// Makes a stream from the two halves of this stream.
+            /// Joins the two halves of a stream, and returns the stream.
             ///
             /// # Errors
             /// Returns both halves if they belong to different streams.
@@ -143,7 +143,7 @@ macro_rules! halves {
         impl Drop for OwnedWriteHalf {
             fn drop(&mut self) {
                 if let Some(stream) = &self.stream {
-                    // An error means that the connection was closed before.
+                    // An error means that the connection is already closed.
                     let _ = stream.shutdown(Shutdown::Write);
                 }
             }

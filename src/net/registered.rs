@@ -93,9 +93,9 @@ impl<S: System> Registered<S> {
         Some(io)
     }
 
-    /// Polls an operation: calls `op` until `op` returns anything other than `WouldBlock`. Between two calls of `op`,
-    /// an event must arrive. For each direction, the source stores one waker of this function: the waker of the last
-    /// call replaces the earlier waker.
+    /// Polls an operation: calls `op` until `op` returns anything other than `WouldBlock`. After a `WouldBlock`, this
+    /// function calls `op` again only after an event has arrived. For each direction, the source stores one waker of
+    /// this function: the waker of the last call replaces the earlier waker.
     pub(crate) fn poll_op<R>(
         &self,
         direction: Direction,
@@ -233,7 +233,8 @@ impl<S: System> Registered<S> {
         self.source.clear_present(direction);
     }
 
-    /// Waits until `poll_ready` returns `Ready`. Otherwise `poll_ready` registers the waker of the caller.
+    /// Waits until `poll_ready` returns `Ready`. If `poll_ready` returns `Pending`, it has registered the waker of the
+    /// caller.
     async fn ready_by(
         &self,
         poll_ready: impl Fn(&Waker, &mut Option<WaiterKey>) -> Poll<io::Result<Seen>>,
@@ -311,7 +312,8 @@ impl<S: System> Drop for Registered<S> {
 const FEW: usize = 16;
 
 /// Returns the total size of the buffers of a vectored transfer. Returns 0 if there are more than [`FEW`] buffers. In
-/// this case, the system may use only some of the buffers, although the socket could transfer more bytes.
+/// this case, the system may use only some of the buffers, although the socket could transfer more bytes. With the size
+/// 0, `poll_transfer` never concludes from a short transfer that the socket is not ready.
 pub(crate) fn size_of_all(sizes: impl ExactSizeIterator<Item = usize>) -> usize {
     if sizes.len() > FEW { 0 } else { sizes.sum() }
 }

@@ -114,9 +114,9 @@ impl<T: sealed::Resolve + ?Sized> sealed::Resolve for &T {
 /// Looks up the addresses of a name, on the blocking pool of the calling thread's runtime. The result is not empty.
 ///
 /// # Errors
-/// Returns the error of the resolver, or an error if the name has no address. Returns an error if the text is not a
-/// name or an address with a port. A lookup on the blocking pool fails if the thread has no runtime, if the runtime is
-/// a simulation, or if the pool refuses the lookup.
+/// Returns the error of the resolver, or an error if the name has no address. Returns an error if the text is neither a
+/// name with a port nor an address with a port. A lookup on the blocking pool fails if the thread has no runtime, if
+/// the runtime is a simulation, or if the pool refuses the lookup.
 ///
 /// # Cancel safety
 /// Cancel safe. If the future is dropped, a lookup that has begun continues on the blocking pool, and its result is
@@ -150,8 +150,8 @@ pub(crate) async fn resolve(
     Ok(found)
 }
 
-/// Converts the failure of a lookup on the blocking pool. After the end of the runtime, every operation of a socket
-/// fails with the same kind of error.
+/// Converts the failure of a lookup on the blocking pool. After the end of the runtime, the lookup fails with
+/// `NotConnected`, as each operation of a socket that could wait does.
 fn refused(failure: Failure) -> io::Error {
     let kind = if failure == Failure::ShutDown { io::ErrorKind::NotConnected } else { io::ErrorKind::Other };
     io::Error::new(kind, failure)

@@ -96,8 +96,9 @@ distributions! {
     ///
     /// In a mailbox with a [capacity](crate::MailboxCapacity), any message can be measured, but only one at a time. In
     /// any other mailbox, only a message that arrives at the empty mailbox can be measured. A busy process takes all
-    /// messages out of such a mailbox together, and then reads them in order. So the time from the arrival of any
-    /// message until it is read is about as long as the measured time.
+    /// messages out of such a mailbox together, and then reads them in order. A later message waits in the mailbox for
+    /// a shorter time, but then waits until the process has read the earlier messages. So the time from the arrival of
+    /// any message until it is read is about as long as the measured time.
     ///
     /// Of the messages that can be measured, about one in 256 is measured. The rate `sampled_one_in` does not apply to
     /// these messages. With `sample_every_step`, each of these messages is measured, unless its sender also sends to

@@ -56,7 +56,8 @@ impl fmt::Display for Explanation {
 /// A reason why processes of a runtime do not run: see [`Host::explain`](crate::Host::explain).
 ///
 /// Not every finding is an error of the program. A full mailbox, a busy blocking pool and commands without an answer
-/// are normal for a short time. If the same finding appears again a few seconds later, this finding explains the delay.
+/// are normal for a short time. If the same finding appears again a few seconds later, this finding explains why the
+/// processes do not run.
 ///
 /// `Display` prints the finding in one or more lines. The last line begins with `what to do:`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,10 +76,11 @@ pub enum Finding {
     /// [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), or the step has called
     /// [`block_in_place`](crate::block_in_place) and has not returned.
     ///
-    /// The monitor thread detects a long step after one to two times the threshold, so a shorter step is not found. If
-    /// the threshold is `Duration::MAX`, or if the runtime has no workers, no long step is found. In these cases,
-    /// compare the field [`Activity::running`] of two explanations: a process that runs all the time is in both fields.
-    /// The same holds for the processes of a [`LocalSet`](crate::LocalSet): their long steps are not found.
+    /// The monitor thread detects a long step when the step has run for one to two times the threshold. A step that
+    /// returns before its detection is not found. If the threshold is `Duration::MAX`, or if the runtime has no
+    /// workers, no long step is found. In these cases, compare the field [`Activity::running`] of two explanations: a
+    /// process that runs all the time is in both fields. The same holds for the processes of a
+    /// [`LocalSet`](crate::LocalSet): their long steps are not found.
     BlockedWorker {
         /// Number of the worker. An [`Observer`](crate::Observer) receives the same number.
         worker: usize,
@@ -266,7 +268,8 @@ fn waits(senders: usize) -> String {
     format!("{} {}", plural(senders, "send"), if senders == 1 { "waits" } else { "wait" })
 }
 
-/// Prints whether the owner of a mailbox may receive.
+/// Prints the state of the process that owns a mailbox. In the states `Blocked` and `Idle`, also prints that the
+/// process does not receive.
 struct Receiving<'a>(&'a ProcessInfo);
 
 impl fmt::Display for Receiving<'_> {

@@ -43,8 +43,8 @@ impl Histogram {
         Some(Duration::from_nanos(self.sum.checked_div(self.count())?))
     }
 
-    /// Returns the buckets that contain durations, in ascending order: the longest duration of the bucket, and the
-    /// number of durations in the bucket.
+    /// Returns the buckets that contain durations, in ascending order. Each item consists of the longest duration of a
+    /// bucket, and the number of durations in this bucket.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
         let filled = self.buckets.iter().enumerate().filter(|&(_, &n)| n != 0);
         filled.map(|(bucket, &n)| (Duration::from_nanos(longest(bucket)), n))
@@ -114,8 +114,8 @@ impl<'a> Sum<&'a Buckets> for Histogram {
     }
 }
 
-/// The buckets of a histogram to which threads add durations. The buckets take two kilobytes. A runtime has one
-/// `Buckets` for each possible worker. To save memory, the buckets are allocated at the first duration.
+/// The buckets of a histogram. Threads add durations to these buckets. The buckets take two kilobytes. A runtime has
+/// one `Buckets` for each possible worker. To save memory, the buckets are allocated at the first duration.
 #[derive(Debug)]
 pub(crate) struct Buckets(OnceLock<Box<Cells>>);
 

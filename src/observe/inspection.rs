@@ -77,17 +77,17 @@ pub struct ProcessInfo {
     /// [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len).
     pub mailbox_peak: usize,
     /// Start of the present period in which the mailbox contains messages and the process does not take out the oldest
-    /// message. So the oldest message arrived at this time or earlier. Like [`waiting_since`](Self::waiting_since), the
-    /// field may be too early.
+    /// message. So the oldest message arrived at this time or earlier. This time has the same error as
+    /// [`waiting_since`](Self::waiting_since): it may be too early.
     ///
     /// `None` if the mailbox is empty, or if this time is not known. The runtime does not always record the time of an
     /// arrival at an empty mailbox. If the process takes no message and a second message arrives, the runtime records
-    /// the time of the second arrival. There are two exceptions: messages that a receiver has put back, and a full
-    /// mailbox with waiting senders. As in [`mailbox_len`](Self::mailbox_len), the messages that the process has taken
-    /// out are not included.
+    /// the time of the second arrival. The runtime does not record the time of the second arrival in two cases: a
+    /// receiver has put messages back into the mailbox, or the mailbox is full and senders wait for free space. As in
+    /// [`mailbox_len`](Self::mailbox_len), the messages that the process has taken out are not included.
     pub unread_since: Option<Instant>,
     /// Number of yields (commands) without an answer. The calls and sleeps of a hand-written process are also yields.
-    /// While the process runs, this number may not include the commands of its present turn.
+    /// While the process runs, the commands of its present turn may be missing from this number.
     pub yields: usize,
     /// Number of calls and sleeps of an async body that have not finished. A future of another crate is not counted.
     pub waits: usize,
@@ -99,8 +99,8 @@ pub struct ProcessInfo {
     /// Number of monitors that other processes have set on this process. A monitor that was set by the spawn of this
     /// process is not counted.
     pub monitored_by: usize,
-    /// Number of steps that have ended so far. For an async body, each poll is a step. A step of another body after an
-    /// [upgrade](crate::Context::upgrade) also counts.
+    /// Number of steps that have ended so far. For an async body, each poll is a step. After an
+    /// [upgrade](crate::Context::upgrade), the number includes the steps of the earlier body and of the new body.
     pub steps: u64,
     /// Number of the worker that ran the last of these steps. An [`Observer`](crate::Observer) receives the same
     /// number. A thread inside [`Runtime::block_on`](crate::Runtime::block_on) or
@@ -161,8 +161,8 @@ pub struct ProcessDetails {
     /// Linked processes, in ascending order.
     pub links: Vec<Pid>,
     /// Processes that this process monitors, in ascending order. A process that is monitored several times is listed
-    /// several times. The list does not contain a child whose monitor was set by its spawn, or a process whose `Down`
-    /// event was already delivered.
+    /// several times. The list contains neither a child whose spawn has also set the monitor, nor a process whose
+    /// `Down` event was already delivered.
     pub monitors: Vec<Pid>,
     /// Processes that monitor this process, in ascending order. The list does not contain a monitor that was set by the
     /// spawn of this process.
@@ -173,10 +173,10 @@ pub struct ProcessDetails {
     pub joined_by: Option<Pid>,
     /// Yields without an answer, by command type, in the order of the type names.
     pub yields: Vec<CommandCount>,
-    /// Deadlines of the timers that the process has set and that have not fired, earliest first. Such a timer belongs
-    /// to a message or call that is due later, for example a message of [`send_after`](crate::SelfHandle::send_after).
-    /// The list also contains the [deadline](crate::ProcessBuilder::deadline) of the process. A sleep of an async body
-    /// is not in the list.
+    /// Deadlines of the timers that belong to the process and have not fired, earliest first. Such a timer sends a
+    /// message, for example for [`send_after`](crate::SelfHandle::send_after), or kills the process after a cancel
+    /// request. The list also contains the [deadline](crate::ProcessBuilder::deadline) of the process. A sleep of an
+    /// async body is not in the list.
     pub timers: Vec<Instant>,
     /// Deadline of the process, which the process may have [inherited](crate::InheritedContext::deadline).
     pub deadline: Option<Instant>,
@@ -189,21 +189,22 @@ pub struct ProcessDetails {
     /// [`Runtime::block_on`](crate::Runtime::block_on) for a future. If this future waits for other processes, the list
     /// contains these waits. If the process is `Suspended`, some of its waits may have ended.
     ///
-    /// A call is in the list until the process polls or drops its future, also if the answer has already arrived.
+    /// A call whose answer has arrived stays in the list until the process polls or drops the future of the call.
     ///
     /// A process that has polled a join handle waits for the exit until the handle resolves or is dropped, or until
     /// another process polls the handle.
     pub waits_for: Vec<WaitsFor>,
-    /// Time at which the process became ready. Only one wake-up in 64 is measured, or each wake-up with
-    /// [`Builder::sample_every_step`](crate::Builder::sample_every_step). `None` if the last wake-up was not measured,
-    /// or if the process is not in the state `Ready`.
+    /// Time at which the process became ready. Only one wake-up in 64 is measured. With
+    /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), each wake-up is measured. `None` if the last
+    /// wake-up was not measured, or if the process is not in the state `Ready`.
     pub ready_since: Option<Instant>,
     /// Step that a worker runs now. `None` if the process does not run. Always `None` in a
     /// [`Simulation`](crate::Simulation). Also always `None` for a process of a [`LocalSet`](crate::LocalSet): for the
     /// runtime, such a process is part of the future that a guest thread polls.
     pub step: Option<RunningStep>,
     /// Total running time of the steps so far, without the present step. [`Limits::time`](crate::Limits::time) explains
-    /// which work counts. The runtime measures this time only if it is limited. Otherwise this field is `None`.
+    /// which work counts. The runtime measures this time only if the running time of the process is limited. Otherwise
+    /// this field is `None`.
     pub run_time: Option<Duration>,
     /// Memory of the process in bytes. The number includes the control block with the future or the state of the
     /// process, the rarely used parts of the control block, the queue of the mailbox, and the table of outstanding
@@ -244,7 +245,7 @@ pub struct CommandCount {
     /// Number of yields without an answer. At least 1.
     pub count: usize,
     /// Time of the oldest of these yields that is measured. An older yield may exist: only one yield in 64 is measured,
-    /// and at most 64 yields of a process at one time. With
+    /// and at most 64 yields of one process are measured at the same time. With
     /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), each yield is measured. `None` if no yield is
     /// measured.
     pub measured_since: Option<Instant>,
@@ -262,8 +263,8 @@ pub enum WaitsFor {
     Call {
         /// Process that must answer: the process that received the request, or the last process to which
         /// [`Reply::forward`](crate::Reply::forward) has passed the [`Reply`](crate::Reply). If a process has moved the
-        /// `Reply` in a plain message, the runtime does not know its receiver. The runtime also does not know that a
-        /// process has moved the `Reply` to a thread, to a closure of
+        /// `Reply` in a plain message, the runtime does not know the receiver of this message. The runtime also does
+        /// not know that a process has moved the `Reply` to a thread, to a closure of
         /// [`spawn_blocking`](crate::Host::spawn_blocking) or to a command handler. In these cases, the callee is still
         /// the process that moved the `Reply`. `None` if the process is not known, for example if it belongs to another
         /// node or to another runtime.
@@ -352,7 +353,8 @@ pub enum ProcessColumn {
     Name,
     /// Orders by [`ProcessInfo::type_name`].
     TypeName,
-    /// Orders by [`ProcessInfo::state`]. The order is: new processes, `Ready`, `Running`, `Blocked`, `Idle`.
+    /// Orders by [`ProcessInfo::state`]. The order is: new processes, `Ready`, `Running`, `Blocked`, `Idle`,
+    /// `Suspended`.
     State,
     /// Orders by [`ProcessInfo::waiting_since`]. The ascending order begins with the longest wait, and ends with the
     /// processes that do not wait.

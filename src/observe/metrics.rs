@@ -148,8 +148,8 @@ struct Here {
     entered: Cell<CurrentSlot>,
     /// Number of calls of [`Metrics::tick`].
     ticks: Cell<u32>,
-    /// Number of counted messages until the next message may be measured, including that message. The value is 0 if
-    /// this thread has counted no message.
+    /// Number of counted messages up to and including the next message that may be measured. The value is 0 if this
+    /// thread has counted no message.
     messages_left: Cell<u32>,
     /// Index of the present distance. A *distance* is the number of counted messages from one measured message to the
     /// next.

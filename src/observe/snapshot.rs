@@ -100,7 +100,8 @@ pub struct ProcessMetrics {
     pub mailbox_messages: usize,
     /// Number of messages in the longest mailbox.
     pub longest_mailbox: usize,
-    /// Number of events in all mailboxes that are not messages, for example exits and answers to yields.
+    /// Number of signals in all mailboxes. A signal is an event that is not a message, for example an exit or an answer
+    /// to a yield.
     pub mailbox_signals: usize,
     /// Number of yields (commands) without an answer.
     pub outstanding_yields: usize,

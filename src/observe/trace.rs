@@ -42,10 +42,10 @@ use crate::platform::sync::{OnceLock, TallyLock, thread_local};
 const CAPACITY: usize = 1 << 14;
 /// Number of rings that the threads outside the worker slots share.
 const SHARED_RINGS: usize = 4;
-/// Number of events beyond its limit that a worker may record in a turn. Therefore a turn that begins below the limit
-/// is usually recorded as a whole.
+/// Number of events by which a worker may exceed its limit in a turn. Therefore a turn that begins below the limit is
+/// usually recorded as a whole.
 const IN_TURN: u64 = 256;
-/// Number of events beyond its limit that a worker may record for the wake-ups after a turn.
+/// Number of events by which a worker may exceed its limit when it records the wake-ups after a turn.
 const AFTER_TURN: u64 = 2 * IN_TURN;
 
 /// An event of a trace. The number `process` stands for a pid, without the parts that all pids of the runtime share.

@@ -211,8 +211,8 @@ impl<T> Drop for Block<T> {
     }
 }
 
-/// Returns the number of bytes of the slabs, with blocks in use and free blocks. Blocks from the global allocator are
-/// not included.
+/// Returns the number of bytes of all slabs. This number includes the blocks in use and the free blocks. Blocks from
+/// the global allocator are not included.
 pub(crate) fn bytes_held() -> usize {
     DEPOTS.iter().map(|depot| depot.with(|depot| depot.slabs.bytes())).sum()
 }

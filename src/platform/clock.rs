@@ -227,8 +227,8 @@ impl Origin {
     }
 }
 
-/// Number of readings of [`closest_pair`]. A preemption of the thread may disturb some of these readings, but hardly
-/// all of them.
+/// Number of readings of [`closest_pair`]. A preemption of the thread may disturb some of these readings, but is
+/// unlikely to disturb all of them.
 #[cfg(target_os = "linux")]
 const PAIR_READINGS: usize = 16;
 

@@ -3,8 +3,8 @@
 //! the same lock.
 //!
 //! The crate event-listener calls wakers while it holds the lock of its event. Therefore the code of this crate
-//! notifies an event inside [`delay`], and also drops a listener inside it. Code that is about to call a foreign waker
-//! first passes the waker to [`collect`] or [`wake_runner`].
+//! notifies an event inside [`delay`], and also drops a listener inside `delay`. Code that is about to call a foreign
+//! waker first passes the waker to [`collect`] or [`wake_runner`].
 //!
 //! A foreign waker may block until a process has run. Therefore a thread queues all processes that it has woken inside
 //! [`delay`] before it calls the first foreign waker. A process needs an awake *runner*: a worker, a guest or the
@@ -162,8 +162,8 @@ mod tests {
     }
 
     /// All processes are queued before the first foreign waker is called. Some foreign wakers are collected before the
-    /// processes are queued, and some during this time. The wakers of runners are called before the other foreign
-    /// wakers, although they are collected later.
+    /// processes are queued, and some are collected while the processes are queued. The wakers of runners are called
+    /// before the other foreign wakers, although they are collected later.
     #[test]
     fn processes_are_queued_and_runners_are_woken_before_foreign_wakers_are_called() {
         struct Calls(Mutex<Box<dyn FnMut() + Send>>);

@@ -3,8 +3,8 @@
 //! slot calls `should_yield`, this call reads the word. The scheduler decides when a request is made, and for which
 //! process.
 //!
-//! When the word is set, this process may already run on another worker. In this case, the request stays in the word.
-//! When the process runs in this slot again, it yields once without need.
+//! When the word is set, the process that the word names may already run on another worker. In this case, the request
+//! stays in the word. When the process runs in this slot again, it yields once without need.
 
 use crate::platform::sync::tally::{AtomicU64, Ordering};
 use crate::platform::sync::{Arc, CachePadded};

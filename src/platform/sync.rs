@@ -329,7 +329,8 @@ thread_local! {
     static MARK: u8 = const { 0 };
 }
 
-// loom runs all threads of a model on one thread of the system, so a standard thread-local would be the same for all.
+// loom runs all threads of a model on one thread of the system, so a standard thread-local would have one value for all
+// threads of the model.
 #[cfg(procession_loom)]
 loom::thread_local! {
     static MARK: Box<u8> = Box::new(0);

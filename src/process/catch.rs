@@ -111,8 +111,8 @@ impl<T> Drop for Held<T> {
     }
 }
 
-/// Sets the process that the message of an abort names, and the name of the process's code. The setting applies to
-/// aborts on this thread, until the returned guard is dropped.
+/// Sets the pid and the code name that the message of an abort contains. The setting applies to aborts on this thread,
+/// until the returned guard is dropped.
 pub(crate) fn name(pid: Pid, code: &'static str) -> Named {
     Named(Current::with(|current| current.dropped.replace(Some((pid, code)))))
 }
@@ -182,8 +182,8 @@ fn wake_with(waker: Waker, wake_foreign: impl FnOnce(Waker)) {
     }
 }
 
-/// Calls several wakers. A foreign waker may block until a process of the list has run. Therefore the processes are
-/// queued first.
+/// Calls several wakers. Some of the wakers may belong to processes, and a foreign waker may block until such a process
+/// has run. Therefore, the processes are queued before the foreign wakers are called.
 pub(crate) fn wake_each(wakers: impl IntoIterator<Item = Waker>) {
     let mut wakers = wakers.into_iter();
     let Some(first) = wakers.next() else { return };
@@ -198,9 +198,9 @@ pub(crate) fn notify(event: &Event) {
     delay_wakers(|| event.notify(usize::MAX));
 }
 
-/// Calls `f`. Then calls the foreign wakers of the tasks that `f` has woken. `f` runs user code only if it queues a
-/// process: an observer may receive the change of the state, and a closed queue drops the process. A caller has one of
-/// two reasons:
+/// Calls `f`. Then calls the foreign wakers of the tasks that `f` has woken. `f` runs user code only if `f` queues a
+/// process: an observer may receive the new state of the process, and a closed queue drops the process. A caller uses
+/// this function for one of two reasons:
 /// - `f` notifies the listeners of an event, or drops a listener. The crate event-listener calls wakers under a lock of
 ///   the event, and the drop of a listener takes the same lock. A foreign waker may drop a listener, for example if the
 ///   waker polls its task directly.

@@ -141,8 +141,8 @@ impl Exit {
     }
 
     /// Returns the error inside this exit. An error that reports the exit of another process uses the returned error as
-    /// its source. The exit itself must not be its source. If the exit of another process were among the sources,
-    /// `Exit::failed` would use that exit as the exit of the failed process.
+    /// its source. The exit itself must not be the source of the reporting error. If the exit of another process were
+    /// among the sources, `Exit::failed` would use that exit as the exit of the failed process.
     pub(crate) fn source_of_other(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::InitFailed(error) => Some(&**error),

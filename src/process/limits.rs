@@ -56,9 +56,9 @@ impl Limits {
     /// Sets the maximum running time of all steps together. A step is never interrupted. The process exits after the
     /// step that exceeds the limit. In a [`Simulation`](crate::Simulation), steps take no time.
     ///
-    /// After each step, the thread of the process passes the commands of this step to their handlers. This time also
-    /// counts. It contains the whole work of an [inline handler](crate::handler::inline), and the first poll of the
-    /// future of an [async handler](crate::handler::future).
+    /// After each step, the thread of the process passes the commands of this step to their handlers. The duration of
+    /// this dispatch also counts. This duration contains the whole work of an [inline handler](crate::handler::inline),
+    /// and the first poll of the future of an [async handler](crate::handler::future).
     #[must_use]
     pub const fn time(mut self, most: Duration) -> Self {
         self.time = Some(most);

@@ -98,8 +98,8 @@ impl<M> Inbox<M> {
     pub(crate) fn new(bound: MailboxCapacity, limit: Option<usize>) -> Self {
         let bounded =
             |(policy, most)| Box::new(RareParts { bounded: Some(Bounded::new(policy, most)), ..RareParts::default() });
-        // This value is computed before the struct expression, so that no call interrupts the construction of the
-        // struct in its final place.
+        // This value is computed before the struct expression. Therefore, the struct is constructed in its final place
+        // without a call in between.
         let aside = bound.within(limit).map(bounded);
         let (slot, lent) = Slot::new();
         Self {
@@ -146,7 +146,8 @@ impl<M> Inbox<M> {
     ///
     /// If a receiver first waits with a stored waker, and later waits through the task of the process, the stored waker
     /// stays in the inbox. This function also takes a waker that has stayed in the inbox. Such a waker may refer to the
-    /// process itself. If it stayed, the reference cycle would keep the memory of the process allocated for ever.
+    /// process itself. If this function left such a waker in the inbox, the reference cycle would keep the memory of
+    /// the process allocated for ever.
     pub(crate) fn take_wakers(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
         (state.other(), state.bounded().map_or_else(Vec::new, Bounded::take_sender_wakers))

@@ -4,10 +4,10 @@
 //! the last used entry can be freed. To free them, the table processes all its entries, and puts the lowest vacant
 //! indices first into its list of vacant entries.
 //!
-//! A table frees entries only if at most a quarter of its capacity is in use, and in two cases. First, the last quarter
-//! of the indices is vacant. The capacity then decreases by at least a quarter. Second, the last entry is vacant, and a
-//! 16th of the capacity was removed since the table last freed entries. So all these operations together process at
-//! most about 16 entries for each removed entry.
+//! A table frees entries only if at most a quarter of its capacity is in use, and only in one of two cases. First case:
+//! the last quarter of the indices is vacant. The capacity then decreases by at least a quarter. Second case: the last
+//! entry is vacant, and since the table last freed entries, the number of removed entries has reached a 16th of the
+//! capacity. Therefore, all these releases together process at most about 16 entries for each removed entry.
 //!
 //! The second case is necessary if some entries are always in use after a burst. A new entry uses the index that became
 //! vacant last. Therefore the entries can stay in the last quarter. Each time that the second case applies, the next

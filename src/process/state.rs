@@ -83,8 +83,8 @@ pub(crate) unsafe trait HeaderFirst {
     /// are still dropped, as in compiler-generated drops.
     ///
     /// # Safety
-    /// `this` points to a value. Except for the header, no reference can reach a field of this value. The fields are
-    /// not used after this call.
+    /// `this` points to a value. No reference can reach a field of this value, except a reference to the header. The
+    /// fields are not used after this call.
     unsafe fn clear(this: NonNull<Self>)
     where
         Self: Sized;

@@ -117,8 +117,8 @@ pub(crate) enum Answerer {
     Completion,
     /// The same as `Completion`, but the answer must be accepted under the lock.
     Observed,
-    /// Another part of the runtime, for example the timer of a deadline. The command may not have been dispatched yet.
-    /// The answer has the reply type of the command.
+    /// Another part of the runtime, for example the timer of a deadline. It is possible that the command was not
+    /// dispatched yet. The answer has the reply type of the command.
     Runtime,
     /// The application, which knows the tag. The answer may have a wrong type.
     Application,
@@ -410,8 +410,8 @@ impl Yields {
         ended
     }
 
-    /// Clears the flag `overtaken` after a dispatch. If no other commands are pending, no command can have ended before
-    /// its dispatch.
+    /// After a dispatch, clears the flag `overtaken` if no other command is pending. If no command is pending, no
+    /// command can have ended before its dispatch.
     #[inline]
     pub(crate) fn forget_overtaken(&self) {
         if !self.has_pending() && self.overtaken.load(Ordering::Relaxed) {
@@ -475,8 +475,8 @@ impl Yields {
     /// answer, this function moves the answer out of `answer`.
     ///
     /// For an accepted answer, this function calls `deliver` with the action that queues the process. After that, it
-    /// wakes the tasks that wait for the end of the command. In this order, because the waker of such a task may be
-    /// foreign, and a foreign waker may block until the process has run.
+    /// wakes the tasks that wait for the end of the command. These tasks are woken after the call of `deliver`, because
+    /// the waker of such a task may be foreign, and a foreign waker may block until the process has run.
     ///
     /// # Errors
     /// Returns the reason why the answer was refused. If the answer comes from the application, an answer of a wrong
@@ -642,8 +642,9 @@ impl Yields {
         };
         let slot = table.remove(key);
         // A command that was not dispatched yet will not be dispatched, because its tag is no longer in the table. A
-        // process may cancel very many commands with the same chosen tag before their dispatch. Therefore, the pending
-        // commands with chosen tags are removed, and their number stays small.
+        // process may cancel very many commands with the same chosen tag before their dispatch. Therefore, if more than
+        // half of the pending commands may be cancelled, `remove_cancelled` removes the cancelled commands with chosen
+        // tags.
         let undispatched = if tag.is_chosen() { table.remove_cancelled() } else { VecDeque::new() };
         count(&self.pending, -(undispatched.len() as i32));
         let flying = slot.is_in_flight();

@@ -152,7 +152,7 @@ impl State {
     }
 }
 
-/// Guard of the server's thread. The drop of the guard reports the end of the thread, also after a panic.
+/// Guard of the server's thread. The drop of the guard reports the end of the thread, even after a panic.
 struct Running(Arc<State>);
 
 impl Drop for Running {
@@ -196,7 +196,7 @@ impl Console {
                     listeners.push(listener);
                     file = Some(created);
                 }
-                // A broken pipe must not panic here, because the program runs without a console.
+                // A broken pipe must not panic here, because the program continues without this socket of the console.
                 Err(error) if from_environment => _ = writeln!(stderr(), "procession: {VARIABLE}: {error}"),
                 Err(error) => return Err(error),
             }

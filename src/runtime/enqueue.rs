@@ -74,9 +74,9 @@ impl Task for Job {
         }
     }
 
-    /// Polls the own future with a new budget. The future may belong to a step that calls `Runtime::block_on`, or to a
-    /// step of another runtime. The budget of this step may be spent. Without a new budget for each poll, a future that
-    /// takes its budget would wake itself again and again, and make no progress.
+    /// Polls a guest's own future with a new budget. The future may belong to a step that calls `Runtime::block_on`, or
+    /// to a step of another runtime. The budget of this step may be spent. Without a new budget for each poll, a future
+    /// that uses the spent budget would wake itself again and again, and make no progress.
     fn poll_own<R>(poll: impl FnOnce() -> R) -> R {
         Current::with(|current| current.with_budget(poll))
     }

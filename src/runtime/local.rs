@@ -297,9 +297,10 @@ impl LocalSet<'_> {
             while let Some(ready) = self.queue.pop() {
                 Job::Process(ready).run_here();
             }
-            // If another thread is just waking a process, the kill does not queue this process, and the other thread
-            // may not have queued it yet. After this loop, no thread can run or drop a process of the `LocalSet`.
-            // Therefore, the loop waits until the other thread has queued the process.
+            // If another thread is waking a process at this moment, the kill does not queue this process. It is
+            // possible that the other thread has not queued the process yet either. After this loop, no thread can run
+            // or drop a process of the `LocalSet`. Therefore, the loop waits until the other thread has queued the
+            // process.
             if alive.iter().all(|control| control.head().has_ended()) || planted!("local_drop_looks_once") {
                 break;
             }

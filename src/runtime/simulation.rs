@@ -278,10 +278,10 @@ impl Simulation {
     ///
     /// If no process is runnable, the clock jumps to the next deadline, and this jump is a time step. Two kinds of
     /// events are progress: a poll of the future that the simulation runs, and the first turn of a process after the
-    /// simulation began to count. A process that is spawned after the first 1,024 of these time steps does not count.
-    /// Therefore, a run that only spawns process after process can be a deadlock. A run is a deadlock only if each
-    /// timer that was set before these time steps has fired or was cancelled. If a process must sleep more often than
-    /// this limit before it wakes another process, raise the limit.
+    /// simulation began to count. The first turn of a process that is spawned after the first 1,024 of these time steps
+    /// is not progress. Therefore, a run that only spawns process after process can be a deadlock. A run is a deadlock
+    /// only if each timer that was set before these time steps has fired or was cancelled. If a process must sleep more
+    /// often than this limit before it wakes another process, raise the limit.
     #[must_use]
     pub fn deadlock_after(mut self, steps: u64) -> Self {
         self.idle.set_limit(steps);

@@ -110,7 +110,7 @@ impl<F: Future> Future for FutureWithin<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        // Also a future of a simulation can poll this future. The future and the tasks that the poll runs belong to the
+        // The poll may happen inside a simulation. The polled future and the tasks that the poll runs belong to the
         // runtime, and not to the simulation.
         let _pids = Simulated::enter(0);
         let future = this.future.as_pin_mut().expect("the future exists until the drop");

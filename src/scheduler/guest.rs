@@ -1,5 +1,5 @@
 //! Guest threads: application threads that also run tasks. A guest is either a thread in `block_on`, or a `run` future
-//! that an executor polls. A guest whose `run` future is polled by an executor is a *polled guest*.
+//! that an executor polls. The second kind of guest is called a *polled guest*.
 //!
 //! A guest occupies a worker slot and uses the worker code of `worker.rs`. Each guest has its *own future*, namely the
 //! argument of `block_on` or `run`. This file decides how a guest divides its time between its own future and tasks.
@@ -35,8 +35,8 @@ const SHORT: Duration = Duration::from_micros(20);
 /// Maximum number of successive polls of a guest's own future, if another thread wakes the future during each poll.
 /// After these polls, one task runs.
 const OWN_POLLS_IN_A_ROW: u32 = 16;
-/// Maximum number of guests that are woken when one slot becomes vacant. This number is not smaller, because executors
-/// may poll some of these guests never again.
+/// Maximum number of guests that are woken when one slot becomes vacant. This number is not smaller, because it is
+/// possible that executors never poll some of these guests again.
 const WAKES_PER_VACANCY: usize = SLOTS;
 /// Maximum time for which a thread without a worker slot parks. Then the thread checks the timers.
 const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
@@ -244,7 +244,8 @@ struct GuestSlot<T: Task> {
 /// The guests that wait for a vacant slot, oldest first.
 #[derive(Default)]
 pub(super) struct WaitingGuests {
-    /// Number of the next guest.
+    /// The last number that was given to a guest. The value is 0 before the first guest. The value is 0 before the
+    /// first guest.
     next: u64,
     guests: BTreeMap<u64, WaitingGuest>,
 }
@@ -634,9 +635,10 @@ impl<T: Task> Scheduler<T> {
                 continue;
             }
             if own.is_woken() {
-                // A future that wakes itself may keep this thread busy without a task. A worker polls the sockets at
-                // every 61st search, and the polls of such a future may take long. Therefore this thread also polls the
-                // sockets after a time.
+                // A future that wakes itself may keep this thread busy without a task. Like a worker, this thread polls
+                // the sockets every 61st time that it looks for a task. But the future is polled between two of these
+                // attempts, and each poll may take long. Therefore this thread also polls the sockets here, at most
+                // once in each period `SOCKETS_EVERY`.
                 polled_sockets = lender.poll_sockets(polled_sockets);
                 continue;
             }

@@ -302,8 +302,8 @@ impl Idle {
 
     fn set_parker(&self, slot: usize, parker: Parker) {
         let former = std::mem::replace(&mut *self.slots[slot].parker.lock(), parker);
-        // The drop of a waker is user code and may panic. The panic must not unwind through the caller, because the
-        // caller may be leaving its slot. In this case the slot would never become vacant.
+        // The drop of a waker is user code and may panic. The panic must not unwind through the caller. If the
+        // caller is leaving its slot, the slot would never become vacant after such an unwind.
         contain(|| drop(former));
     }
 

@@ -1,7 +1,7 @@
 //! The monitor is a thread that detects long steps. A step is long if it takes longer than a threshold. The pause
 //! between two checks of the monitor is half of the threshold. At each check, the monitor tests whether each worker is
 //! still in the same step. If a step is long, the monitor starts a replacement thread, and other workers steal the
-//! tasks in the worker's queues.
+//! tasks in the queues of the blocked worker.
 //!
 //! The monitor compares the numbers of polls that the workers count, so no step has to read a clock. The monitor thread
 //! starts when the first task runs. While no worker runs tasks, the monitor sleeps without periodic wake-ups.

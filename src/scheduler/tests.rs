@@ -452,7 +452,7 @@ fn a_worker_survives_a_panic() {
 }
 
 #[test]
-fn more_workers_than_slots_are_refused() {
+fn a_number_of_workers_above_the_number_of_slots_is_refused() {
     let refused = Scheduler::<Job>::new(options(SLOTS + 1), Moved::default(), Arc::new(Metrics::new(SLOTS)));
     assert_eq!(refused.unwrap_err(), TooManyWorkers { asked: SLOTS + 1, most: SLOTS });
 }
@@ -574,7 +574,7 @@ fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
     });
 }
 
-/// 4.2a: each victim is the first victim with equal probability.
+/// 4.2a: each of the seven victims is the first victim of a steal with equal probability.
 #[test]
 fn victims_come_in_random_order() {
     let scheduler = Scheduler::<Job>::new(options(8), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();

@@ -200,8 +200,8 @@ impl<T: Task> Scheduler<T> {
     #[cfg(any(feature = "net", procession_loom))]
     pub(crate) fn is_awaited_outside(self: &Arc<Self>) -> io::Result<()> {
         let mut worker_threads = self.worker_threads.lock();
-        // The function `set_workers` changes the requested number of workers under this lock, and reads this flag
-        // later. Therefore either this function sees the new number, or `set_workers` sees the flag `is_awaited`.
+        // The function `set_workers` changes the requested number of workers under this lock, and later reads the flag
+        // `is_awaited`. Therefore either this function sees the new number, or `set_workers` sees the flag.
         worker_threads.is_awaited = !planted!("outside_wait_is_not_noted");
         let is_left_to_guest = planted!("guest_polls_for_outside") && self.idle.timekeeper().is_some();
         let needs_thread = worker_threads.needs_poll_thread() && !is_left_to_guest;

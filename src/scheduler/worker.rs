@@ -413,8 +413,9 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Calls `wake`, which calls wakers. A waker is user code: it may panic, and it may block. Before the first such
-    /// call, `wake` calls its argument. From then on, this worker counts as running, until it enters another state.
+    /// Calls `wake`, which calls wakers. A waker is user code: it may panic, and it may block. Before the first call of
+    /// a waker, `wake` calls its argument. After this call of the argument, this worker counts as running until it
+    /// enters another state.
     fn call_wakers(&self, wake: impl FnOnce(&dyn Fn())) {
         contain(|| wake(&|| self.begin_user_code()));
     }
@@ -568,8 +569,9 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Marks the slot of the worker that this thread acts as, if there is one. A nested `block_on` begins or ends on
-    /// this thread. During a nested `block_on`, this thread takes no tasks from the queues of its outer worker.
+    /// Called when a nested `block_on` begins or ends on this thread. Marks the slot of the worker that this thread
+    /// acts as, if there is one, as paused or not paused. During a nested `block_on`, this thread takes no tasks from
+    /// the queues of its outer worker.
     pub(super) fn nests_here(begins: bool) {
         if let Some(local) = Self::here() {
             local.set_paused(begins);

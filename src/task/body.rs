@@ -340,9 +340,9 @@ enum Settled {
     /// The body has asked its task for the result type of the process. The body is polled again immediately, and then
     /// reads the reply.
     Asked,
-    /// Another future has replaced the body. Until now, the new future may have been polled only with the waker of a
-    /// combinator. Therefore, the new future is polled again with the waker of the task, in another turn. Because each
-    /// replacement takes another turn, other processes can run, and a body that replaces itself endlessly can be
+    /// Another future has replaced the body. It is possible that all earlier polls of the new future used the waker of
+    /// a combinator. Therefore, the new future is polled again with the waker of the task, in another turn. Because
+    /// each replacement takes another turn, other processes can run, and a body that replaces itself endlessly can be
     /// killed.
     Replaced,
     /// The body has ended, and its request was dropped.

@@ -192,8 +192,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     /// # Safety
     /// The requirements of [`enter`](Self::enter), except the requirement for the fields of the result.
     unsafe fn run(at: NonNull<Header>) {
-        // SAFETY: the requirements are those of this function. Each use of the other fields comes before `ready` is
-        // consumed, at the end.
+        // SAFETY: the caller of this function guarantees the requirements of `enter`, except the requirement for the
+        // other fields of the result. Each use of these fields comes before `ready` is consumed, at the end.
         let Entered { ready, cell, me, own } = unsafe { Self::enter(at) };
         if cell.shell.control.head.run.begin() {
             cell.shell.control.recalled(&ready);
@@ -224,8 +224,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     /// # Safety
     /// The requirements of [`run`](Self::run).
     unsafe fn cancel(at: NonNull<Header>) {
-        // SAFETY: the requirements are those of this function. Each use of the other fields comes before `ready` is
-        // consumed, at the end.
+        // SAFETY: the caller of this function guarantees the requirements of `enter`, except the requirement for the
+        // other fields of the result. Each use of these fields comes before `ready` is consumed, at the end.
         let Entered { ready, cell, me, own } = unsafe { Self::enter(at) };
         if !cell.schedule.is_here() {
             // The machine belongs to another thread, and must not be dropped on this thread. Therefore, the machine and

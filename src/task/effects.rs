@@ -72,9 +72,9 @@ impl<'a> Around<'a> {
     /// process and clears `OBSERVED` in `flags`, and [`permit_step`](Self::permit_step) need not be called. The rest of
     /// the turn then has the cost of a turn that is not observed.
     ///
-    /// Most turns of a busy worker with a trace end here. Therefore, this function is separate from `permit_step`,
-    /// which pushes more registers to the stack (benchmark `ping-pong` with a trace). This function calls another
-    /// function only while a process is suspended.
+    /// For most turns of a busy worker with a trace, this function returns true. Therefore, this function is separate
+    /// from `permit_step`, which pushes more registers to the stack (benchmark `ping-pong` with a trace). This function
+    /// calls another function only while a process is suspended.
     #[cold]
     #[inline(never)]
     pub(super) fn skips_turn(&self, flags: &mut u16) -> bool {
@@ -86,7 +86,8 @@ impl<'a> Around<'a> {
         {
             return false;
         }
-        // If only some processes are recorded, their messages are recorded even if the sender's turn is skipped.
+        // If only some processes are recorded, the messages of these processes are recorded even if this function skips
+        // the turn of the sender. Therefore, the turn is then not noted as skipped.
         if !shared.metrics.recorder().is_partial() {
             self.current.note_skipped();
         }

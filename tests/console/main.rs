@@ -695,7 +695,7 @@ fn an_exit_whose_text_panics_does_not_end_the_server() {
 
 /// Without a free worker, the request for the supervision tree fails. Meanwhile, other clients get their replies.
 #[test]
-fn supervisors_that_do_not_answer_delay_no_other_client() {
+fn a_request_to_silent_supervisors_delays_no_other_client() {
     within(60, || {
         let folder = Folder::new();
         let (rt, mut client) = lone(&folder);

@@ -599,7 +599,7 @@ fn a_supervisor_under_a_token_stops_its_children_in_order() {
 }
 
 /// A token cancels the helper of a child before the supervisor of this child, and the helper ends the child. The
-/// supervisor does not restart the child, because its parent supervisor will stop the supervisor later.
+/// supervisor does not restart the child, because the parent of the supervisor will stop the supervisor later.
 #[test]
 fn a_child_that_exits_because_of_the_token_of_its_supervisor_is_not_restarted() {
     const BELOW: Name<procession::supervisor::SupervisorMessage> = Name::new("cancel: below a slow stop");
@@ -668,7 +668,7 @@ fn a_supervised_child_may_have_its_own_token() {
 /// deadline. The inherited token or the inherited deadline does not cancel the child directly. Therefore the supervisor
 /// stops its children in reverse order.
 #[test]
-fn an_inherited_token_or_deadline_does_not_cancel_a_child_with_its_own() {
+fn an_inherited_token_or_deadline_cancels_no_supervised_child_directly() {
     async fn ends_in_order(host: Host, by_deadline: bool, has_own_token: bool) {
         let (token, own) = (CancelToken::new(), CancelToken::new());
         let until = host.now() + LONG;
@@ -704,7 +704,7 @@ fn an_inherited_token_or_deadline_does_not_cancel_a_child_with_its_own() {
 }
 
 /// 6.4c: a child of a supervisor may have its own deadline, even if the supervisor has a cancel token or another
-/// deadline. The own deadline cancels the child, and the supervisor does not restart a temporary child.
+/// deadline. The deadline of the child cancels the child, and the supervisor does not restart a temporary child.
 #[test]
 fn a_supervised_child_may_have_its_own_deadline() {
     for has_token in [false, true] {
@@ -814,8 +814,8 @@ fn a_receive_after_a_dropped_event_fails_if_the_process_is_cancelled() {
     });
 }
 
-/// 4.6b, 6.2a: a cancelled body ignores its cancellation, and awaits futures that fail or resolve at once because of the
-/// cancellation. The body lets other tasks run, and is killed after the grace period.
+/// 4.6b, 6.2a: a cancelled body ignores its cancellation, and awaits futures that fail or resolve at once because of
+/// the cancellation. The body lets other tasks run, and is killed after the grace period.
 #[test]
 fn a_body_that_ignores_its_cancellation_in_a_loop_is_killed() {
     type Once = fn(&mut Context<()>) -> BoxFuture<'_, ()>;

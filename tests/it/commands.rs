@@ -457,8 +457,8 @@ fn cancelling_very_many_answered_commands_takes_linear_time() {
 }
 
 /// 1.3d, 3.3a: a step cancels very many commands whose tags the process has chosen, the newest command first. Another
-/// step cancels commands that were dispatched before, while very many other commands wait for their dispatch. Both
-/// steps take linear time. Only the commands that are not cancelled reach the handler, in their order.
+/// step cancels commands that were dispatched after an earlier step, while very many other commands wait for their
+/// dispatch. Both steps take linear time. Only the commands that are not cancelled reach the handler, in their order.
 #[test]
 fn cancelling_very_many_commands_with_chosen_tags_takes_linear_time() {
     const MANY: u32 = 300_000;
@@ -1483,7 +1483,7 @@ fn idle_threads_of_the_blocking_pool_exit() {
 /// 3.2a: with an idle time of zero, the threads of the pool exit as soon as they are idle. The pool still runs every
 /// job of a burst. The pool also runs every job that arrives just when a thread exits.
 #[test]
-fn threads_with_an_idle_time_of_zero_run_every_job() {
+fn a_pool_whose_idle_threads_exit_at_once_still_runs_every_job() {
     for threads in [1, 2, 5] {
         within(60, move || {
             let builder = Runtime::builder().workers(0).max_blocking_threads(threads);
@@ -1852,7 +1852,8 @@ fn a_chosen_tag_never_receives_the_answer_of_an_earlier_command() {
         settle(&rt);
         let first = shelf.take();
         noted.tell(&rt, move |out| {
-            // The limit is set in the step that cancels the command, because the limit must not pass before.
+            // The step that cancels the command also sets the limit, because the limit must not pass before the
+            // cancellation.
             out.set_timeout(tag, TICK);
             assert!(out.cancel_yield(tag));
             out.perform_as(tag, Ask(2)).unwrap();

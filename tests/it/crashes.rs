@@ -330,7 +330,7 @@ fn each_unobserved_failure_on_worker_threads_is_reported_once() {
 /// 9.5a: a process has returned, and drops its state. During this drop, the only linked process fails. The exit of the
 /// first process is already decided, so the first process does not receive the failure. The failure is reported.
 #[test]
-fn a_failure_is_reported_if_the_only_linked_process_has_returned_before() {
+fn a_failure_is_reported_if_the_only_linked_process_has_already_returned() {
     /// Tells the test that the drop of the state has begun, and then waits for the test.
     struct BlockingDrop(mpsc::Sender<()>, mpsc::Receiver<()>);
 

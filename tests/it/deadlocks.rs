@@ -792,7 +792,7 @@ fn a_call_in_block_on_inside_a_step_is_an_edge_of_a_deadlock() {
     });
 }
 
-/// 9.2d, 9.2e: a call through an address is an edge, also if a combinator or `block_on` polls the call with its own
+/// 9.2d, 9.2e: a call through an address is an edge, even if a combinator or `block_on` polls the call with its own
 /// waker.
 #[test]
 fn a_call_through_an_address_is_an_edge_whichever_waker_polls_it() {
@@ -851,7 +851,7 @@ fn a_call_through_an_address_is_an_edge_whichever_waker_polls_it() {
 /// 9.2b, 9.2e: the record of a multi-call and of `spawn_or_call` contains the callee, the time limit and the line of
 /// the program.
 #[test]
-fn a_multi_call_and_a_spawn_or_call_are_edges_of_a_deadlock() {
+fn a_multi_call_and_a_call_that_may_spawn_its_callee_are_edges_of_a_deadlock() {
     fn answers(host: &Host) {
         host.process()
             .name("b")
@@ -1061,8 +1061,8 @@ async fn find(ctx: &Context<Question>, name: &str) -> Address<Question> {
     }
 }
 
-/// Spawns a process with the name `name`. The process forwards its first request to the process `to`, and then waits
-/// forever. If `calls` names a process, it then calls this process. Otherwise it waits forever.
+/// Spawns a process with the name `name`. The process forwards its first request to the process `to`. If `calls` names
+/// a process, the forwarding process then calls this process. Otherwise the forwarding process waits forever.
 fn forwards(host: &Host, name: &'static str, to: &'static str, calls: Option<&'static str>) {
     let body = async move |mut ctx: Context<Question>| {
         let to = find(&ctx, to).await;
@@ -1259,7 +1259,7 @@ fn a_forward_to_another_runtime_has_no_edge() {
 /// 9.2d: the first forward of a reply outside a step only sends the message. A later forward outside a step also
 /// changes the callee.
 #[test]
-fn a_forward_outside_a_step_changes_a_known_callee_only() {
+fn only_a_later_forward_outside_a_step_changes_the_callee() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let kept: Arc<Mutex<Option<Question>>> = Arc::default();
     let keeps = |kept: Arc<Mutex<Option<Question>>>| {
@@ -1287,8 +1287,8 @@ fn a_forward_outside_a_step_changes_a_known_callee_only() {
     assert_eq!(caller(front.address()), [Some(last.pid())]);
 }
 
-/// 9.2d, 9.2e: a process awaits a call in `block_on` inside a step. The edge of this call also leads to the process to
-/// which the reply was forwarded.
+/// 9.2d, 9.2e: a process awaits a call in `block_on` inside a step. In this case too, the edge of the call leads to the
+/// process to which the reply was forwarded.
 #[test]
 fn a_forwarded_call_in_block_on_is_an_edge_of_a_deadlock() {
     crate::within(60, || {
@@ -1345,8 +1345,8 @@ fn a_forwarded_reply_of_an_earlier_call_makes_no_deadlock_in_block_on() {
     });
 }
 
-/// 9.2e: the inner future of `block_on` calls another process than the earlier call whose reply was forwarded. The
-/// runtime can tell these calls apart, so it reports the deadlock.
+/// 9.2e: the callee of the call in `block_on` differs from the callee of the earlier call, whose reply was forwarded.
+/// The runtime can tell these calls apart, so it reports the deadlock.
 #[test]
 fn a_forwarded_reply_of_an_earlier_call_hides_no_deadlock_with_another_callee() {
     crate::within(60, || {
@@ -1406,7 +1406,7 @@ async fn front(mut ctx: Context<Passed>, back: Address<Passed>) -> Result<(), Ex
 /// 9.2e: processes forward, answer, drop and abandon many calls at once. Each process that has forwarded a reply calls
 /// the caller, which still waits for its own call. No deadlock is reported, on two workers and in simulations.
 #[test]
-fn forwarded_replies_are_no_false_deadlock_under_load() {
+fn forwarded_replies_cause_no_false_deadlock_under_load() {
     everywhere(async |host: Host| {
         let last = host.spawn(async |ctx: Context<Passed>| back(ctx, None).await);
         let next = last.address();

@@ -1233,7 +1233,7 @@ fn a_busy_worker_runs_the_processes_of_a_guest_that_is_not_polled() {
 /// 8.1e: many guests wait for a slot, and complete one after another. Each vacant slot wakes a bounded number of
 /// guests. Therefore the number of polls is linear in the number of guests.
 #[test]
-fn a_vacant_slot_wakes_few_waiting_guests() {
+fn a_vacant_slot_wakes_a_bounded_number_of_waiting_guests() {
     struct Flag(AtomicBool);
     impl Wake for Flag {
         fn wake(self: Arc<Self>) {
@@ -1300,7 +1300,7 @@ fn a_future_inside_a_step_receives_more_messages_than_a_budget() {
 /// 7.1a: on a foreign thread, a sleep ends and a time limit expires, although the runtime has neither workers nor
 /// guests.
 #[test]
-fn a_sleep_outside_a_runtime_without_workers_ends() {
+fn a_sleep_on_a_foreign_thread_ends_without_workers_or_guests() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         futures::executor::block_on(async {
@@ -1368,11 +1368,11 @@ fn a_handler_that_always_wakes_itself_does_not_delay_the_drop_of_the_runtime() {
     });
 }
 
-/// 8.1b: a guest that leaves its slot wakes all guests that wait for a slot. If one of their wakers panics, the guest
-/// that leaves is not affected. If one of the woken guests is never polled again, another woken guest can take the
-/// slot.
+/// 8.1b: three polled guests wait for a slot. A guest that leaves its slot wakes all three. If one of their wakers
+/// panics, the guest that leaves is not affected. If one of the woken guests is never polled again, another woken guest
+/// can take the slot.
 #[test]
-fn a_vacant_slot_wakes_every_waiting_guest() {
+fn a_vacant_slot_wakes_several_waiting_guests() {
     struct Counts(AtomicUsize);
     impl Wake for Counts {
         fn wake(self: Arc<Self>) {
@@ -1408,10 +1408,10 @@ fn a_vacant_slot_wakes_every_waiting_guest() {
     assert!(process.is_finished());
 }
 
-/// 4.4a: the own future of `run` sends a message and panics. The executor catches the panic, and does not drop the
+/// 4.4a: the inner future of `run` sends a message and panics. The executor catches the panic, and does not drop the
 /// future of `run`. The receiver of the message runs on another thread.
 #[test]
-fn a_panic_of_the_own_future_releases_the_tasks_of_its_slot() {
+fn a_panic_of_the_inner_future_of_run_releases_the_tasks_of_its_slot() {
     within(60, || {
         let rt = Arc::new(Runtime::builder().workers(0).build().unwrap());
         let receiver = rt.spawn(async |mut ctx: Context<u32>| ctx.receive().await);

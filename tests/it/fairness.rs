@@ -505,7 +505,7 @@ fn a_late_interval_spends_the_budget() {
     simulation.run(ticks).unwrap();
 }
 
-/// 4.6b: a sleep whose deadline has passed at its first poll takes its share of the budget. The same holds for a time
+/// 4.6b: a sleep whose deadline has passed at its first poll uses up a part of the budget. The same holds for a time
 /// limit of zero. A body that awaits only such futures does not keep the worker.
 #[test]
 fn sleeps_that_do_not_wait_spend_the_budget() {
@@ -554,7 +554,7 @@ fn sleeps_that_do_not_wait_spend_the_budget() {
     });
 }
 
-/// 4.6b: the messages of `send_wait` and of a sink use up the budget of the sender, also if the mailbox has room. So
+/// 4.6b: the messages of `send_wait` and of a sink use up the budget of the sender, even if the mailbox has room. So
 /// the receiver runs, and an endless sender does not fill an unbounded mailbox.
 #[test]
 fn sends_to_a_mailbox_with_room_spend_the_budget() {
@@ -621,9 +621,9 @@ fn calls_that_do_not_wait_spend_the_budget() {
     });
 }
 
-/// 4.6b: a command fails before a handler gets the command, because its time limit has passed or because it belongs to
-/// another process. A body that repeats such commands lets other processes run. Beside a greedy future, such a command
-/// pauses once and then fails.
+/// 4.6b: a command fails before it reaches a handler, because the time limit of the command has passed or because the
+/// command belongs to another process. A body that repeats such commands lets other processes run. Beside a greedy
+/// future, such a command pauses once and then fails.
 #[test]
 fn commands_that_fail_at_once_spend_the_budget() {
     struct Ask;
@@ -737,7 +737,7 @@ fn an_inline_answer_does_not_shorten_a_yield() {
     assert!(turns >= 63, "{turns} turns");
 }
 
-/// 4.6b: a future that waits for the exit or for the start of a process uses up the budget, also if the process has
+/// 4.6b: a future that waits for the exit or for the start of a process uses up the budget, even if the process has
 /// already exited. Therefore other processes run between such futures.
 #[test]
 fn joins_that_do_not_wait_spend_the_budget() {
@@ -828,7 +828,7 @@ fn joins_without_a_process_spend_the_budget() {
 
 /// 4.6b: a body may await its own join handle in a loop. Each await fails. The body lets the other processes run.
 #[test]
-fn joins_of_the_own_process_spend_the_budget() {
+fn a_process_that_joins_itself_spends_its_budget() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let slot = Arc::new(Mutex::new(None::<JoinHandle<()>>));

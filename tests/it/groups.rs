@@ -329,8 +329,8 @@ fn a_member_leaves_its_groups_before_its_pid_is_removed() {
     assert!(matches!(event.now_or_never(), Some(Event::Left { pid: left, .. }) if left == pid));
 }
 
-/// 2.5b: while a process exits, a destructor of its timers blocks. The pid of the process is already removed. Then
-/// the process is in no group, and the process limit allows a successor.
+/// 2.5b: while a process exits, a destructor of its timers blocks. The pid of the process is already removed. While the
+/// destructor blocks, the process is in no group, and the process limit allows a successor.
 #[test]
 fn a_process_without_a_pid_counts_neither_for_a_group_nor_for_the_limit() {
     struct Slow(mpsc::Receiver<()>);

@@ -400,7 +400,8 @@ fn a_row_contains_the_steps_and_the_last_worker() {
             while ctx.receive().await.is_ok() {}
         })
     };
-    // Each poll that returns `Pending` ends a step. The last count passes two limits of the counter's parts.
+    // Each poll that returns `Pending` ends a step. The counter counts the steps in batches of 2^15 steps, and the last
+    // count completes two batches.
     let counts = [0, 1, 32_766, 32_767, 32_768, 70_000];
     let processes = counts.map(yields);
     assert!(
@@ -492,7 +493,8 @@ fn a_row_contains_the_time_at_which_a_wait_began() {
 /// A message that does not fit into the slot of a mailbox.
 type Large = [u64; 4];
 
-/// 9.2a: a row contains a time since which the process has not taken the oldest message out of its mailbox.
+/// 9.2a: a row contains a time at which the oldest unread message was already in the mailbox. The process has taken out
+/// no message since this time.
 #[test]
 fn a_row_contains_a_time_since_which_messages_are_unread() {
     async fn waits(_: Context<Large>) {
@@ -532,8 +534,9 @@ fn a_row_contains_a_time_since_which_messages_are_unread() {
     assert_eq!(by_age.iter().map(|row| row.pid).collect::<Vec<_>>(), [first.pid()]);
 }
 
-/// 9.2a: in a runtime with workers, the recorded begin of a wait is never in the future. The test sends messages until
-/// one wait has a precise begin: at most 1 ms before the send of the message that ended the previous wait.
+/// 9.2a: in a runtime with workers, the recorded start of a wait is never in the future. The test sends messages until
+/// the recorded start of one wait is precise: it is at most 1 ms before the send of the message that ended the previous
+/// wait.
 #[test]
 fn a_wait_on_a_worker_begins_at_a_recent_clock_reading() {
     const RESOLUTION: Duration = Duration::from_millis(1);
@@ -600,7 +603,7 @@ fn a_sampler_finds_the_busiest_processes() {
             times.to_string().lines().nth(1).unwrap().starts_with(&format!("{} \"heavy\" ", heavy.pid())),
             "{times}"
         );
-        // The next window contains only later turns. A process that has exited since then is also listed.
+        // The next window contains only later turns. A process that exits in this window is also listed.
         rt.kill(heavy.pid()).unwrap();
         quiet.send(1).unwrap();
         settle(&rt);
@@ -642,7 +645,7 @@ fn a_turn_inside_another_turn_and_the_outer_turn_are_both_counted() {
     });
 }
 
-/// 9.2a: in a simulation, the recorded begin of a wait is exact even if no timer is set.
+/// 9.2a: in a simulation, the recorded start of a wait is exact even if no timer is set.
 #[test]
 fn a_wait_begins_at_the_exact_time_of_a_simulation_without_timers() {
     let mut sim = Simulation::new(1);
@@ -697,8 +700,8 @@ fn the_turns_of_two_processes_that_wake_each_other_are_both_measured() {
     });
 }
 
-/// 9.2b: the details of a running process name its worker. They also show whether the runtime has asked the process to
-/// yield, and the process has not reacted yet.
+/// 9.2b: the details of a running process name its worker. If the runtime has asked the process to yield and the
+/// process has not reacted yet, the details also show this request.
 #[test]
 fn the_details_of_a_running_process_show_its_worker() {
     within(60, || {
@@ -1034,7 +1037,7 @@ fn the_queue_of_a_bounded_mailbox_counts_as_memory() {
     assert!(memory() < 10_000, "{} bytes", memory());
 }
 
-/// 4.7j, 9.2b: the memory of a mailbox with a capacity is freed after a burst, also if a hand-written process reads the
+/// 4.7j, 9.2b: the memory of a mailbox with a capacity is freed after a burst, even if a hand-written process reads the
 /// burst or if `receive_where` takes its messages. The same holds for a burst of urgent messages.
 #[test]
 fn each_way_to_read_a_bounded_mailbox_frees_its_memory() {

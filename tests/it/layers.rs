@@ -237,7 +237,7 @@ fn a_panic_of_an_intercepting_closure_affects_only_its_command() {
             let failure = answer(&host, handler).await;
             assert!(matches!(&failure, Err(Failure::Panicked(text)) if text.as_str() == "oh dear"), "{failure:?}");
         }
-        // The process may receive the last answer before the code that answers has counted.
+        // The process may receive the last answer before the code that answers has increased the counter.
         while not_affected.load(Ordering::SeqCst) != 4 {
             step_aside().await;
         }
@@ -1011,7 +1011,7 @@ fn an_answered_attempt_wakes_the_task_that_waits_for_its_cancellation() {
 /// 3.2e, 3.3c: each attempt of a retry polls futures of its cancellation, and drops these futures. The command keeps no
 /// waker of a dropped future.
 #[test]
-fn a_command_keeps_no_waker_of_a_dropped_future_of_its_cancellation() {
+fn a_dropped_future_of_the_method_cancelled_leaves_no_waker_in_its_command() {
     const MOST: usize = 1_000;
     /// The wakers of all futures.
     #[derive(Default)]

@@ -593,7 +593,7 @@ fn many_exits_reach_their_parent_in_few_turns() {
 /// 2.3e, 6.3c: only `event` returns `Down` events and exit events. `receive` leaves these events in the queue, in their
 /// order.
 #[test]
-fn only_event_returns_down_and_exit_events() {
+fn only_the_method_event_returns_down_and_exit_events() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context<u8>| -> Result<(), Exit> {
         ctx.send(&ctx.address(), 1)?;
@@ -1236,10 +1236,10 @@ fn a_parent_receives_the_exits_of_all_its_children() {
     assert_eq!(told[1..], ["linked exited normally", "other", "other exited normally"]);
 }
 
-/// 6.3b: the code of a process causes an event of its own process, while the receiver of this process waits inside a
-/// future combinator. The combinator polls only woken futures, so the event must call the waker of the receiver.
+/// 6.3b: a process causes an event for itself, while its receiver waits inside a future combinator. The combinator
+/// polls only woken futures, so the event must call the waker of the receiver.
 #[test]
-fn an_event_of_the_own_turn_wakes_a_receiver_in_a_combinator() {
+fn an_event_that_a_process_causes_itself_wakes_its_receiver_in_a_combinator() {
     type Act = fn(&SelfHandle<()>, Pid);
     let acts: [Act; 3] = [
         |me, dead| _ = me.monitor(dead),

@@ -102,7 +102,7 @@ fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_exits() {
 /// 2.2d, 11: each message owns the only address of the next process. When the runtime is dropped, all processes exit on
 /// a stack of 64 KiB.
 #[test]
-fn processes_that_only_messages_refer_to_exit_on_a_small_stack() {
+fn processes_whose_only_addresses_are_in_messages_exit_on_a_small_stack() {
     const DEPTH: usize = 20_000;
     struct Knows {
         _next: Option<Address<Knows>>,
@@ -217,7 +217,7 @@ fn a_mailbox_for_dead_letters_does_not_keep_the_runtime_alive() {
     }
 }
 
-/// 2.2d: if an accepted message can't be delivered, it becomes a dead letter. Dead letters arrive in order and are
+/// 2.2d: if an accepted message cannot be delivered, it becomes a dead letter. Dead letters arrive in order and are
 /// counted.
 #[test]
 fn unread_messages_become_dead_letters() {
@@ -651,10 +651,10 @@ fn a_callee_that_has_watched_its_caller_can_answer() {
     });
 }
 
-/// 2.6d: a callee polls many futures of `closed` with different wakers, and drops these futures. The call keeps no waker
-/// of a dropped future. A future that still exists is woken when the caller leaves.
+/// 2.6d: a callee polls many futures of `closed` with different wakers, and drops these futures. The call keeps no
+/// waker of a dropped future. A future that still exists is woken when the caller leaves.
 #[test]
-fn a_call_keeps_no_waker_of_a_dropped_future_of_its_end() {
+fn a_dropped_future_of_the_method_closed_leaves_no_waker_in_its_call() {
     struct Counter(AtomicU64);
     impl std::task::Wake for Counter {
         fn wake(self: Arc<Self>) {
@@ -773,7 +773,8 @@ fn a_hand_written_process_can_make_a_call() {
 }
 
 /// 2.6b, 1.4a: if a called process fails with a failure of its own, a hand-written caller receives the `CallError` that
-/// contains the exit of the called process. The handler of a command that makes the call fails with the same error.
+/// contains the exit of the called process. If the handler of a command makes the call, the command fails with the same
+/// error.
 #[test]
 fn a_caller_does_not_take_over_the_failure_of_the_called_process() {
     struct Asks(Address<Reply<u64>>, Option<Tag<BuiltinCommand<u64>>>);

@@ -143,8 +143,8 @@ fn extreme_options_work_or_are_errors() {
     within(30, || {
         let most = Runtime::builder().workers(48).build().unwrap();
         assert_eq!(block_on(most.spawn(async |_: Context| Ok::<_, Exit>(1))).unwrap(), 1);
-        // This thread can't run processes, because all worker slots are taken. The call of `block_on` still returns the
-        // result.
+        // This thread cannot run processes, because all worker slots are taken. The call of `block_on` still returns
+        // the result.
         assert_eq!(most.block_on(most.spawn(async |_: Context| Ok::<_, Exit>(2))).unwrap(), 2);
         assert_eq!(block_on(most.run(most.spawn(async |_: Context| Ok::<_, Exit>(3)))).unwrap(), 3);
     });

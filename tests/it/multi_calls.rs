@@ -79,10 +79,10 @@ fn a_call_to_a_group_returns_all_answers_in_order() {
     });
 }
 
-/// 2.6e, 2.6c: if a process has exited before the call, or exits before its reply, its result is the cause, without a
-/// delay. The other processes still answer.
+/// 2.6e, 2.6c: if a process has exited before the call, or exits before its reply, the result for this process is the
+/// cause of the failure. This result arrives without a delay. The other processes still answer.
 #[test]
-fn a_dead_process_fails_at_once_and_the_others_answer() {
+fn a_call_to_a_dead_process_fails_at_once_and_the_other_processes_answer() {
     everywhere(async |host| {
         let answers = host.spawn(async |mut ctx: Context<Reply<u64>>| {
             let _ = ctx.receive().await.map(|reply| reply.send(1));
@@ -294,7 +294,8 @@ fn a_call_to_a_pool_calls_each_member() {
     });
 }
 
-/// 2.6e: a pool that has not started yet, and a pool without a member, count as one process. A member answers.
+/// 2.6e: a pool that has not started yet, and a pool without a member, each count as one process. One member of the
+/// pool answers.
 #[test]
 fn a_multi_call_to_a_pool_without_its_members_is_answered_by_one_member() {
     let body = async |mut ctx: Context<Reply<Pid>>| -> Result<(), Exit> {

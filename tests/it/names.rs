@@ -97,7 +97,7 @@ fn a_spawn_with_a_taken_name_fails_and_names_the_holder() {
 }
 
 /// 2.5a: a process may have several names, and may register the same name twice. A process can unregister only its own
-/// names. A process that has exited can't register a name.
+/// names. A process that has exited cannot register a name.
 #[test]
 fn a_process_registers_and_unregisters_names() {
     let rt = lone();
@@ -467,7 +467,7 @@ fn a_broadcast_reaches_every_process_that_stays_in_a_changing_group() {
 /// spawns a process, and the request is the first message of this process. If `spawn_or_call` is refused, it returns
 /// the body.
 #[test]
-fn calls_of_spawn_or_call_spawn_only_one_process() {
+fn the_method_spawn_or_call_spawns_only_one_process() {
     async fn count(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
         for count in 1.. {
             ctx.receive().await?.send(count);

@@ -368,7 +368,7 @@ fn waiting_messages_of_one_key_stay_in_order_while_one_member_is_full() {
             }
         }
         rt.block_on(settle());
-        // A key whose first message was not read waits for the full member.
+        // If no message of a key was read, the messages of this key wait for the full member.
         let all_read =
             |key: u8| read.lock().unwrap().get(&key).is_some_and(|(_, numbers)| numbers.len() == EACH as usize);
         let keys = || read.lock().unwrap().clone();

@@ -1,5 +1,5 @@
 //! While an operation of the runtime runs a destructor, a waker or an observer, this user code calls the runtime again.
-//! No such call deadlocks, panics or has no effect, no matter which operation runs the user code.
+//! Each such call has an effect, and neither deadlocks nor panics, no matter which operation runs the user code.
 
 use std::future::pending;
 use std::pin::{Pin, pin};
@@ -666,8 +666,9 @@ where
 
 type Parked = JoinHandle<()>;
 
-/// 6.3b: a mailbox and a process monitor the same mailbox. The exit of this mailbox wakes the waker of the first
-/// mailbox, and this waker blocks until the process has received its `Down` event. The process is notified first.
+/// 6.3b: a mailbox has two monitors: another mailbox and a process. The exit of the monitored mailbox calls the waker
+/// of the monitoring mailbox, and this waker blocks until the process has received its `Down` event. The process is
+/// notified first.
 #[test]
 fn a_waker_of_a_watcher_may_wait_for_another_watcher() {
     within(60, || {
@@ -688,8 +689,8 @@ fn a_waker_of_a_watcher_may_wait_for_another_watcher() {
     });
 }
 
-/// 2.5e: a mailbox and a process monitor the same group. A change of the group wakes the waker of the mailbox, and this
-/// waker blocks until the process has received the change. The process is woken first.
+/// 2.5e: a group has two monitors: a mailbox and a process. A change of the group calls the waker of the mailbox, and
+/// this waker blocks until the process has received the change. The process is woken first.
 #[test]
 fn a_waker_of_a_group_monitor_may_wait_for_another_monitor() {
     within(60, || {
@@ -725,7 +726,7 @@ fn a_waker_of_a_group_monitor_may_wait_for_another_monitor() {
 /// 6.3b: a task and a process wait for the exit of a mailbox. The waker of the task blocks until the process has seen
 /// the exit. The process is queued first.
 #[test]
-fn a_waker_of_an_exited_future_may_wait_for_a_process() {
+fn the_waker_of_a_task_that_awaits_an_exit_may_wait_for_a_process() {
     within(60, || {
         let rt = Runtime::builder().workers(2).build().unwrap();
         let (address, watched) = rt.mailbox::<()>();
@@ -765,8 +766,8 @@ impl Wake for Rings {
     }
 }
 
-/// 6.2c, 8.1b: a process runs only on a polled guest, or only in a `LocalSet`. The executor sleeps. The waker of a task
-/// blocks until the process has run. The executor is woken first.
+/// 6.2c, 8.1b: in one case, a process runs only on a polled guest. In the other case, the process runs only in a
+/// `LocalSet`. The executor sleeps. The waker of a task blocks until the process has run. The executor is woken first.
 #[test]
 fn a_waker_of_a_cancelled_task_may_wait_for_a_process_of_a_sleeping_executor() {
     within(60, || {
@@ -868,10 +869,10 @@ impl StreamHandler<Keep> for Kept<StreamCompletion<Keep>> {
     }
 }
 
-/// 3.3c: a task waits for the end of a command. Its waker blocks until the process has received the answer to the
-/// command. The process is queued first.
+/// 3.3c: a task waits for the end of a command. The waker of the task blocks until the process has received the answer
+/// to the command. The process is queued first.
 #[test]
-fn a_waker_of_an_unwanted_future_may_wait_for_the_answer() {
+fn the_waker_of_a_task_that_awaits_the_end_of_a_command_may_wait_for_its_answer() {
     within(60, || {
         let (kept, keeps) = mpsc::channel();
         let rt = Runtime::builder().workers(2).handler(Kept(kept)).build().unwrap();
@@ -894,7 +895,7 @@ fn a_waker_of_an_unwanted_future_may_wait_for_the_answer() {
 /// another stream of the same consumer. The consumer exits. The waker of the task blocks until the process has run. The
 /// process is queued first.
 #[test]
-fn a_waker_of_an_unwanted_future_may_wait_for_a_sender() {
+fn the_waker_of_a_task_that_awaits_the_end_of_a_stream_may_wait_for_a_sender() {
     struct Consumes;
     impl Process for Consumes {
         type Message = ();

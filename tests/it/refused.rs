@@ -246,8 +246,8 @@ fn logged_child(name: Name<Do>, log: &Arc<Mutex<Vec<String>>>) -> Child {
     })
 }
 
-/// 6.4f: if the first start of a child is refused, the start of its supervisor fails. The children that started before
-/// are stopped in reverse order. The supervisor attempts the start only once, with and without a kept mailbox.
+/// 6.4f: if the first start of a child is refused, the start of its supervisor fails. The children that have already
+/// started are stopped in reverse order. The supervisor attempts the start only once, with and without a kept mailbox.
 #[test]
 fn a_refused_first_start_fails_the_supervisor() {
     everywhere(async |host| {
@@ -349,9 +349,9 @@ fn a_supervisor_answers_refused_starts_at_run_time() {
     }
 }
 
-/// 6.4c, 6.4g: a child with a kept mailbox has finished, and a request to start it again is refused. Then the stopped
-/// child has no mailbox that accepts messages. If a request has stopped the child before, its kept mailbox remains
-/// after the refused start.
+/// 6.4c, 6.4g: a child with a kept mailbox has finished, and a request to start it again is refused. After the refusal,
+/// the child has no mailbox that accepts messages. If the child did not finish but was stopped by a request, its kept
+/// mailbox remains after the refused start.
 #[test]
 fn a_refused_start_leaves_no_new_kept_mailbox() {
     everywhere(async |host| {

@@ -52,7 +52,7 @@ fn a_call_to_another_runtime_is_no_deadlock() {
 /// 6.2a, 8.3a: a set of processes contains a process of another runtime. The grace period of `cancel_all` is measured
 /// with the clock of this other runtime.
 #[test]
-fn a_join_set_cancels_a_process_of_another_runtime_with_its_own_clock() {
+fn a_join_set_cancels_a_process_of_another_runtime_with_the_clock_of_that_runtime() {
     let early = Simulation::new(1);
     let mut late = Simulation::new(2);
     late.run(late.host().sleep(LONG * 10));
@@ -88,7 +88,7 @@ async fn needs_time(mut ctx: Context, is_done: Arc<AtomicBool>) -> Result<(), Ex
 /// 6.4f, 8.3a: a child of a supervisor belongs to another runtime. The time limit of its stop is measured with the
 /// clock of this other runtime. The same holds for the time limit of the supervisor's own cancellation.
 #[test]
-fn a_supervisor_stops_a_child_of_another_runtime_with_the_clock_of_this_runtime() {
+fn a_supervisor_stops_a_child_of_another_runtime_with_the_clock_of_that_runtime() {
     for cancels_supervisor in [false, true] {
         let (mut early, mut late) = early_and_late();
         let (host, is_done) = (late.host().clone(), Arc::new(AtomicBool::new(false)));
@@ -113,10 +113,10 @@ fn a_supervisor_stops_a_child_of_another_runtime_with_the_clock_of_this_runtime(
     }
 }
 
-/// 6.2a, 8.3a: a child of a scope belongs to another runtime. Its grace period is measured with the clock of this other
-/// runtime.
+/// 6.2a, 8.3a: a child of a scope belongs to another runtime. The grace period of the child is measured with the clock
+/// of this other runtime.
 #[test]
-fn a_scope_cancels_a_child_of_another_runtime_with_the_clock_of_this_runtime() {
+fn a_scope_cancels_a_child_of_another_runtime_with_the_clock_of_that_runtime() {
     for case in ["fails", "fails at once", "is cancelled", "spawns after its cancellation"] {
         let (mut early, mut late) = early_and_late();
         let (host, is_done) = (late.host().clone(), Arc::new(AtomicBool::new(false)));
@@ -258,8 +258,7 @@ fn abandons(rt: &Runtime, shelf: &Arc<Mutex<Option<Completion<()>>>>) -> bool {
 }
 
 /// 3.3c: a handler drives the runtime. A process that runs meanwhile on the same thread panics, and drops the
-/// completion of another command. This command fails at once. The handler is a function, or a future that runs outside
-/// any turn.
+/// completion of another command. This command fails at once. The handler is a function.
 #[test]
 fn a_completion_that_a_process_drops_inside_a_handler_is_abandoned_at_once() {
     within(60, || {
@@ -282,7 +281,8 @@ fn a_completion_that_a_process_drops_inside_a_handler_is_abandoned_at_once() {
     });
 }
 
-/// 3.3c: the same for a handler that is a future. A later poll of this future runs outside any turn.
+/// 3.3c: a command is also abandoned at once if a process that owns the completion of this command panics inside a
+/// handler that is a future. The process runs in a later poll of this future, which is outside any turn.
 #[test]
 fn a_completion_that_a_process_drops_inside_the_future_of_a_handler_is_abandoned_at_once() {
     within(60, || {
@@ -349,7 +349,7 @@ fn a_process_that_blocks_inside_a_blocked_step_delays_no_process() {
 /// 8.1e: in a runtime with `QueueOrder::Lifo`, a guest leaves its slot. The process that yielded in the last turn of
 /// the guest is in the global queue, and the parked worker runs it.
 #[test]
-fn a_process_that_yielded_to_a_leaving_guest_runs() {
+fn a_process_that_yields_in_the_last_turn_of_a_guest_still_runs() {
     within(60, || {
         let rt = Runtime::builder().workers(1).local_order(QueueOrder::Lifo).build().unwrap();
         // The worker parks.

@@ -1,4 +1,4 @@
-//! Section 6 of the specification, structured concurrency: the children of a scope can't outlive the scope.
+//! Section 6 of the specification, structured concurrency: the children of a scope cannot outlive the scope.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -306,10 +306,10 @@ impl Drop for Guard {
     }
 }
 
-/// A scope that fails kills its children after its grace period, even if a child was cancelled before with a later
+/// A scope that fails kills its children after its grace period, even if a child was already cancelled with a later
 /// deadline.
 #[test]
-fn a_scope_kills_a_child_that_was_cancelled_before() {
+fn a_scope_kills_a_child_that_was_already_cancelled() {
     within(60, || {
         let mut simulation = Simulation::new(1);
         let process = simulation.spawn(async |ctx: Context| {

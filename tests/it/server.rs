@@ -373,9 +373,9 @@ fn the_method_terminate_does_not_run_after_a_panic_or_a_kill() {
     });
 }
 
-/// 7.1a, 7.1b: a server never handles a timeout before its deadline, and handles the messages first that arrived before
-/// the deadline. If the deadline is moved, there is no timeout at the old deadline. A timeout is also handled if the
-/// mailbox is never empty.
+/// 7.1a, 7.1b: a server never handles a timeout before its deadline. The messages that arrived before the deadline are
+/// handled before the timeout. If the deadline is moved, there is no timeout at the old deadline. A timeout is handled
+/// even if the mailbox is never empty.
 #[test]
 fn a_timeout_of_a_server_is_handled_in_order_with_messages() {
     timed(async |host, late| {

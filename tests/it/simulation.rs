@@ -169,8 +169,8 @@ fn measured_messages_do_not_change_the_trace_of_a_seed() {
 }
 
 /// 10.1b: messages that the thread sends between the creation and the run of a simulation do not change the trace of
-/// the seed. Between two runs, a thread may send messages to the simulation. The number of messages that this thread
-/// has sent before does not change the trace either.
+/// the seed. Between two runs, a thread may send messages to the simulation. In this case too, the number of messages
+/// that this thread has sent elsewhere does not change the trace.
 #[test]
 fn messages_outside_a_run_do_not_change_the_trace_of_a_seed() {
     /// Sends `outside` messages between runs, and 1,000 messages during a run.
@@ -466,8 +466,8 @@ fn a_failing_seed_is_shrunk_and_run_again() {
     assert!(panic_of(|| check(0..1, async |_: Host| pending::<()>().await)).contains("deadlock: "));
 }
 
-/// 10.3a: the report of a failing seed repeats the options of the check. If only the check sees the failure, the report
-/// says so.
+/// 10.3a: the report of a failing seed repeats the options of the check. If `Simulation::run` would not report the
+/// failure, the report of the check says so.
 #[test]
 fn the_report_of_a_check_contains_its_options() {
     let fails = async |_: Host| Err::<(), _>(Exit::failed("it is wrong"));

@@ -159,8 +159,8 @@ fn a_body_with_an_outstanding_operation_is_blocked() {
     rt.block_on(asked.receive()).unwrap().send(());
     settle(&rt);
     let mut napping = log.news(pid);
-    // The sleep of the process may not be over yet. Therefore the test repeats this until it has observed all seven
-    // states.
+    // The sleep of the process may still be in progress. Therefore the test repeats this until it has observed all
+    // seven states.
     while napping.len() < 7 {
         settle(&rt);
         let more = log.news(pid);

@@ -683,8 +683,8 @@ fn a_stream_outside_its_process_fails() {
     assert_eq!(called.load(Ordering::SeqCst), 0);
 }
 
-/// 4.6b: a body that pulls the items of a full buffer takes its share of the budget. The same holds for `last`, which
-/// drops the items.
+/// 4.6b: a body that pulls the items of a full buffer uses up its budget. The same holds for `last`, which drops the
+/// items.
 #[test]
 fn pulling_items_spends_the_budget() {
     const ITEMS: usize = 10_000;

@@ -314,8 +314,8 @@ impl Process for Raw {
     }
 }
 
-/// 6.4c: a permanent child is restarted even if `Error::source` of its error panics. The step of the supervisor does not
-/// call `source`.
+/// 6.4c: a permanent child is restarted even if `Error::source` of its error panics. The step of the supervisor does
+/// not call `source`.
 #[test]
 fn a_child_whose_error_has_a_panicking_source_is_restarted() {
     #[derive(Debug)]
@@ -769,7 +769,7 @@ fn a_requested_restart_during_a_start_returns_the_new_instance() {
 /// 6.4b, 6.4f: in a one-for-one supervisor, a restart of a child is requested during its first start. The request
 /// returns the pid of the new instance. The next child starts only when the new instance has started.
 #[test]
-fn a_requested_restart_during_a_start_holds_the_next_child_in_one_for_one() {
+fn a_requested_restart_during_a_start_delays_the_next_child_in_one_for_one() {
     everywhere(async |host| {
         let starting = Child::new(B, async |mut ctx: Context<Do>| {
             while let Ok(order) = ctx.receive().await {
@@ -1263,7 +1263,7 @@ fn a_child_has_one_instance_after_its_supervisor_and_the_parent_were_killed() {
             async move {
                 pids.lock().unwrap().push(ctx.pid());
                 let reply = ctx.receive().await?;
-                // The long step. The other processes run in turns inside this step.
+                // This is the long step. The turns of the other processes run inside this step.
                 let rt = weak.upgrade().expect("the test holds the runtime");
                 for name in [SUB, MIDDLE] {
                     rt.kill(rt.whereis(name).expect("it runs")).unwrap();
@@ -1284,8 +1284,8 @@ fn a_child_has_one_instance_after_its_supervisor_and_the_parent_were_killed() {
     assert_eq!(pids.lock().unwrap().len(), 2);
 }
 
-/// 6.4b, 6.4g: the pid of a kept mailbox identifies its child also while no instance runs, and until the mailbox is
-/// closed or replaced.
+/// 6.4b, 6.4g: the pid of a kept mailbox identifies its child until the mailbox is closed or replaced, even while no
+/// instance runs.
 #[test]
 fn the_pid_of_a_kept_mailbox_identifies_a_child_that_is_down() {
     everywhere(async |host| {

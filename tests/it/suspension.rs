@@ -362,7 +362,7 @@ fn answers_at_once() -> Runtime {
 /// 9.2h: a process suspends itself and then performs a command that is answered in the same turn. The process takes no
 /// step for this answer before it is resumed, and the answer is not lost.
 #[test]
-fn an_answer_in_the_turn_does_not_step_a_suspended_process() {
+fn an_answer_in_the_same_turn_does_not_step_a_suspended_process() {
     let rt = answers_at_once();
     let steps = Arc::new(AtomicUsize::new(0));
     let counted = steps.clone();
@@ -386,7 +386,7 @@ fn an_answer_in_the_turn_does_not_step_a_suspended_process() {
 
 /// 9.2h: if a suspended process is killed, its unread answer is dropped.
 #[test]
-fn an_answer_in_the_turn_is_dropped_if_the_suspended_process_is_killed() {
+fn an_answer_in_the_same_turn_is_dropped_if_the_suspended_process_is_killed() {
     struct Noted(Arc<AtomicUsize>);
     impl Drop for Noted {
         fn drop(&mut self) {
@@ -415,7 +415,7 @@ fn an_answer_in_the_turn_is_dropped_if_the_suspended_process_is_killed() {
 /// 9.2h: a hand-written process can suspend itself in `init` and in a step. The process takes no further step in the
 /// same turn, and each event arrives once.
 #[test]
-fn a_hand_written_process_takes_no_further_step_of_its_turn() {
+fn a_hand_written_process_that_suspends_itself_takes_no_further_step_in_the_turn() {
     struct Asks {
         host: Host,
         pid: Option<Pid>,

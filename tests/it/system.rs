@@ -1,4 +1,4 @@
-//! Effects of the operating system on a program: threads that can't be started, `fork`, and signals. Each test runs in
+//! Effects of the operating system on a program: threads that cannot be started, `fork`, and signals. Each test runs in
 //! its own operating system process.
 
 #![allow(unsafe_code)]
@@ -358,7 +358,7 @@ fn large_stacks(workers: usize, threads: &Arc<[AtomicUsize; 2]>) -> (Builder, Ar
     (builder, held)
 }
 
-/// 4.1a, 11: if a worker thread can't be started, the build fails. When the build returns, the threads that were
+/// 4.1a, 11: if a worker thread cannot be started, the build fails. When the build returns, the threads that were
 /// already started have exited, and every value of the builder is dropped. After the failed build, a smaller runtime
 /// can be built.
 #[cfg(target_os = "linux")]

@@ -970,7 +970,7 @@ fn a_process_exits_at_its_deadline() {
     });
 }
 
-/// 7.1a: a process that has exited can't set a timer. The new timer and its message are dropped immediately, and the
+/// 7.1a: a process that has exited cannot set a timer. The new timer and its message are dropped immediately, and the
 /// message is never sent. The process in this test never had a timer.
 #[test]
 fn a_process_that_has_exited_cannot_set_a_timer() {

@@ -206,7 +206,7 @@ fn a_trace_contains_the_processes_that_existed_before_it() {
 /// 9.3b: a process that was in a turn when the trace began has no state until its next event. The trace does not record
 /// the end of this turn.
 #[test]
-fn a_process_in_a_turn_at_the_begin_of_a_trace_is_not_shown_as_running() {
+fn a_process_in_a_turn_at_the_start_of_a_trace_is_not_shown_as_running() {
     let mut simulation = Simulation::new(1);
     let (host, buffer) = (simulation.host().clone(), Buffer::default());
     let body = {
@@ -301,7 +301,7 @@ impl Process for ByHand {
     }
 }
 
-/// Returns the begin and the end of each arrow. Fails if an arrow has no end, has two ends, or leads backwards.
+/// Returns the start and the end of each arrow. Fails if an arrow has no end, has two ends, or leads backwards.
 fn arrows(decoded: &Decoded) -> Vec<(&decoder::Event, &decoder::Event)> {
     let events = decoded.events.iter();
     let begins: Vec<_> = events.clone().flat_map(|event| event.flows.iter().map(move |flow| (*flow, event))).collect();
@@ -492,7 +492,7 @@ impl Observer for ReadyCount {
 /// 9.3d: a trace at its limit skips turns. A wake-up in a skipped turn is still reported to the observer of the
 /// runtime whose process is woken.
 #[test]
-fn a_skipped_turn_hides_no_wake_up_from_the_observer_of_another_runtime() {
+fn the_observer_of_another_runtime_receives_a_wake_up_in_a_skipped_turn() {
     within(60, || {
         let ready = ReadyCount::default();
         let (traced, observed) = (alone().build().unwrap(), alone().observer(ready.clone()).build().unwrap());

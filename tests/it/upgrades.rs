@@ -747,8 +747,8 @@ fn two_upgrades_of_one_body_get_their_own_replies() {
     });
 }
 
-/// 6.7b: a body awaits two upgrades at the same time. The new body of the first upgrade waits for a message. It then
-/// replaces the old body, and the second upgrade has no effect.
+/// 6.7b: a body awaits two upgrades at the same time. The new body of the first upgrade waits for a message. This new
+/// body then replaces the old body, and the second upgrade has no effect.
 #[test]
 fn a_second_upgrade_does_not_cancel_an_accepted_upgrade() {
     within(60, || {

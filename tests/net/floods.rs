@@ -248,7 +248,7 @@ fn a_flooded_future_without_a_process_does_not_starve_processes() {
     });
 }
 
-/// 12.6c: the own future of `block_on` reads from a flooded connection. A time limit beside the reads still passes.
+/// 12.6c: the inner future of `block_on` reads from a flooded connection. A time limit beside the reads still passes.
 #[test]
 fn a_time_limit_passes_beside_a_flooded_connection() {
     within(60, || {

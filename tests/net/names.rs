@@ -55,7 +55,7 @@ fn the_error_for_an_invalid_address_names_the_address() {
 /// 12.2c: after the end of the runtime, an operation that looks up a name fails with the same kind of error as any
 /// other operation of the socket.
 #[test]
-fn after_the_end_of_the_runtime_a_name_and_an_address_fail_with_the_same_kind() {
+fn after_the_end_of_the_runtime_a_name_and_an_address_give_the_same_kind_of_error() {
     within(60, || {
         let rt = with(0);
         let socket = futures::executor::block_on(UdpSocket::bind_in(rt.host(), "127.0.0.1:0")).unwrap();

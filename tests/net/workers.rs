@@ -73,7 +73,7 @@ fn a_wake_up_of_a_guest_does_not_wake_the_worker_in_the_poller() {
         let (waits, is_waiting) = mpsc::channel();
         let waker = thread::spawn(move || {
             for () in is_waiting {
-                // The thread of `block_on` parks in the meantime in most rounds.
+                // In most rounds, the thread of `block_on` parks during these 100 calls of `yield_now`.
                 (0..100).for_each(|_| thread::yield_now());
                 block_on(futures::SinkExt::send(&mut wakes, ())).expect("the guest waits");
             }
@@ -103,7 +103,8 @@ fn a_waker_of_a_cancelled_task_may_wait_for_the_worker_in_the_poller() {
     within(60, || {
         let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
         let _socket = UdpSocket::from_std_in(rt.host(), std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
-        // A parked worker may not wait in the poller yet. So in some rounds the test does not reach the race.
+        // In some rounds, the parked worker does not wait in the poller yet. In these rounds, the test does not reach
+        // the race.
         for _ in 0..50 {
             let token = CancelToken::new();
             let (ends, end) = mpsc::channel();
@@ -261,8 +262,8 @@ fn sockets_survive_the_replacement_of_a_blocked_worker() {
     });
 }
 
-/// 12.4c: six steps call `block_in_place`, but the runtime may start only two replacement threads. The four threads
-/// block in four of these steps. Afterwards, the runtime still serves the connection.
+/// 12.4c: six steps call `block_in_place`, but the runtime may start only two replacement threads. The two workers and
+/// the two replacement threads block in four of these steps. Afterwards, the runtime still serves the connection.
 #[test]
 fn sockets_survive_more_blocked_steps_than_replacement_threads() {
     within(120, || {
@@ -426,11 +427,11 @@ fn no_wake_up_is_lost_between_workers_and_the_poller() {
     });
 }
 
-/// 12.4b: the own future of `block_on` wakes itself in each poll, and each poll takes long. The runtime has no workers.
-/// Each poll is followed by a check of the sockets.
+/// 12.4b: the inner future of `block_on` wakes itself in each poll, and each poll takes long. The runtime has no
+/// workers. Each poll is followed by a check of the sockets.
 #[cfg(unix)]
 #[test]
-fn a_busy_own_future_does_not_delay_sockets() {
+fn a_busy_inner_future_of_block_on_does_not_delay_sockets() {
     use futures::AsyncReadExt;
     use procession::net::UnixStream;
     within(60, || {

@@ -172,9 +172,9 @@ impl<M: Send + 'static> Members<M> {
         }
     }
 
-    /// Forwards the messages in the queue. Returns true if messages are left. Unless the pass was cut, no member has
-    /// free space for them. After a cut, the keeper has woken itself. Returns `None` if this turn has forwarded the
-    /// maximum number of messages.
+    /// Forwards the messages in the queue. Returns true if messages are left. In this case, either no member has free
+    /// space for these messages, or the pass was cut and the keeper has woken itself. Returns `None` if this turn has
+    /// forwarded the maximum number of messages.
     pub(crate) fn hand_on(&self, queue: &mut Mailbox<M>, cx: &mut Context<'_>) -> Result<Option<bool>, Exit> {
         let mut pass = Pass::new(queue.unread());
         let some_left = queue.offer(cx, self.by_key(), |message| self.forward(message, &mut pass))?;
@@ -187,8 +187,8 @@ impl<M: Send + 'static> Members<M> {
     /// Forwards a message in one pass over the queue.
     ///
     /// # Errors
-    /// Returns the message if it stays in the queue. If the pass can forward no later message, it stops, so that it
-    /// does not read the rest of the queue.
+    /// Returns the message if it stays in the queue. If the pass can forward no later message, the pass stops, so that
+    /// it does not read the rest of the queue.
     fn forward(&self, message: M, pass: &mut Pass) -> Result<(), NotTaken<M>> {
         if pass.left == 0 {
             return Err(NotTaken::Stop(message));
@@ -213,7 +213,7 @@ impl<M: Send + 'static> Members<M> {
     ///
     /// # Errors
     /// Returns the message if no member took it. The error is [`NotTaken::Stop`] if each member is blocked or there is
-    /// no member. With a routing that is not by key, it is always [`NotTaken::Stop`].
+    /// no member. With a routing that is not by key, the error is always [`NotTaken::Stop`].
     fn route_in_order(&self, message: M, blocked: &mut BTreeSet<usize>) -> Result<(), NotTaken<M>> {
         let Routing::Key(key) = &self.routing else {
             // A queued message was already counted when it was sent.
@@ -402,7 +402,7 @@ mod pass_tests {
         }
     }
 
-    /// Returns the members of a keeper with the mailbox `kept`, and the mailbox of the only member.
+    /// Returns two values: the members of a keeper whose mailbox is `kept`, and the mailbox of the only member.
     fn with_one_member<M: Send + 'static>(
         rt: &Runtime,
         kept: &Address<M>,
@@ -439,7 +439,7 @@ mod pass_tests {
 
     /// 6.4g: a pass that stops early still reports that the queue was cancelled, and later messages wake the keeper.
     #[test]
-    fn a_pass_that_stops_registers_the_keeper_and_reports_the_cancellation() {
+    fn a_stopped_pass_registers_the_keeper_and_reports_the_cancellation() {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let (kept, mut queue) = rt.mailbox_with::<u8>(MailboxCapacity::Reject(usize::MAX));
         let (members, _received) = with_one_member(&rt, &kept, 1);

@@ -60,8 +60,8 @@ use crate::task::spawn::{ProcessBuilder, exit_of_refusal};
 #[must_use = "a child is for a supervisor"]
 pub struct Child {
     pub(super) spec: Spec,
-    /// The body of the child is a user value. A supervisor drops all its children together, and two panics of their
-    /// `Drop` would abort the program. Therefore `Held` catches each panic.
+    /// The body of the child is a user value. A supervisor drops the bodies of all its children together, and two
+    /// panics during these drops would abort the program. Therefore `Held` catches each panic.
     pub(super) make: Held<Box<dyn Make>>,
 }
 
@@ -234,11 +234,11 @@ impl Child {
     ///   messages and calls wait there without a limit until a [request](SupervisorMessage::RestartChild) starts the
     ///   next instance.
     /// - The child has exited by itself, and its [`RestartPolicy`] does not restart the child: the mailbox is closed.
-    ///   Its unread messages become dead letters, their calls fail, and the name is free. If a request starts the
-    ///   child again, the next instance gets a new kept mailbox with another pid.
+    ///   The unread messages of the mailbox become dead letters, the calls among these messages fail, and the name is
+    ///   free. If a request starts the child again, the next instance gets a new kept mailbox with another pid.
     ///
     /// The [`MailboxCapacity`] limits the messages in the mailbox of the instance. If this mailbox is full, and no
-    /// message waits in the kept mailbox, a plain send is refused, also with `DropOldest` and `DropNewest`. But
+    /// message waits in the kept mailbox, a plain send is refused, even with `DropOldest` or `DropNewest`. But
     /// [`send_wait`](crate::Address::send_wait) does not wait: its message waits in the kept mailbox, which has no
     /// limit. While messages wait there, later messages also wait there.
     pub fn keep_mailbox(mut self) -> Self {
@@ -398,8 +398,8 @@ impl LiveChildren {
     /// Resolves when all children in the list have exited. If a child is a supervisor, the future also waits for the
     /// children of this child. This function must be called after the exit of the supervisor.
     ///
-    /// A child stays in the list until it has exited. If the supervisor that polls the future is killed, its own parent
-    /// calls this function again, and then still finds the child.
+    /// A child stays in the list until it has exited. If the supervisor that polls the future is killed, the parent of
+    /// this supervisor calls this function again, and still finds the child in the list.
     fn all_exited(&self) -> BoxFuture<'_, ()> {
         async {
             loop {

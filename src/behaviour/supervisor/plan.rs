@@ -2,13 +2,13 @@
 //! Starts and stops are the output of the plan. `supervisor.rs` executes the starts and stops.
 //!
 //! The children are in the order in which they were added. Children are stopped one after another, from the last to the
-//! first. Children of a group are started from the first to the last. A child of a group is started when the previous
-//! child has started. No child is started while another child must still be stopped. A child is never started before
-//! its previous instance has exited.
+//! first. Children that start together, for example when the supervisor starts, are started from the first to the last.
+//! Each of these children is started when the previous child has started. No child is started while another child must
+//! still be stopped. A child is never started before its previous instance has exited.
 //!
-//! The requested stops of a one-for-one supervisor are an exception: while the supervisor runs, such a stop delays no
-//! other child, because the children are independent. A child may need a long time to exit, or may not exit at all. But
-//! if a restart of a child is requested during its first start, the later children wait for the new instance.
+//! Stops that a caller requests from a one-for-one supervisor are an exception: while the supervisor runs, such a stop
+//! delays no other child, because the children are independent. A child may need a long time to exit, or may never
+//! exit. But if a restart of a child is requested during its first start, the later children wait for the new instance.
 //!
 //! For n children, each exit and each action costs O(log n). Only an exit or an action that affects all children costs
 //! more.
@@ -142,8 +142,9 @@ struct PlannedChild {
     /// `Some` if the child must be stopped. The value is the next action after the exit of the child.
     stop: Option<Then>,
     cause: Cause,
-    /// Whether the child keeps its position in the start order after a failed start. A child that has started, or was
-    /// put down, does not keep its position after a later request.
+    /// Whether the child keeps its position in the start order after a failed start. If a caller requests a restart of
+    /// a child that has already started, or that an earlier request has put down (`Plan::put_down`), the child does not
+    /// keep its position.
     keeps_turn: bool,
     /// Number of restarts since the last stable instance, which determines the delay of the back-off. An instance is
     /// stable if it was up for long enough.
@@ -286,9 +287,9 @@ impl Plan {
         self.turns.insert(id);
     }
 
-    /// Plans a start at `at`. If the child is still in the first start order because an earlier start failed, the child
-    /// keeps its position. A child whose start was requested leaves the order, so that no other child waits for its
-    /// back-off.
+    /// Plans a start at `at`. If earlier starts of the child have failed and the child still waits for its first
+    /// successful start, the child keeps its position in the start order. A child whose start was requested leaves the
+    /// order, so that no other child waits for its back-off.
     fn wait_for_time(&mut self, id: Id, at: Instant) {
         let child = self.child(id);
         child.phase = ChildPhase::Due(at);
@@ -321,9 +322,10 @@ impl Plan {
         }
     }
 
-    /// Removes a stopping child from the start order, unless the child will be started again in the first start order.
-    /// Otherwise, the later children of a one-for-one supervisor would wait for the exit of this child. A later start
-    /// of the removed child is a requested start, because the start of the supervisor does not wait for it.
+    /// Removes a stopping child of a one-for-one supervisor from the start order, unless the child keeps its position
+    /// and will be started again. Without the removal, the later children would wait for the exit of this child. A
+    /// later start of the removed child is a requested start, because the start of the supervisor does not wait for the
+    /// removed child.
     fn leave_order(&mut self, id: Id) {
         let child = &self.children[&id];
         let stays = child.keeps_turn && matches!(child.stop, Some(Then::Start(_)));
@@ -435,7 +437,8 @@ impl Plan {
                     self.due.remove(&(own, other));
                     self.wait_for_turn(other, own.max(at));
                 }
-                // If a temporary child is stopped together with its group, the child is not started again.
+                // If a temporary child is stopped because another child restarts, the temporary child is not started
+                // again.
                 _ if child.policy.restart == RestartPolicy::Temporary => self.mark_for_stop(other, Then::Forget),
                 _ => {
                     let then = child.stop.unwrap_or(Then::Start(at));
@@ -550,8 +553,9 @@ impl Plan {
         Some(Action::Start(id))
     }
 
-    /// Returns whether all actions must wait until a child has exited. The children of a group, and the children of a
-    /// supervisor that exits, are stopped one at a time, from the last to the first.
+    /// Returns whether all actions must wait until a child has exited. The children of a one-for-all or rest-for-one
+    /// supervisor, and the children of any supervisor that exits, are stopped one at a time, from the last to the
+    /// first.
     fn waits_for_stop(&self) -> bool {
         self.stopping > 0 && (self.strategy != Strategy::OneForOne || self.end.is_some())
     }

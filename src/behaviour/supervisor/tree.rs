@@ -139,8 +139,8 @@ impl Host {
     }
 }
 
-/// Queries a supervisor, and then its children that are supervisors. The tree does not contain the children of a
-/// supervisor that has not answered until the time `until`.
+/// Queries a supervisor, and then its children that are supervisors. If a supervisor has not answered before the time
+/// `until`, the tree does not contain the children of this supervisor.
 pub(crate) fn tree_until(
     host: &Host,
     supervisor: Pid,

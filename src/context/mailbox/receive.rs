@@ -1,8 +1,9 @@
 //! The receive operations of a mailbox. An operation that is dropped while it is pending leaves its receiver registered
 //! in the inbox. The inspection must know that such a receiver no longer waits for a message.
 //!
-//! A [`Receive`] has no drop, so the inspection does not notice its drop. A drop would extend the borrow of the mailbox
-//! to the end of the scope. Programs that use the mailbox after a `select` would not compile any more.
+//! A [`Receive`] does not implement `Drop`, so the inspection does not notice that a `Receive` is dropped. An
+//! implementation of `Drop` would extend the borrow of the mailbox to the end of the scope. Programs that use the
+//! mailbox after a `select` would not compile any more.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,7 +27,7 @@ impl<'a, M: Send + 'static> Operation<'a, M> {
         Self(Some(mailbox))
     }
 
-    /// Polls the operation by `poll`. After the end of the operation, returns `Pending`.
+    /// Calls `poll` to poll the operation. After the end of the operation, returns `Pending`.
     #[inline(always)]
     pub(super) fn poll<T>(&mut self, poll: impl FnOnce(&mut Mailbox<M>) -> Poll<T>) -> Poll<T> {
         let Some(mailbox) = self.0.as_deref_mut() else { return Poll::Pending };

@@ -112,10 +112,10 @@ impl<M> Sealed<M> for &str {
 }
 
 impl Host {
-    /// Returns the members of a group whose message type is `N`. The members are sorted by the time at which they
-    /// joined the group. If a process joins or leaves the group during this call, the result may or may not contain the
-    /// process. The result contains no process whose exit was already delivered to a link, a monitor or the
-    /// [`Observer`](crate::Observer).
+    /// Returns the members of a group. The result contains only the members with the message type `N`. The members are
+    /// sorted by the time at which they joined the group. If a process joins or leaves the group during this call, the
+    /// result may or may not contain the process. The result contains no process whose exit was already delivered to a
+    /// link, a monitor or the [`Observer`](crate::Observer).
     pub fn members<N: Send + 'static>(&self, group: impl IntoGroup<N>) -> Vec<Address<N>> {
         let members = self.namespace().groups().members(group.text());
         members.into_iter().filter_map(|member| member.downcast().map(Address::new)).collect()
@@ -158,8 +158,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// The method [`event`](crate::Mailbox::event) of the mailbox returns `Joined` and `Left` events. The method
     /// [`receive`](crate::Mailbox::receive) leaves `Joined` and `Left` events in the mailbox.
     ///
-    /// A process can also monitor a group that has no members. When a process joins or leaves a group, its thread puts
-    /// one event into the mailbox of each monitoring process.
+    /// A process can also monitor a group that has no members. When a process joins or leaves a group, the thread that
+    /// makes this change puts one event for each monitor into the mailbox of the monitoring process.
     ///
     /// ```
     /// use procession::{Context, Event, Exit, Group, Runtime};

@@ -109,8 +109,8 @@ pub(crate) fn send_every<N: Clone + Send + 'static>(
 }
 
 /// Cancels a timer, and returns the time that remained until the deadline of the timer. Returns `None` if the timer has
-/// no entry in the table, or belongs to another process. The table also contains the timers of the deadline and of the
-/// kill of its process. No `TimerRef` identifies these timers.
+/// no entry in the table, or belongs to another process. The table also contains the timer for the deadline of the
+/// process, and the timer that kills the process after a cancel request. No `TimerRef` identifies these timers.
 ///
 /// A cancellation may race with the timer that fires. The first of the two operations removes the entry from the table.
 /// If the cancellation is first, the timer finds no entry and sends no message.

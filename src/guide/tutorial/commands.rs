@@ -113,7 +113,7 @@
 //! | | call | command |
 //! |---|---|---|
 //! | the answer comes from | a process, which has an address | a handler, which the runtime finds by the type of the command |
-//! | requests wait | in the mailbox of the process | in no mailbox: each request goes to its handler immediately. A request of `handle_blocking` waits in the queue of the blocking pool while all its threads are busy. A layer can also delay a request |
+//! | requests wait | in the mailbox of the process | in no mailbox: each request goes to its handler immediately. A request for a handler of `handle_blocking` waits in the queue of the blocking pool while all threads of the pool are busy. A layer can also delay a request |
 //! | state | the process owns its state | all workers share a handler, so a handler must be `Sync` |
 //! | replacement in a test | another process | another handler |
 //!

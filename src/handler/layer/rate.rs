@@ -30,7 +30,7 @@ use crate::process::command::Command;
 /// limit can cover several types of commands, or the commands of several runtimes of a program. While commands wait, a
 /// task of one of these runtimes serves the queue. This task hands the waiting commands of its runtime to the inner
 /// handler, one after another. The task belongs to the runtime of the command that was the first to wait.
-/// Therefore each of the runtimes must have a worker or a thread that drives it, also after its own commands have
+/// Therefore each of the runtimes must have a worker or a thread that drives it, even after its own commands have
 /// ended. Otherwise the commands of the other runtimes wait until this runtime shuts down.
 pub struct RateLimit<H> {
     inner: Arc<H>,
@@ -221,8 +221,8 @@ impl SharedState {
                 state.attended = false;
                 return None;
             };
-            // The first command may just have been cancelled, and the waker of its cancellation may not have removed it
-            // yet. Such a command uses no token, and `WaitingCommand::go` drops it.
+            // It is possible that the first command was just cancelled, and that the waker of its cancellation has not
+            // removed it from the queue yet. Such a command uses no token, and `WaitingCommand::go` drops it.
             if is_wanted {
                 let now = state.now(rate, host.shared().timers.clock());
                 if !state.schedule.pass(rate, now, LATE) {
@@ -276,11 +276,12 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
         let host = completion.host().clone();
         let mut state = self.tap.state.lock();
         // The clock is read under the lock. If this thread read the clock before it took the lock, another thread could
-        // let a command pass at a later time in between. The schedule would then delay the command of this thread.
+        // take the lock first, and let a command pass at a later time. The schedule would then delay the command of
+        // this thread.
         let now = state.now(&self.rate, host.shared().timers.clock());
-        // A command must not overtake the commands of the queue. If the queue is empty and `attended` is true, the
-        // attending task may still hold the last command of the queue, and may not have handed this command to the
-        // handler yet.
+        // A command must not overtake the commands of the queue. If the queue is empty and `attended` is true, it is
+        // possible that the attending task still holds the last command of the queue and has not handed this command to
+        // the handler yet.
         let is_first = state.line.is_empty() && !state.attended;
         if is_first && state.schedule.pass(&self.rate, now, Duration::ZERO) {
             drop(state);

@@ -80,7 +80,7 @@ impl InheritedContext {
         self.0.is_none()
     }
 
-    /// Returns whether a deadline and whether a cancel token is set.
+    /// Returns whether a deadline is set, and whether a cancel token is set.
     #[inline]
     pub(crate) fn cancel_sources(&self) -> CancelSources {
         let Some(inherited) = &self.0 else { return CancelSources::default() };

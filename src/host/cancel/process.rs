@@ -37,15 +37,15 @@ impl Host {
         }
     }
 
-    /// Requests that a process exits, and kills the process at `deadline`. The kill also applies if another
-    /// cancellation of the process has a later deadline.
+    /// Requests that a process exits, and kills the process at `deadline`. The kill happens at `deadline` even if
+    /// another cancellation of the process has a later deadline.
     pub(crate) fn cancel_by(&self, control: &Ref<dyn AnyControl>, reason: Reason, deadline: Instant) {
         control.cancel(reason, deadline);
         self.kill_at(control, deadline);
     }
 
     /// Converts a deadline from the clock of this host to the clock of the process `of`. If the process belongs to
-    /// another runtime, its clock is another clock. The remaining time stays the same.
+    /// another runtime, the clock of the process is another clock. The remaining time stays the same.
     pub(crate) fn deadline_for(&self, of: &Head, deadline: Instant) -> Instant {
         let host = of.host();
         if deadline == Instant::FAR || std::ptr::eq(self.shared(), host.shared()) {

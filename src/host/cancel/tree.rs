@@ -2,7 +2,7 @@
 //! registered process is called a *subject*. This module defines the order in which a cancellation notifies the
 //! registered processes.
 //!
-//! A thread that cancels a node first closes the node, and then closes the descendants of the node, parents before
+//! To cancel a node, a thread first closes the node, and then closes the descendants of the node, parents before
 //! children. If a thread registers a process with a closed node, this thread notifies the process immediately. If a
 //! thread adds a child to a closed node, the child is created closed. A thread holds the lock of the node while it
 //! closes the node, registers a process or adds a child. Therefore each process that registers with a node is notified
@@ -141,7 +141,8 @@ impl<E: Subject + ?Sized> Node<E> {
         if planted!("cancel_notifies_in_preorder") {
             closed.reverse();
         }
-        // A foreign waker may block until a process of the list has run.
+        // A foreign waker may block until one of the notified processes has run. Therefore the foreign wakers are
+        // called after all notifications.
         delay_wakers(|| {
             for (node, subjects) in closed.iter().rev() {
                 subjects.iter().rev().for_each(|subject| E::notify(subject, cause));

@@ -79,8 +79,8 @@ pub(crate) enum Change {
     Less = u32::MAX,
 }
 
-/// Bit of [`Head::since`]: the next turn of the process is sampled, so the runtime measures its delay and its duration.
-/// The real clock reaches a time with this bit only after 292 years.
+/// Bit of [`Head::since`]: the next turn of the process is sampled, so the runtime measures the delay and the duration
+/// of this turn. The real clock reaches a time with this bit only after 292 years.
 const SAMPLED: u64 = 1 << 63;
 
 /// Value of [`Head::since`] during and after a sampled turn, until the process waits.
@@ -147,7 +147,8 @@ struct Rare {
 /// An exit that is not normal, and details of this exit.
 #[derive(Debug)]
 struct Abnormal {
-    /// The error in the exit is a user value. Any thread may drop the last reference to the process.
+    /// The error in the exit is a user value, and the destructor of this value may panic. Any thread may drop the last
+    /// reference to the process. Therefore a `Held` contains the exit, and catches the panic.
     exit: Held<Exit>,
     /// Whether a link, a monitor or a join handle has received the exit, or whether the exit was reported as
     /// unobserved.
@@ -170,9 +171,9 @@ struct CrashDetails {
 /// Parts of the head that are used more rarely than [`Rare`]. These parts are allocated in a box at the first use.
 #[derive(Debug, Default)]
 struct RarestParts {
-    /// Second part of the number of waits. Each thread that does not step the process changes this part. The thread
-    /// that steps the process changes it only if `Head::waiting` is 0 or at its maximum. The total number of waits is
-    /// the sum of this field and `Head::waiting`.
+    /// Second part of the number of waits. A thread that does not step the process changes only this part. The thread
+    /// that steps the process changes this part only if `Head::waiting` is 0 or at its maximum. The total number of
+    /// waits is the sum of this field and `Head::waiting`.
     waiting: AtomicU32,
     /// Records of the operations that the process waits for, after the first two records.
     waits: Lock<MoreWaits>,

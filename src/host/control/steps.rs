@@ -1,12 +1,12 @@
-//! The number of steps of a process, and the worker that ran the last step. Only inspections and the limit on steps
-//! read them.
+//! The number of steps of a process, and the worker that ran the last step. Inspections read both values. The limit on
+//! steps reads the number of steps. No other code reads these values.
 //!
 //! The number of steps has 47 bits, but the head of a control block has room for 16 bits only: a larger head would need
 //! another cache line. The head contains the low bits ([`LowSteps`]). The other bits are the number of *batches* of
-//! 2^15 steps ([`StepBatches`]). They are in another cache line of the control block, and only one step in 2^15
-//! accesses them.
+//! 2^15 steps ([`StepBatches`]). The number of batches is in another cache line of the control block. Only one step in
+//! 2^15 changes this number.
 //!
-//! The fields are standard atomics also under a model checker, because no decision of the scheduler depends on them.
+//! The fields are standard atomics even under a model checker, because no decision of the scheduler depends on them.
 
 use crate::observe::metrics::NO_WORKER;
 use crate::platform::sync::tally::{AtomicU8, AtomicU16, AtomicU32, Ordering, fence};
@@ -43,8 +43,8 @@ impl LowSteps {
 
     /// Returns the number of steps.
     ///
-    /// The step that completes a batch first changes the low bits, and then the number of batches. If a reader sees
-    /// only the first change, the lowest bit of the number of batches differs from the highest of the low bits.
+    /// When a step completes a batch, the step first changes the low bits, and then the number of batches. If a reader
+    /// sees only the first change, the lowest bit of the number of batches differs from the highest of the low bits.
     pub(super) fn total(&self, batches: &StepBatches) -> u64 {
         loop {
             let batch = batches.0.load(Ordering::Acquire);

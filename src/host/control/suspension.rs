@@ -13,8 +13,9 @@
 //!   begins. Therefore that turn sees the changed set and steps the process. A wake-up that arrived during the
 //!   suspension is not lost, because a resumed process is always stepped.
 //! - While a process is in the set, its flag `OBSERVED` is set. `suspend` adds the process and sets the flag under the
-//!   lock of the set. Each thread that clears the flag first checks the set under the same lock. If a thread
-//!   cleared the flag before the check, a turn between the two operations would step a suspended process.
+//!   lock of the set. To clear the flag, a thread takes the same lock, checks the set, and clears the flag before it
+//!   releases the lock. If a thread cleared the flag before the check, a turn between the two operations would step a
+//!   suspended process.
 //! - `resume` keeps the flag if a trace selects the process. The check runs under the lock of the traces, so no trace
 //!   begins or ends between the check and the clearing of the flag. The lock of the traces is taken before the lock of
 //!   the set.
@@ -36,7 +37,8 @@ impl Host {
     /// The runtime keeps messages, answers and expired timers until the process is resumed. The time limits of the
     /// process still expire. A process that waits for the suspended process continues to wait. A suspended process can
     /// be [killed](Self::kill). A [cancellation](Self::cancel) takes effect when the process is resumed. If the
-    /// deadline of the cancellation passes first, the process is killed. A shutdown does not resume the process.
+    /// deadline of the cancellation passes before the process is resumed, the process is killed. A shutdown does not
+    /// resume the process.
     ///
     /// The process has the state [`Suspended`](crate::observe::ProcessState::Suspended). An event makes the process
     /// [`Ready`](crate::observe::ProcessState::Ready) for a moment, until a worker finds that the process is suspended.
@@ -65,8 +67,8 @@ impl Host {
         let (control, _) = self.suspendable(pid)?;
         let suspended = &self.shared().suspended;
         if suspended.insert(pid, || _ = control.head().set(flag::OBSERVED)) {
-            // If the process has exited in the meantime, its exit may have come before the insertion. Then this call
-            // must remove the pid from the set.
+            // If the process has exited in the meantime, the exit may have searched the set before the insertion.
+            // Therefore this call removes the pid from the set.
             if self.shared().pid_table.get(pid).is_none() {
                 suspended.remove(|| pid);
                 return Err(NoProcess(pid));

@@ -1,6 +1,6 @@
-//! Records of the operations that a process waits for. Such an operation is a call, a send to a full mailbox, or a wait
-//! for another process. A wait for another process ends at the start or at the exit of the other process. The records
-//! are for inspection only. No other code reads the records.
+//! Records of the operations that a process waits for. Such an operation is a call, a send to a full mailbox, a wait
+//! for a closure on the blocking pool, or a wait for another process. A wait for another process ends at the start or
+//! at the exit of the other process. The records are for inspection only. No other code reads the records.
 //!
 //! Most processes wait for at most two such operations. The [place](WaitRecord) of the first record is in the control
 //! block of the process. The place of the second record is in the boxed part of the control block. Only the thread that
@@ -37,7 +37,7 @@ pub(crate) enum WaitKind {
     Room,
     Exit,
     Start,
-    /// A wait for a closure on the blocking pool. The wait has no other process.
+    /// A wait for a closure on the blocking pool. Such a wait is not a wait for another process.
     Blocking,
 }
 
@@ -96,8 +96,8 @@ pub(crate) struct WaitRecord {
     line: AtomicStaticRef<Location<'static>>,
     /// The low bits contain the kind of the record. The high bits contain the number of records so far.
     word: AtomicU32,
-    /// Part of the number of steps of the process. The field is not part of the record. It is here, because it fits
-    /// into the padding. Only the field in the place of the first record is used.
+    /// Part of the number of steps of the process. The field is not part of the record. The field is here, because it
+    /// fits into the padding. Only the field in the place of the first record is used.
     pub(super) step_batches: StepBatches,
 }
 

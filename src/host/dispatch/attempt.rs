@@ -1,5 +1,5 @@
-//! Calls of an inner handler by an outer handler. The answer of the inner handler goes to the outer handler. The outer
-//! handler decides which answer the process receives.
+//! A handler can call another handler: the outer handler calls the inner handler. The answer of the inner handler goes
+//! to the outer handler. The outer handler decides which answer the process receives.
 //!
 //! The inner handler gets a completion of the same yield. However, the answer to this completion goes into a one-shot
 //! cell. The outer handler holds the receiving end of the cell, the [`HandlerCall`]. If the outer handler drops the
@@ -26,7 +26,7 @@ pub(crate) trait Gate: fmt::Debug + Send + Sync {
     fn is_closed(&self) -> bool;
 
     /// Returns true if the caller still waits. In this case, `watcher` is called when the caller stops waiting. All
-    /// calls with the same `keys` must have the same gate.
+    /// calls with the same `keys` must be calls on the same gate.
     fn watch(&self, keys: &mut GateKeys, watcher: &Waker) -> bool;
 
     /// Removes the wakers that [`watch`](Self::watch) has stored for `keys`.
@@ -148,8 +148,8 @@ impl<T: Send + 'static> Completion<T> {
     ///
     /// # Cancel safety
     /// Dropping the future cancels the call. The completion of the called handler then reports the cancellation, and a
-    /// late answer is discarded. If the process cancels the command, this completion also reports the cancellation.
-    /// This is also true if other handlers are between the process and the called handler.
+    /// late answer is discarded. If the process cancels the command, the completion of the called handler also reports
+    /// the cancellation. Other handlers between the process and the called handler do not change this behaviour.
     pub fn call_handler<C, H>(&self, handler: &H, command: C) -> HandlerCall<T>
     where
         C: Command<Reply = T>,

@@ -208,8 +208,8 @@ pub(super) fn guarded_on<T>(current: &Current, handle: impl FnOnce() -> T) -> Re
     result
 }
 
-/// Makes the commands fail whose completions were stored during a call. If the call did not panic, the completion that
-/// belongs to an outer call remains stored: see [`ReturnRoute::keeping`].
+/// Fails each command whose completion was stored during a call. If the call did not panic, the completion that belongs
+/// to an outer call remains stored: see [`ReturnRoute::keeping`].
 #[cold]
 fn fail_kept<T>(current: &Current, outer: OuterCall, result: &Result<T, Reason>) {
     let (own, unwinds) = (current.handler.own(), result.is_err() || thread::panicking());
@@ -305,7 +305,8 @@ where
     fn answer(self: Box<Self>, answer: Result<T, Failure>, untyped: UntypedCompletion) {
         let Self { then, before } = *self;
         let outer = Completion { untyped: Some(untyped), layer: before, marker: PhantomData };
-        // The closure is a part of the handler. Its panic must not unwind the code that answers, which may be any code.
+        // The closure is a part of the handler. A panic of the closure must not unwind the code that answers, which may
+        // be any code.
         let _ = guarded(|| then.into_inner()(answer, outer));
     }
 
@@ -428,8 +429,8 @@ impl<T: Send + 'static> Completion<T> {
     }
 
     /// Removes the wakers that [`poll_cancelled`](Self::poll_cancelled) has stored for `keys`. The caller is about to
-    /// answer. If no layer receives the answer, the answer ends the command and thus removes all its wakers. Then this
-    /// function does nothing, and saves a lock.
+    /// answer. If no layer receives the answer, the answer ends the command and thus removes all its wakers. In this
+    /// case, this function does nothing, and takes no lock.
     pub(crate) fn unwatch(&self, keys: &mut WatchKeys) {
         if self.layer.is_some() {
             let (to, tag) = self.untyped().parts();
@@ -470,7 +471,8 @@ impl<T> fmt::Debug for Completion<T> {
     }
 }
 
-/// The entries of one future in the lists of wakers of a yield and of its gates.
+/// The entries of one future in several lists of wakers: in the list of a yield, and in the list of each gate of the
+/// completion.
 #[derive(Debug, Default)]
 pub(crate) struct WatchKeys {
     yielded: WatchKey,

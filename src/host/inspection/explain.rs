@@ -35,7 +35,7 @@ impl Host {
     /// shutdown, processes that nothing can wake, and a runtime without a thread. The documentation of each
     /// [finding](crate::observe::Finding) defines its condition.
     ///
-    /// The call can be made on any thread, also in a step, and also while all workers are blocked. The call never stops
+    /// The call can be made on any thread, even in a step, and even while all workers are blocked. The call never stops
     /// a worker, and runs no user code. The runtime reads the processes one after the other while they run. The finding
     /// [`NothingOutstanding`](crate::observe::Finding::NothingOutstanding) is reported only if no step ran during the
     /// call and all workers are parked. The time of the call is proportional to the largest number of processes that
@@ -113,8 +113,9 @@ impl Host {
         reading
     }
 
-    /// Returns whether the runtime is at rest: only a process could make a process runnable. The caller has read all
-    /// processes before this call, and compares the [progress](Self::progress) after this call.
+    /// Returns whether the runtime is at rest. The runtime is at rest if nothing except a process could make a process
+    /// runnable. The caller reads the [progress](Self::progress), and then all processes, and then calls this function.
+    /// After the call, the caller checks that the progress has not changed.
     ///
     /// The order of the readings matters. A timer is an example of a source of wake-ups. Usually, a source makes a
     /// process ready before the source counts as gone. If the source counts as gone earlier, its thread is not parked
@@ -149,7 +150,8 @@ impl Host {
         is_idle && workers.iter().all(is_parked) && self.are_all_inactive()
     }
 
-    /// Returns whether each process that is alive waits, and no thread has woken it.
+    /// Returns whether all processes wait, and no thread has woken any of them. Processes in the state `Complete` are
+    /// ignored.
     fn are_all_inactive(&self) -> bool {
         let mut are_inactive = true;
         self.shared().pid_table.visit(|control| {
@@ -219,7 +221,7 @@ struct Reading {
     activity: Activity,
     full: Ranking,
     growing: Ranking,
-    /// Commands without an answer. Of the tables in `long_tables`, only the first piece is counted here.
+    /// Commands without an answer. For a process in `long_tables`, this field counts only the first piece of the table.
     commands: CommandCounts,
     /// Processes whose tables of commands are too long for one lock operation, and the keys at which the next pieces
     /// begin.

@@ -81,7 +81,7 @@ impl Host {
     /// To get the counts and durations of a period, take a snapshot at its beginning and a snapshot at its end. Then
     /// subtract the earlier snapshot from the later snapshot.
     ///
-    /// Any thread can make this call, also during a step. The call never stops a worker.
+    /// Any thread can make this call, even during a step. The call never stops a worker.
     ///
     /// The call locks and reads each entry of the pid table, and takes about 50 ns for each process. Therefore, call it
     /// only every few seconds, for example for a monitoring system. If you need only the exact counts, for example in a

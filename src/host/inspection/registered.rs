@@ -8,7 +8,7 @@ impl Host {
     /// rows. The result also contains the number of all these names. With an empty prefix, the call selects all names.
     /// The names of the other hosts of the runtime are not included.
     ///
-    /// Any thread can make this call, also during a step. The call never stops a worker. Names may be registered and
+    /// Any thread can make this call, even during a step. The call never stops a worker. Names may be registered and
     /// released during the call. A name that exists during the whole call is read exactly once.
     ///
     /// The duration of the call is proportional to the number of selected names. The call stores at most `limit` rows.

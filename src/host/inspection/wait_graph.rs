@@ -39,8 +39,8 @@ impl Host {
     ///   a [time limit](crate::future::Call::timeout). The waits of such processes can end without an action of another
     ///   process.
     /// - A [suspended](Self::suspend) process. Some of its waits may have ended.
-    /// - A process that has given its [`Mailbox`](crate::Mailbox) to another process or to a thread, if this process or
-    ///   thread has polled the last receive operation. The reader of the mailbox may make room and answer calls.
+    /// - A process that has given its [`Mailbox`](crate::Mailbox) to another process or to a thread, if this new owner
+    ///   has polled the last receive operation. The new owner may make room and answer calls.
     ///
     /// A second reading confirms each deadlock. If the waits of a process have changed between the two readings, the
     /// process is not reported. Therefore all edges of a reported cycle existed at the same time.
@@ -48,10 +48,11 @@ impl Host {
     /// The runtime does not know all waits:
     ///
     /// - In one `select`, a process may wait for a call and for an event that the runtime does not know. Such an event
-    ///   is the end of a future of another crate, of a [`Host::sleep`](crate::Host::sleep), of a socket operation, of
-    ///   [`CancelToken::cancelled`](crate::CancelToken::cancelled) or of [`Reply::closed`](crate::Reply::closed), or a
-    ///   message in a mailbox of [`Host::mailbox`](crate::Host::mailbox). The graph then contains only the call.
-    ///   Therefore the graph can report a deadlock that ends when the unknown event occurs.
+    ///   is a message in a mailbox of [`Host::mailbox`](crate::Host::mailbox), or the end of one of these futures: a
+    ///   future of another crate, of a [`Host::sleep`](crate::Host::sleep), of a socket operation, of
+    ///   [`CancelToken::cancelled`](crate::CancelToken::cancelled) or of [`Reply::closed`](crate::Reply::closed). The
+    ///   graph then contains only the call. Therefore the graph can report a deadlock that ends when the unknown event
+    ///   occurs.
     /// - If a pending future of [`receive`](crate::Mailbox::receive) is dropped, for example by a `select`, the process
     ///   still counts as a process that waits for a message. The graph then misses a deadlock of the process.
     /// - A hand-written future may create a new future of [`event`](crate::Mailbox::event) or
@@ -59,8 +60,8 @@ impl Host {
     ///   process then counts as a process that waits for no message.
     /// - A process may have given its [`Mailbox`](crate::Mailbox) to another process that has not polled a receive
     ///   operation yet. The graph then can report a deadlock that ends when the other process receives.
-    /// - A [started](crate::future::Call::start) call has an edge, also while the process does not await the call. The
-    ///   edge of a call remains until the process polls or drops the call, also after the answer has arrived. If the
+    /// - A [started](crate::future::Call::start) call has an edge, even while the process does not await the call. The
+    ///   edge of a call remains until the process polls or drops the call, even after the answer has arrived. If the
     ///   process then waits only for an event that the runtime does not know, the graph can report a deadlock that ends
     ///   when this event occurs.
     /// - A process that has polled a join handle has an edge until the handle resolves or is dropped, or until another
@@ -83,7 +84,7 @@ impl Host {
     ///   of these two calls was forwarded, the graph reports no deadlock of the process. A step that blocks its thread
     ///   in another way, for example in `block_on` of another executor, has no edge.
     ///
-    /// Any thread can make this call, also during a step. The call never stops a worker. The duration of the call is
+    /// Any thread can make this call, even during a step. The call never stops a worker. The duration of the call is
     /// proportional to the largest number of processes that were alive at one time. The call can confirm a deadlock
     /// only if there is a moment at which no process is exiting. If processes exit too often, the call finds no such
     /// moment, and reports no deadlock. A call during an exit, for example by an observer, also reports no deadlock.
@@ -221,10 +222,10 @@ impl Host {
         let Some((head, type_name)) = process(control) else { return Ok(None) };
         // The code reads the run state before and after the other values. If the process runs between the two reads of
         // the run state, it may change the other values. A process keeps the record of an answered call until it polls
-        // or drops the call. Therefore the code reads the run state, which each wake-up changes, and not the recorded
-        // state. The answer to a started call that was never polled wakes no process: see `confirm`.
-        // If a step of the process blocks its thread, the code compares the phase of the step instead, because the
-        // process runs.
+        // or drops the call. Therefore a record does not show whether the answer has arrived. A wake-up first changes
+        // the run state, and later the recorded state. Therefore the code reads the run state, and not the recorded
+        // state. The answer to a started call that was never polled wakes no process: see `confirm`. If a step of the
+        // process blocks its thread, the code compares the phase of the step instead, because the process runs.
         let blocked = step.and_then(|step| Some((step, step.pending()?)));
         let waits_now = || match blocked {
             Some((step, phase)) => step.pending() == Some(phase),

@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn drop_oldest_refuses_the_oldest_queued_job() {
+    fn the_policy_drop_oldest_refuses_the_oldest_queued_job() {
         let mut f = Fixture::new(1, 2, LONG);
         let options = Options { most: 1, queue: 2, keep: LONG, when_full: Overflow::DropOldest, ..Options::default() };
         f.pool = Pool::new(options);
@@ -678,7 +678,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_run_inside_the_around_function() {
+    fn jobs_run_inside_the_function_of_the_option_around() {
         fn with(around: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) {
             let around: Option<Around> = Some(Arc::new(around));
             let pool = Pool::new(Options { most: 1, queue: 9, keep: LONG, around, ..Options::default() });

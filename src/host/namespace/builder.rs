@@ -165,8 +165,8 @@ macro_rules! host_methods {
             }
 
             /// Registers a function that returns a future. The future sends the items of a stream: see
-            /// [`handler::stream`](fn@crate::handler::stream). If the future waits after its answer, the future is
-            /// dropped.
+            /// [`handler::stream`](fn@crate::handler::stream). If the future still waits after it has answered the
+            /// command, the future is dropped.
             pub fn handle_stream<C, A, Fut>(self, f: impl Fn(C, StreamCompletion<C>) -> Fut + Send + Sync + 'static) -> Self
             where
                 C: StreamCommand,

@@ -56,7 +56,8 @@ fn accepted(delivered: Result<(), SendError<Envelope>>) -> Result<(), (SendError
 /// A receiver that is attached under a pid. The runtime delivers all messages for this pid to the receiver.
 struct Attached {
     head: Head,
-    /// The value is held in `Held`, because the last reference to this receiver may be dropped anywhere in the runtime.
+    /// The last reference to this value may be dropped anywhere in the runtime. Therefore a `Held` contains the
+    /// receiver of the user, and catches a panic of the receiver's destructor.
     receiver: Held<Box<dyn Deliver>>,
 }
 

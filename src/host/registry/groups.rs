@@ -6,10 +6,10 @@
 //! exits, the exit removes everything in its list. No membership outlives the exit of its process. `names.rs` contains
 //! the proof for names, and the same proof holds for memberships.
 //!
-//! A thread that changes a group locks the shard of the group. Before it releases this lock, it puts the change into
-//! the mailboxes of the monitoring processes. A new monitor reads the members under the same lock. Therefore a monitor
-//! misses no change and gets no change twice, and all monitors see the changes in the same order. The thread wakes the
-//! monitoring processes after the unlock.
+//! A thread that changes a group locks the shard of the group. Before the thread releases this lock, it puts the change
+//! into the mailboxes of the monitoring processes. A new monitor reads the members under the same lock. Therefore a
+//! monitor misses no change and gets no change twice, and all monitors see the changes in the same order. The thread
+//! wakes the monitoring processes after the unlock.
 //!
 //! When a process exits, the runtime first drops the state of the process, and then removes the process from its
 //! groups. The destructors of the state may send messages. Therefore all messages of the process precede the notice
@@ -214,7 +214,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         perform(wakes);
     }
 
-    /// Removes a member. The caller holds the lock of the process's list, which contains the member number.
+    /// Removes a member. The caller holds the lock of the list of the process `pid`.
     fn remove(&self, group: &str, number: u64, pid: Pid) -> Vec<Wakes> {
         let mut shard = self.shard(group).lock();
         let Some(members) = shard.get_mut(group) else { return Vec::new() };
@@ -227,7 +227,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         wakes
     }
 
-    /// Removes a monitor. The caller holds the lock of the process's list, which contains the monitor.
+    /// Removes a monitor. The caller holds the lock of the list of the process that has set the monitor.
     fn remove_watcher(&self, group: &str, monitor: MonitorRef) {
         let mut shard = self.shard(group).lock();
         let Some(members) = shard.get_mut(group) else { return };
@@ -259,10 +259,11 @@ impl<E: Linkable + ?Sized> Groups<E> {
         loop {
             let shard = self.shard(group).lock();
             let Some(group) = shard.get(group) else { return found };
-            // A process that leaves and joins again has a new number. The list ends at the number that was the next one
-            // at the beginning of the call. Therefore the second membership of this process is not listed, even if the
-            // group is removed and created again between two pieces. `Relaxed` is enough: a number of this group is
-            // taken under the lock of the shard, so each present member has a number below the counter.
+            // A process that leaves and joins again has a new number. The result contains only members with numbers
+            // below `end`, the value of the counter `self.next` at the first piece. Therefore the second membership of
+            // this process is not listed, even if the group is removed and created again between two pieces. `Relaxed`
+            // is enough: a number of this group is taken under the lock of the shard, so each present member has a
+            // number below the counter.
             let end = *end.get_or_insert_with(|| self.next.load(Ordering::Relaxed));
             let piece = group.members.range(next..end.max(next)).take(PIECE);
             let before = found.len();

@@ -46,8 +46,8 @@ struct First<R> {
 }
 
 impl<R> First<R> {
-    /// Reads the entries after the name `last`. Returns the number of these entries, and the name of the last entry if
-    /// the shard may contain more entries.
+    /// Reads the entries after the name `last`. Returns the number of these entries. If the shard may contain more
+    /// entries, also returns the name of the last entry.
     fn read_piece<V>(
         &mut self,
         shard: &Mutex<BTreeMap<Text, V>>,

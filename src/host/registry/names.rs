@@ -147,14 +147,14 @@ impl<E: ?Sized> Names<E> {
         listing::list(self.shards.iter().map(|shard| &shard.0), prefix, limit, row)
     }
 
-    /// Removes a name from the table. The caller holds the lock of the process's list, which contains the name.
+    /// Removes a name from the table. The caller holds the lock of the list of the process that has the name.
     fn remove(&self, name: &str) {
         let entry = self.shard(name).lock().remove_entry(name);
         drop(entry);
     }
 }
 
-/// Returns the hash of a name, which selects the shard. The function computes FNV-1a (Fowler, Noll, Vo), and then
+/// Returns the hash of a name. The hash selects the shard. The function computes FNV-1a (Fowler, Noll, Vo), and then
 /// combines the two halves of the result. If two names have the same hash, the only effect is that they share a lock.
 pub(super) fn hash(name: &str) -> u64 {
     let hash = name

@@ -1,4 +1,4 @@
-//! Defines [`Deliver`], the interface that delivers messages to the pids of any node, and [`Envelope`].
+//! Defines [`Envelope`] and the interface [`Deliver`]. The interface delivers messages to the pids of any node.
 
 use crate::process::error::SendError;
 use crate::process::payload::Payload;

@@ -53,7 +53,8 @@ impl Alarm {
         Self(key)
     }
 
-    /// Cancels the alarm and returns its waker. Returns `None` if the alarm has already called its waker.
+    /// Cancels the alarm and returns its waker. Returns `None` if the alarm has fired: the waker was called or is
+    /// called soon.
     pub(crate) fn into_waker(self) -> Option<Waker> {
         if cfg!(procession_shuttle) {
             return None;

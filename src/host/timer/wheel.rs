@@ -12,8 +12,8 @@
 //! entry would cost a cache miss.
 //!
 //! If the position of a removed entry is the last in the queue, the wheel drops the position immediately. Any other
-//! position of a removed entry stays in the queue. The wheel drops such a position when it reaches the head, or when
-//! half of the positions in the queue belong to removed entries.
+//! position of a removed entry stays in the queue. The wheel drops such a position when the position reaches the head,
+//! or when half of the positions in the queue belong to removed entries.
 
 mod list;
 
@@ -81,7 +81,7 @@ struct Entry<T> {
     number: u64,
 }
 
-/// Capacity that the entries, and a list that is not empty, keep allocated after a burst.
+/// Capacity that stays allocated after a burst: for the entries of the wheel, and for each list that is not empty.
 const KEPT_ENTRIES: usize = 1_024;
 
 /// The timer wheel. The caller chooses the unit of a tick.
@@ -93,9 +93,9 @@ pub(crate) struct Wheel<T> {
     lists: Box<[List; DUE + 1]>,
     /// One word for each level, with one bit for each slot of the level. The bit is set if the slot is not empty.
     occupied: [u64; LEVELS],
-    /// Entries whose tick no level covers, and entries with the tick `u64::MAX`. The map is ordered by tick and number.
-    /// An entry stays in the map if the budget of `advance` was too small to move this entry to its list. All entries
-    /// in the lists come before all entries in the map.
+    /// Entries with a tick that no level covers, and entries with the tick `u64::MAX`. The map is ordered by tick and
+    /// number. An entry stays in the map if the budget of `advance` was too small to move this entry to its list. All
+    /// entries in the lists come before all entries in the map.
     far: BTreeMap<(u64, u64), u32>,
     /// The slot whose entries are moving to lower levels. `Some` if the budget of the last `advance` was too small for
     /// the whole slot.

@@ -33,7 +33,8 @@ mod tests {
     use crate::platform::sync::tally::{AtomicUsize, Ordering};
     use crate::{Context, Exit, Runtime};
 
-    /// 9.3e: the exit of the only process of a trace ends the trace, also if its worker has reached its limit.
+    /// 9.3e: the exit of the only process of a trace ends the trace, even if the worker has reached its limit of
+    /// events.
     #[test]
     fn the_exit_of_the_only_process_of_a_trace_is_never_discarded() {
         let rt = Runtime::builder().workers(0).build().expect("a runtime");
@@ -50,7 +51,7 @@ mod tests {
         assert!(trace.is_over());
     }
 
-    /// 9.3e: a trace by type contains the events of a process whose spawn was discarded, also if the process exits
+    /// 9.3e: a trace by type contains the events of a process whose spawn was discarded, even if the process exits
     /// before its events are read.
     #[test]
     fn a_process_whose_spawn_was_discarded_is_found_by_its_type() {
@@ -79,7 +80,8 @@ mod tests {
         let (lives, exits) = (next(), next());
         until(PROCESSES);
         let mut now = rt.now().ns();
-        // The second call passes on the events before the first call. Each call permits further events.
+        // The second call passes on the events that were recorded before the first call. Each call permits further
+        // events.
         let mut collect = |trace: &mut LiveTrace| {
             for _ in 0..2 {
                 now += 1_000_000_000;

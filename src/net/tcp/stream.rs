@@ -191,7 +191,7 @@ impl TcpStream {
     /// stream.
     ///
     /// # Errors
-    /// Returns the error of the system, for example if the connection was closed before.
+    /// Returns the error of the system, for example if the connection is already closed.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.io.io().shutdown(how)
     }

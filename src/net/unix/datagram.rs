@@ -310,8 +310,8 @@ impl UnixDatagram {
     /// On Linux, a receive from a closed and empty socket returns `WouldBlock` if the socket is non-blocking. The
     /// system reports the close by one event, so a receive that waited for a second event would wait forever.
     fn or_end<R>(&self, receive: impl FnOnce() -> io::Result<R>, end: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
-        // This check comes before the receive. In the other order, a packet that arrived between the receive and the
-        // close would come after the end.
+        // This check comes before the receive. In the other order, a packet could arrive after the receive and before
+        // the close. The caller would then get the end before this packet.
         let is_closed = self.io.is_closed(Direction::Read);
         match receive() {
             Err(error) if is_closed && error.kind() == io::ErrorKind::WouldBlock => end(),

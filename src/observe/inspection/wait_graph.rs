@@ -108,7 +108,7 @@ pub(crate) struct WaitNode {
     pub(crate) is_free: bool,
     /// Numbers that change with each wait of the process, with each poll of the future that a step has passed to
     /// `block_on`, and with each forward of a reply for which the process waits. With these numbers, a second reading
-    /// detects whether the process has run meanwhile, or waited for another process.
+    /// detects whether the process has run, or has waited for another process, since the first reading.
     pub(crate) generation: (u64, u32, u64, u64),
 }
 

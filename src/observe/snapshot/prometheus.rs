@@ -18,10 +18,10 @@ impl RuntimeMetrics {
     /// Returns all figures in the Prometheus text format, for the answer to a scrape. The content type of the answer is
     /// `text/plain; version=0.0.4`.
     ///
-    /// Each name begins with `procession_`, and the help texts are the first lines of the documentation of the fields.
-    /// Counters end with `_total`, durations are in seconds, and distributions are histograms with 15 buckets. The
-    /// count of a histogram is the number of *measured* durations: see
-    /// [`Distributions::sampled_one_in`](crate::observe::Distributions::sampled_one_in).
+    /// Each name begins with `procession_`. The help texts of the counters and of most distributions are the first
+    /// lines of the documentation of the fields. Counters end with `_total`, durations are in seconds, and
+    /// distributions are histograms with 15 buckets. The count of a histogram is the number of *measured* durations:
+    /// see [`Distributions::sampled_one_in`](crate::observe::Distributions::sampled_one_in).
     ///
     /// Export snapshots of the whole run. Do not export differences of snapshots, because Prometheus computes rates
     /// itself.

@@ -552,7 +552,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_file_for_a_console_is_written_at_a_time_and_their_number_is_bounded() {
+    fn files_for_consoles_are_written_one_at_a_time_and_their_number_is_bounded() {
         let recorder = Recorder::new(1);
         assert_eq!(recorder.reserve_file(), Err(RecordRefusal::NoRecorder));
         recorder.keep_last_events(FlightRecorder::new().folder("records").max_files(2));

@@ -33,8 +33,8 @@ impl LiveTrace {
         Self { reader, unread: Unread::default(), stop: Some(stop) }
     }
 
-    /// Reads the new records of the rings, and adds the events that were recorded before the previous call to the
-    /// buffer. `now` is the present time in ns. Between two calls, a worker records at most 4,096 events.
+    /// Reads the new records of the rings. Adds to the buffer the events that were recorded before the previous call.
+    /// `now` is the present time in ns. Between two calls, a worker records at most 4,096 events.
     pub(crate) fn collect(&mut self, now: u64) {
         let Self { reader, unread, .. } = self;
         reader.collect(now, |entry, _| unread.push(entry));

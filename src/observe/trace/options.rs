@@ -130,8 +130,8 @@ pub(super) struct Selection {
     /// The selected processes that were alive at the beginning of the trace or were spawned later. The set is used only
     /// if the filter is not empty.
     processes: BTreeSet<u64>,
-    /// Processes that the filter does not select. If the event of a spawn was discarded, the process is looked up at
-    /// its next event.
+    /// Processes that the filter does not select. A process whose spawn event was discarded is looked up at its next
+    /// event.
     others: BTreeSet<u64>,
     /// The second of the last entry, and the number of entries that were taken in this second.
     second: (u64, u64),
@@ -236,13 +236,13 @@ impl Selection {
         if self.processes.contains(&process) {
             return true;
         }
-        // A filter without a type selects one process, which is known from the begin.
+        // A filter without a type selects one process, which is known from the beginning of the trace.
         let is_new = self.filter.type_text.is_some() && !self.others.contains(&process);
         is_new && self.add(process, find(process), recorder)
     }
 
     /// If the event is the exit of a process that the filter selects, adds the process. The entries before the exit are
-    /// admitted later. Then the process no longer exists, so it is not found in another way.
+    /// admitted later. At that time, the process no longer exists, so a lookup does not find the process.
     pub(super) fn find_ended(&mut self, event: &TraceEvent, recorder: &Recorder) {
         if let TraceEvent::Ended { process, label } = *event
             && self.is_partial()
@@ -267,8 +267,8 @@ impl Selection {
     }
 
     /// Applies the limit of the rate. A turn is either taken or skipped as a whole, so that its slices nest. Some
-    /// events belong to no turn of a selected process, for example the messages of other processes and of threads that
-    /// run no process, and the spawns by futures on a worker. Each of these events is taken or skipped on its own.
+    /// events belong to no turn of a selected process. Examples are messages of other processes, messages of threads
+    /// that run no process, and spawns by futures on a worker. Each of these events is taken or skipped on its own.
     fn limit(&mut self, entry: &TraceEntry) -> Admission {
         let second = entry.at / SECOND;
         if self.second.0 != second {

@@ -52,7 +52,7 @@ struct Cursor {
 
 impl EntryReader {
     /// Begins to read. `begin` tells the runtime that events are recorded, and returns the processes that exist now and
-    /// that the filter selects. This function also returns these processes. `find` returns the label of a process.
+    /// that the filter selects. `new` also returns these processes. `find` returns the label of a process.
     pub(crate) fn new(
         metrics: &Arc<Metrics>,
         (options, filter): (&TraceOptions, Filter),
@@ -74,8 +74,8 @@ impl EntryReader {
         })
     }
 
-    /// Reads the records since the previous call, and permits further records. Passes the entries that were recorded
-    /// before the previous call to `each`. `now` is the present time.
+    /// Reads the records since the previous call, and permits further records. Calls `each` for the entries that were
+    /// recorded before the previous call. `now` is the present time.
     pub(super) fn collect(&mut self, now: u64, each: impl FnMut(TraceEntry, &Recorder)) {
         self.read();
         let until = std::mem::replace(&mut self.collected, now);

@@ -30,7 +30,7 @@ pub(crate) struct Gauges {
     pub(crate) parks: u64,
     pub(crate) steals: u64,
     pub(crate) timers: u64,
-    /// Number of workers in long steps whose queues were handed over to other threads.
+    /// Number of workers that are in a long step, and whose queues were handed over to other threads.
     pub(crate) replaced: u64,
     pub(crate) sockets: u64,
 }
@@ -234,10 +234,11 @@ impl Timeline {
     /// event of its exit was lost. Because of this function, the size of the tables is proportional to the number of
     /// living processes. The caller must call this function after each collection of the reader.
     ///
-    /// When a process is found dead, the reader may still hold back its last events. The next collection reads these
-    /// events from the rings, and the second collection converts them. Therefore this function first lists the dead
-    /// processes, and removes them two calls later. (An exit removes the pid shortly before it records its last event.
-    /// If the thread of the exit does not run during the next two collections, the track may have no name.)
+    /// When a process is found dead, the rings may still contain the last events of the process. The next collection
+    /// reads these events from the rings, and the second collection converts them. Therefore this function first lists
+    /// the dead processes, and removes them two calls later. (The thread that runs an exit removes the pid shortly
+    /// before it records the last event of the process. If this thread is not scheduled during the next two
+    /// collections, the track may have no name.)
     pub(super) fn forget_dead(&mut self, recorder: &Recorder) {
         match self.removal {
             0 if self.processes.len() + self.alive.len() >= self.most => {

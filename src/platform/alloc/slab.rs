@@ -9,9 +9,9 @@
 //! An index maps the address of a block to the slab of this block. Bonwick's "The Slab Allocator" (USENIX 1994) uses
 //! such an index for large objects. If each slab began at a multiple of its length, no index would be needed. However,
 //! many allocators need twice the memory for slabs that are aligned to their length. For example, with such slabs and
-//! the allocator mimalloc, page faults took half of the time of the bench `sleep`. The index is needed only for blocks
-//! that do not fit into a magazine. If all blocks of a slab are free, the slab returns to the allocator. However, a
-//! limited number of spare slabs stays allocated.
+//! the allocator mimalloc, page faults took half of the time of the bench `sleep`. The index is needed for blocks that
+//! return to their slab, but not for blocks that stay in a magazine. If all blocks of a slab are free, the slab returns
+//! to the allocator. However, a limited number of spare slabs stays allocated.
 
 #![allow(unsafe_code)]
 
@@ -98,9 +98,10 @@ struct Slab {
     /// The next and the previous slab in the ring of slabs of this size.
     next: Cell<NonNull<Slab>>,
     previous: Cell<NonNull<Slab>>,
-    /// Free blocks that were in use before.
+    /// Free blocks that have already been in use.
     back: Cell<Blocks>,
-    /// Number of blocks that were not in use since the slab was begun. These blocks are the last blocks of the slab.
+    /// Number of blocks that have never been in use since the slab was begun. These blocks are the last blocks of the
+    /// slab.
     fresh: Cell<usize>,
     /// Number of blocks in use.
     out: Cell<usize>,
@@ -276,7 +277,7 @@ impl Slabs {
         at
     }
 
-    /// Inserts a slab that is not in the ring at the front of the ring.
+    /// Inserts a slab at the front of the ring. The slab must not be in the ring yet.
     fn link(&mut self, slab: &Slab, at: NonNull<Slab>) {
         let next = self.first.replace(at).unwrap_or(at);
         // If the slab is the only slab in the ring, `next` is the slab itself.
@@ -343,7 +344,8 @@ mod tests {
         let mut drawn = slabs.draw(most);
         assert!((1..=most).contains(&drawn.count()));
         while let Some(block) = drawn.pop() {
-            // SAFETY: the block has this size. The block was drawn just now, so it has no other owner.
+            // SAFETY: the block has at least `tested_bytes` bytes. The block was drawn just now, so it has no other
+            // owner.
             unsafe { block.write_bytes(block.addr().get().div_euclid(LINE) as u8, tested_bytes(slabs)) };
             out.push(block);
         }
@@ -353,7 +355,8 @@ mod tests {
         let mut blocks = Blocks::NONE;
         for block in out {
             let filled = block.addr().get().div_euclid(LINE) as u8;
-            // SAFETY: the block has this size, `draw` filled the block, and the block has no other owner.
+            // SAFETY: the block has at least `tested_bytes` bytes, `draw` filled these bytes, and the block has no
+            // other owner.
             let written = unsafe { NonNull::slice_from_raw_parts(block, tested_bytes(slabs)).as_ref() };
             assert!(written.iter().all(|&byte| byte == filled), "another owner wrote to the block");
             // SAFETY: the block was drawn from slabs of this size, and is given back once.

@@ -249,7 +249,7 @@ mod tests {
     /// 12.1b, 12.1e: a worker checks the poller for events without blocking. At the same moment the timekeeper begins
     /// its wait. The timekeeper must still wait in the poller, because no other thread waits for the sockets.
     #[test]
-    fn a_call_that_asks_does_not_send_the_timekeeper_away() {
+    fn a_check_of_the_poller_does_not_keep_the_timekeeper_from_waiting() {
         let poller = poller();
         let asks = poller.turns.calls.lock();
         let timekeeper = Arc::clone(&poller);
@@ -264,7 +264,7 @@ mod tests {
 
     /// 12.1b: if a call without waiting takes a wake-up, the next wait of the timekeeper returns immediately.
     #[test]
-    fn a_call_that_asks_leaves_the_wake_up_to_the_thread_that_waits() {
+    fn a_wake_up_taken_by_a_call_without_waiting_ends_the_next_wait() {
         let poller = poller();
         poller.waker().wake_by_ref();
         assert!(poller.poll(Wait::No, &mut Vec::new()));
@@ -308,7 +308,8 @@ mod tests {
         let helper = Arc::clone(&poller);
         let helper = thread::spawn(move || helper.poll(Wait::Alone, &mut Vec::new()));
         poller.stop();
-        // This thread takes the wake-up of `stop`. In a runtime, a waiting timekeeper may take it in the same way.
+        // This thread takes the wake-up of `stop`. In a runtime, a waiting timekeeper may take this wake-up in the same
+        // way.
         assert!(poller.poll(Wait::No, &mut Vec::new()));
         poller.turns.calls.lock().is_woken = false;
         drop(turn);

@@ -164,8 +164,8 @@ impl Source {
         }
     }
 
-    /// Returns whether an event has reported that the direction is closed. An operation that has since answered
-    /// `WouldBlock` has [removed](Self::clear) this mark.
+    /// Returns whether an event has reported that the direction is closed. If an operation begins after this event and
+    /// returns `WouldBlock`, it [removes](Self::clear) this mark, unless a further event arrives during the operation.
     #[cfg(unix)]
     pub(crate) fn is_closed(&self, direction: Direction) -> bool {
         self.state.load(Ordering::Acquire) & direction.closed() != 0
@@ -173,7 +173,7 @@ impl Source {
 
     /// Marks the direction as not ready. An operation calls this function when the system has answered `WouldBlock`.
     /// `seen` is the state that the operation has [read](Self::poll_ready) before its system call. If an event has
-    /// arrived since then, the call has no effect.
+    /// arrived after this read, the call has no effect.
     ///
     /// If the direction is marked as closed, this call removes the mark, because `WouldBlock` shows that the direction
     /// is open. mio derives "closed" from events that have another meaning for some sockets. For example, a UDP socket
@@ -257,7 +257,7 @@ impl Source {
     }
 
     /// Like [`poll_ready`](Self::poll_ready), but for a future: several futures can wait for one direction. `key`
-    /// identifies the future. When the future is dropped, its owner must call [`forget`](Self::forget).
+    /// identifies the future. When the future is dropped, the owner of `key` must call [`forget`](Self::forget).
     pub(crate) fn poll_ready_as(
         &self,
         direction: Direction,
@@ -331,8 +331,8 @@ impl Waiters {
     fn remove(&mut self, key: &WaiterKey) -> Option<Waker> {
         [Direction::Read, Direction::Write].into_iter().find_map(|direction| {
             let at = self.find(direction, key)?;
-            // The list moves the entries of its shorter side. If many futures are dropped in the order of their
-            // arrival, or in reverse order, no entry is moved.
+            // `VecDeque::remove` moves only the entries between the removed entry and the nearer end of the list. If
+            // many futures are dropped in the order of their arrival, or in reverse order, no entry is moved.
             let (_, waker) = self.futures.as_mut()?[direction as usize].remove(at)?;
             Some(waker)
         })
@@ -408,7 +408,8 @@ mod tests {
         const FUTURES: usize = 1_000;
         let (source, waker) = (waiting(), Waker::from(Arc::new(Count::default())));
         let mut keys: Vec<Option<WaiterKey>> = (0..FUTURES).map(|_| None).collect();
-        // In each round, an event wakes all futures. Then all futures are polled, in another order than before.
+        // In each round, all futures are polled twice, and then an event wakes all futures. After the three rounds, the
+        // test polls the futures in another order.
         for _ in 0..3 {
             for key in keys.iter_mut().rev() {
                 assert!(source.poll_ready_as(Direction::Read, &waker, key).is_pending());
@@ -464,7 +465,7 @@ mod tests {
         let (read, write) = (seen(&source, Direction::Read), seen(&source, Direction::Write));
         source.clear(Direction::Read, read);
         assert_eq!(is_ready(&source), [false, true]);
-        // `write` is an outdated value of the state word, but no event has arrived since then.
+        // `write` is an outdated value of the state word, but no event has arrived after this value was read.
         source.clear(Direction::Write, write);
         assert_eq!(is_ready(&source), [false, false]);
         event(&source, bit::WRITABLE);

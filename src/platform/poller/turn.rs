@@ -1,19 +1,19 @@
-//! The locks of the poller: which thread uses the poller, and which thread waits in it. The real poller and the poller
-//! of the models share this file, so the models check these locks.
+//! The locks of the poller. These locks determine which thread uses the poller, and which thread waits in the poller.
+//! The real poller and the poller of the models share this file, so the models check these locks.
 //!
 //! At most one thread at a time waits in the poller. During its wait, this thread holds the lock `turn` and the lock
 //! `calls`. A thread that checks the poller for events without waiting holds only the lock `calls`, for a short time.
 //!
 //! # Lost wake-ups
 //!
-//! The poller needs two locks. Suppose that it had only one lock. A worker that checks the poller for events without
-//! blocking could hold this lock when the timekeeper begins its wait. The timekeeper would then park outside the
-//! poller, and no thread would wait for the sockets.
+//! The poller needs two locks. Suppose that the poller had only one lock. A worker that checks the poller for events
+//! without blocking could hold this lock when the timekeeper begins its wait. The timekeeper would then park outside
+//! the poller, and no thread would wait for the sockets.
 //!
 //! The system reports each wake-up of the poller to only one call. Each wake-up is meant for the timekeeper. A call
 //! without waiting, or the wait of the helper thread, may take the wake-up. This call then records the wake-up, and the
 //! next wait of the timekeeper ends immediately. Without the record, the wake-up could be lost: the timekeeper may have
-//! checked for wake-ups just before, and would then wait.
+//! checked for wake-ups just before this wake-up, and would then wait.
 
 use std::time::Duration;
 
@@ -62,8 +62,8 @@ impl<S> Turns<S> {
     /// After this call, each later wait returns immediately. The caller must then wake the poller, to end the current
     /// wait.
     pub(super) fn stop(&self) {
-        // A thread that already waits in the poller has read the flag before. The wake-up ends the wait of this thread.
-        // No other call can take the wake-up, because the waiting thread holds the lock `calls`.
+        // A thread that already waits in the poller has read the flag before this store. The wake-up ends the wait of
+        // this thread. No other call can take the wake-up, because the waiting thread holds the lock `calls`.
         self.is_stopped.store(true, Ordering::SeqCst);
     }
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::platform::sync::{Arc, Mutex};
 
-/// The waiting listeners in order of arrival, and the listeners that were notified and not polled since their
+/// The waiting listeners in order of arrival, and the notified listeners that have not been polled after their
 /// notification.
 #[derive(Debug, Default)]
 struct Listeners {

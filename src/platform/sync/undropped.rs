@@ -28,9 +28,9 @@ impl<T> Deref for NeverDropped<T> {
 
 /// Calls `f` with the value of a thread-local, as `LocalKey::with` does. The type of the value has no destructor.
 ///
-/// The compiler compiles `LocalKey::with` again for each closure. Many functions that are compiled once for each
-/// process type pass such a closure. Therefore this function passes a function to `LocalKey::with`, and calls the
-/// closure itself. `LocalKey::with` is then compiled only once.
+/// The compiler compiles `LocalKey::with` again for each closure. Many generic functions pass a closure, and the
+/// compiler compiles these functions again for each process type. Therefore `with_undropped` passes the function
+/// `ptr::from_ref` to `LocalKey::with`, and calls the closure `f` itself. `LocalKey::with` is then compiled only once.
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 #[inline]
 pub(crate) fn with_undropped<T: 'static, R>(key: &'static LocalKey<T>, f: impl FnOnce(&T) -> R) -> R {

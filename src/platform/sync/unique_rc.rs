@@ -1,4 +1,4 @@
-//! `UniqueRc`: an `Rc` without clones. Another thread may own it next.
+//! `UniqueRc`: an `Rc` without clones. A thread may pass a `UniqueRc` to another thread.
 //!
 //! This file has unsafe code, because an `Rc` is not `Send`. Safe code could move the value out of the `Rc` and into a
 //! new `Rc`. Each move would copy the value and allocate memory.
@@ -8,15 +8,15 @@
 use std::ops::Deref;
 use std::rc::Rc;
 
-/// The only reference to a value. [`share`](Self::share) makes an `Rc` of it, and [`claim`](Self::claim) makes a
-/// `UniqueRc` of the last clone of the `Rc`. Neither function moves the value in memory.
+/// The only reference to a value. [`share`](Self::share) converts a `UniqueRc` to an `Rc`, and [`claim`](Self::claim)
+/// converts the last clone of an `Rc` to a `UniqueRc`. Neither function moves the value in memory.
 #[derive(Debug)]
 pub(crate) struct UniqueRc<T>(Rc<T>);
 
-// SAFETY: an `Rc` is not `Send` for two reasons. Two threads with clones of one `Rc` would change the counts at the same
-// time, and they would use a value at the same time that is perhaps not `Sync`. There is no other reference to this value:
-// `new` creates the `Rc`, `claim` checks both counts, and `share` consumes the `UniqueRc`. So another thread receives the
-// counts and the value together, like a `Box<T>`.
+// SAFETY: an `Rc` is not `Send` for two reasons. Two threads with clones of one `Rc` would change the counts at the
+// same time. The two threads would also use the value at the same time, and the value is perhaps not `Sync`. There is
+// no other reference to this value: `new` creates the `Rc`, `claim` checks both counts, and `share` consumes the
+// `UniqueRc`. So another thread receives the counts and the value together, like a `Box<T>`.
 unsafe impl<T: Send> Send for UniqueRc<T> {}
 
 impl<T> UniqueRc<T> {
@@ -55,7 +55,7 @@ mod tests {
     use crate::platform::sync::thread;
 
     #[test]
-    fn another_thread_may_own_it_and_clone_it() {
+    fn another_thread_may_own_and_share_a_unique_rc() {
         let unique = UniqueRc::new(Cell::new(1));
         let address: *const Cell<i32> = &*unique;
         let address = address as usize;

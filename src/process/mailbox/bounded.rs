@@ -161,8 +161,9 @@ impl<M> Bounded<M> {
         self.high
     }
 
-    /// Returns two values: the capacity, or `None` if the queue is not full, and the number of waiting senders. A queue
-    /// with the capacity 0 is never full, because its receiver cannot make room.
+    /// Returns two values. The first value is the capacity, or `None` if the queue is not full. The second value is the
+    /// number of waiting senders. A queue with the capacity 0 is never reported as full, because its receiver cannot
+    /// make room.
     pub(super) fn fullness(&self) -> (Option<usize>, usize) {
         ((self.most != 0 && !self.has_room()).then_some(self.most), self.senders.len())
     }
@@ -484,8 +485,8 @@ mod tests {
         );
     }
 
-    /// 4.7j: the memory of a burst is freed, also if a hand-written process takes out all messages at once, and if each
-    /// message is received selectively.
+    /// 4.7j: the memory of a burst is freed, even if a hand-written process takes out all messages at once, and even if
+    /// each message is received selectively.
     #[test]
     fn the_memory_of_a_burst_is_freed() {
         let mut queue = Bounded::new(OverflowPolicy::Reject, 10_000);

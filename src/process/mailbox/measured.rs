@@ -93,7 +93,8 @@ impl MessageTimes {
         }
     }
 
-    /// Forgets the times, because the oldest message has changed although the receiver has not taken it out.
+    /// Forgets the times, because another message has become the oldest message, although the receiver has not taken
+    /// out the former oldest message.
     pub(super) fn reordered(&mut self) {
         *self = Self::default();
     }

@@ -189,8 +189,8 @@ pub(super) struct Ahead<M> {
     /// Claim of the receiver. The value is `None` for the first receiver of a mailbox, unless [`ReadAhead::renounce`]
     /// was called for this receiver.
     claim: Option<Claim>,
-    /// Whether a receive operation has paused because the budget was spent, and no later receive operation has continued
-    /// with a spent budget. The field is here and not in the `Mailbox`, because a `Mailbox` must be small.
+    /// Whether a receive operation has paused because the budget was spent, and no later receive operation has
+    /// continued with a spent budget. The field is here and not in the `Mailbox`, because a `Mailbox` must be small.
     has_paused: bool,
     /// Whether a receive operation has paused since the last call of [`ReadAhead::begin_poll`].
     paused_in_poll: bool,

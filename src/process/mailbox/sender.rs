@@ -334,9 +334,11 @@ impl<M> Inbox<M> {
     }
 
     /// Sets the router that receives the unread messages when the inbox is closed. Does nothing if the inbox is already
-    /// closed. A closed inbox would keep the router forever, and the router may refer to the process of the inbox.
+    /// closed. A closed inbox would keep the router forever. The router may refer to the process of the inbox, and this
+    /// reference cycle would never be freed.
     pub(crate) fn leave_to(&self, router: Arc<dyn Router<M>>) {
-        // `router` is a parameter, so it is dropped after `state`. Its destructor runs user code.
+        // `router` is a parameter, so `router` is dropped after `state`, without the lock. The destructor of `router`
+        // runs user code, and user code must not run under the lock.
         let mut state = self.state.lock();
         if !state.closed {
             state.aside.get_or_insert_default().way = Forwarding::Left(router);

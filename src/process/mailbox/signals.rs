@@ -14,8 +14,8 @@ use crate::process::mailbox::slot::Slot;
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     /// Number of messages that were taken out since this value was created. Messages from the slot are not counted. The
-    /// positions of the signals refer to this number. A message that was read out of order may be [not
-    /// counted](Self::shift_signals_before), and then the positions of the later signals are lower by one.
+    /// positions of the signals refer to this number. A message that was read out of order is in some cases [not
+    /// counted](Self::shift_signals_before). The positions of the later signals are then lower by one.
     taken: i64,
     waiting: VecDeque<(SignalPosition, Signal)>,
 }
@@ -109,7 +109,7 @@ impl Signals {
         self.taken += messages as i64;
     }
 
-    /// Subtracts the messages that a receiver puts back from the number of taken messages.
+    /// Reduces the number of taken messages by the number of messages that a receiver puts back.
     pub(super) fn took_back(&mut self, messages: usize) {
         self.taken -= messages as i64;
     }
@@ -134,8 +134,8 @@ impl Signals {
         self.shift_signals_before(self.taken_with(slot) - 1 - left as i64 + passed as i64);
     }
 
-    /// Corrects the positions after a message was read out of order. The signals with a position of at most `number` are
-    /// earlier than this message. The count of taken messages has grown by one, but the messages before an earlier
+    /// Corrects the positions after a message was read out of order. The signals with a position of at most `number`
+    /// are earlier than this message. The count of taken messages has grown by one, but the messages before an earlier
     /// signal are still unread. Therefore, the position of each earlier signal must also grow by one.
     ///
     /// A body that never reads its signals may have many earlier signals, and senders wait for the lock during this
@@ -310,8 +310,8 @@ mod tests {
         let mut rng = Rng::seeded(3);
         for round in 0..20_000 {
             let ((slot, _), mut signals) = (Slot::<u64>::new(), Signals::default());
-            // The mailbox gets twelve messages and signals. The receiver has stashed the oldest messages before, and
-            // now unstashes them. Their number is `ahead`.
+            // The mailbox gets twelve messages and signals. The receiver has stashed and unstashed the oldest messages.
+            // These messages are in `front`, and their number is at most `ahead`.
             let (is_signal, ahead) = (rng.below(1 << 12), rng.below(5));
             let mut items: Vec<u64> = (0..12).collect();
             let (mut queue, mut front) = (VecDeque::new(), VecDeque::new());

@@ -112,7 +112,7 @@ impl<M> Slot<M> {
     #[inline]
     pub(super) fn new() -> (Self, SlotLoan) {
         // The memory is zeroed, because the new slot is copied to its final place. Without the zeros, a wide load of
-        // this copy would read bytes that were just stored together with older bytes. The processor cannot forward a
+        // this copy would read some bytes that were just stored and some older bytes. The processor cannot forward a
         // store to such a load, so the copy would be slow.
         let room = UnsafeCell::new(MaybeUninit::zeroed());
         (Self { moves: AtomicU64::new(0), room, _message: PhantomData }, SlotLoan(false))
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_take_with_takes_is_counted() {
+    fn each_message_that_the_method_take_with_takes_is_counted() {
         let (slot, mut lent) = Slot::new();
         let mut taken = Vec::new();
         for n in 1..=3_u64 {
@@ -362,7 +362,7 @@ mod tests {
         }
     }
 
-    /// A process that is woken for a message without a place in the slot would find no message.
+    /// If a process were woken for a message that does not fit into the slot, the process would find no message.
     #[test]
     fn a_delivery_tries_to_wake_the_process_only_if_the_message_fits() {
         let own = DeliverCounter(std::cell::Cell::new(0));

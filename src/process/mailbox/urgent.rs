@@ -1,5 +1,5 @@
-//! Urgent messages of a mailbox. A receiver reads all urgent messages before any other message or signal, also before
-//! the messages in its read-ahead buffer. The design follows the priority messages of Erlang/OTP 28.
+//! Urgent messages of a mailbox. A receiver reads all urgent messages before any other message or signal, and even
+//! before the messages in its read-ahead buffer. The design follows the priority messages of Erlang/OTP 28.
 //!
 //! A receiver reads its read-ahead buffer without the lock. Therefore each process has a flag that tells whether its
 //! mailbox contains urgent messages. The flag changes only under the lock of the mailbox. Before a receiver reads its

@@ -23,12 +23,14 @@ use crate::process::state::kept_timer::KeptTimer;
 use crate::process::state::upgrade_request::{self, UpgradeRequest};
 
 /// Budget of a turn, in units. Each message that a body receives or sends with `send_wait` takes one unit. Each call of
-/// [`should_yield`] that returns `false` also takes one unit, and so does a future such as a sleep that does not wait.
+/// [`should_yield`] that returns `false` also takes one unit. A future that does not wait takes one unit too, for
+/// example a sleep whose deadline has already passed.
 pub(crate) const BUDGET: u32 = 128;
 
 /// Bits of [`Current::budget`] with the units that are left.
 const UNITS_LEFT: u32 = 0xFFFF;
-/// Unit of the upper bits of [`Current::budget`], which count the units that the mailbox of the process took.
+/// Value of one unit in the upper bits of [`Current::budget`]. The upper bits count the units that the mailbox of the
+/// process took.
 const MAILBOX_UNIT: u32 = UNITS_LEFT + 1;
 
 /// Value of [`Current::seen`] before the first clock reading. The value is later than every clock reading.
@@ -609,8 +611,8 @@ impl Current {
         self.seen.get() < at.ns()
     }
 
-    /// Forbids the sleeps of the process to leave their timers for later sleeps in this turn. A timer that a sleep
-    /// leaves stays set, and may cause an unnecessary wake-up of the process.
+    /// Forbids that a sleep of the process leaves its timer for a later sleep in this turn. A timer that a sleep leaves
+    /// stays set, and may cause an unnecessary wake-up of the process.
     pub(crate) fn forbid_kept_timers(&self) {
         self.note(note::NO_TIMER);
     }
@@ -659,8 +661,8 @@ impl Current {
         true
     }
 
-    /// Takes one unit from the budget for the mailbox of the process, as [`spend`](Self::spend) does. The unit counts as
-    /// progress of this mailbox: see [`has_received`](Self::has_received).
+    /// Takes one unit from the budget for the mailbox of the process, as [`spend`](Self::spend) does. The unit counts
+    /// as progress of this mailbox: see [`has_received`](Self::has_received).
     #[inline]
     pub(crate) fn spend_for_mailbox(&self) -> bool {
         if self.is_spent() {
@@ -698,8 +700,9 @@ impl Current {
     }
 
     /// Returns whether a new future makes progress although the budget is spent. If the budget is spent, the results of
-    /// successive calls on a thread alternate between false and true. The note of the last result is not part of a turn:
-    /// a result of another turn only changes which future pauses first.
+    /// successive calls on a thread alternate between false and true. The next result is stored for the thread, and not
+    /// for the turn. Therefore, a call in another turn changes the next result. The only effect is that a different
+    /// future pauses first.
     pub(crate) fn skips_pause(&self) -> bool {
         self.is_spent() && self.skips_pause.replace(!self.skips_pause.get())
     }
@@ -746,7 +749,7 @@ impl Current {
 
     /// Stores a dropped reply for [`take_dropped_replies`](Self::take_dropped_replies). The reply is stored if a panic
     /// unwinds a step on this thread, or if this thread drops the values of a process that ends. A reply that a handler
-    /// drops between two steps is not stored, because the process may not get another step.
+    /// drops between two steps is not stored, because it is possible that the process gets no other step.
     ///
     /// # Errors
     /// Returns the reply if it was not stored.

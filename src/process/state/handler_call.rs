@@ -65,15 +65,15 @@ impl HandlerCall {
         OuterCall { runs: self.runs.replace(true), kept }
     }
 
-    /// Ends a call. Returns whether this thread stores completions. The present call or an outer call has dropped these
-    /// completions.
+    /// Ends a call. Returns whether this thread has stored completions that the present call or an outer call has
+    /// dropped.
     #[inline]
     pub(crate) fn end(&self, outer: OuterCall) -> bool {
         self.runs.set(outer.runs);
         self.has_kept()
     }
 
-    /// Returns whether this thread stores completions.
+    /// Returns whether the list of stored completions is not empty.
     #[inline]
     pub(crate) fn has_kept(&self) -> bool {
         self.has_kept.get()
@@ -117,7 +117,8 @@ impl HandlerCall {
         self.runs.get()
     }
 
-    /// Returns whether the completion of this command, which is dropped now, must be stored.
+    /// Returns whether a completion that is dropped now must be stored. `dropped` returns the identifier of the command
+    /// of this completion.
     #[inline]
     pub(crate) fn keeps(&self, dropped: impl FnOnce() -> YieldId) -> bool {
         self.runs.get() && (thread::panicking() || self.own.get().is_some_and(|own| own == dropped()))

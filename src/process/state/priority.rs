@@ -1,4 +1,5 @@
-//! `Priority`: an option of a process that decides which runnable process a worker runs next.
+//! `Priority`: an option of a process. The priorities of the runnable processes decide which process a worker runs
+//! next.
 
 /// Priority of a process among the runnable processes: see
 /// [`ProcessBuilder::priority`](crate::ProcessBuilder::priority).
@@ -7,12 +8,12 @@
 /// all three priorities are runnable, a worker runs 12 turns of high priority, 3 of normal priority and 1 of low
 /// priority in every 16 turns. If no process of the selected priority is runnable, the worker takes a process of normal
 /// priority. If no process of normal priority is runnable, the worker takes a process of high priority. If no process
-/// of high priority is runnable, the worker takes a process of low priority. For example, if only normal and low
-/// processes are runnable, one turn in 16 is a turn of a low process. If no other runnable process has high priority, a
-/// runnable process of high priority waits for at most two turns. In every 61st search for a task, a worker first
-/// checks the timers and the global queue, even if other processes are runnable. The global queue contains the tasks
-/// that were queued by threads that are not workers. Processes of high or low priority run in the order in which they
-/// were queued. Processes of normal priority run in the [local order](crate::QueueOrder) of their worker.
+/// of high priority is runnable, the worker takes a process of low priority. For example, if only processes of normal
+/// and of low priority are runnable, one turn in 16 is a turn of low priority. If no other runnable process has high
+/// priority, a runnable process of high priority waits for at most two turns. In every 61st search for a task, a worker
+/// first checks the timers and the global queue, even if other processes are runnable. The global queue contains the
+/// tasks that were queued by threads that are not workers. Processes of high or low priority run in the order in which
+/// they were queued. Processes of normal priority run in the [local order](crate::QueueOrder) of their worker.
 ///
 /// A process of higher priority does not interrupt a turn. There is no priority inheritance: if processes of higher
 /// priority wait for a process, the priority of that process does not change. Processes of high or low priority wait in

@@ -41,7 +41,7 @@ mod bit {
 #[repr(C)]
 struct State<T> {
     answer: Option<T>,
-    /// Waker of the receiver, if the sender does not wake the receiver through its task.
+    /// Waker of the receiver, if the sender does not wake the receiver through the receiver's task.
     listener: Option<Waker>,
     /// Wakers that are woken if the receiver leaves or an answer is sent. The list is boxed, because it is rarely
     /// needed, and a boxed list takes only one word.

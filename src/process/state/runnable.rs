@@ -273,8 +273,8 @@ impl PendingSchedule {
         unsafe { wake_at(at, RunState::wake) }
     }
 
-    /// Queues the process. If an event wakes the process under its lock, the process is queued after the release of the
-    /// lock: see [`delayed_wake`]. The queueing may call an observer, which is user code.
+    /// Queues the process. If an event wakes the process under the lock of the event, the process is queued after the
+    /// release of this lock: see [`delayed_wake`]. The queueing may call an observer, which is user code.
     #[inline]
     fn queue_delayed(self) {
         let mut woken = Some(self);

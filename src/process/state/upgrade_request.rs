@@ -64,7 +64,7 @@ impl UpgradeRequest {
             return Some(fit);
         }
         // If another upgrade of this body has already requested a replacement, the task drops this body after this
-        // poll.
+        // poll. In this case, the question must not replace the request for the replacement.
         if !matches!(self.exchange.borrow().0, Some(Request::Replace(_))) {
             self.request(Request::Fits(question));
         }

@@ -1,4 +1,5 @@
-//! The place at which a task is queued. The place depends on whether the task waited before or had a turn.
+//! The place at which a task is queued. The place depends on whether the task waited, or had a turn and needs another
+//! turn.
 
 use std::any::Any;
 

@@ -145,8 +145,8 @@ impl AnswerStates {
     #[inline]
     pub(super) fn close(&self, tag: Tag) -> Closed {
         let Some(state) = self.get(tag.key) else { return Closed::Unanswered };
-        // The lock orders this load after the store in `open`. Only threads with the lock write the state, except the
-        // exchange in `answer`, which changes only an open state.
+        // The lock orders this load after the store in `open`. Only threads with the lock write the state, with one
+        // exception: the exchange in `answer` needs no lock, and changes only an open state.
         let mut seen = state.load(Ordering::Relaxed);
         if seen == word(tag, OPEN) {
             if planted!("yields_close_is_a_store") {

@@ -190,9 +190,9 @@ pub(super) struct Table {
     pub(super) slots: Slots,
     /// Commands that were yielded in this step, in order. These commands are dispatched at the end of the step.
     pub(super) pending: VecDeque<Yield>,
-    /// Number of commands with chosen tags that were cancelled since the last call of
-    /// [`remove_cancelled`](Self::remove_cancelled) that removed commands. Some of these commands may have been
-    /// dispatched before.
+    /// Number of commands with chosen tags that were cancelled since the last reset of this number. The function
+    /// [`remove_cancelled`](Self::remove_cancelled) resets this number when it searches the pending commands, and when
+    /// no command is pending. Some of the cancelled commands may have been dispatched before they were cancelled.
     cancelled: usize,
     /// The measured commands. Each entry contains the number of a tag, and the time in ns at which the command was
     /// yielded. Only one command in 64 is measured. While no command is measured, this field is `None`.

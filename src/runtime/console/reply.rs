@@ -287,9 +287,9 @@ fn edge(edge: &WaitEdge) -> Value {
     })
 }
 
-/// `limit` is the maximum number of edges, the maximum number of deadlocks, and the maximum number of rows in all
-/// cycles together. All processes behind the cycles together have the same maximum. Each cycle gets an equal share of
-/// the rows.
+/// `limit` bounds each of four numbers: the number of edges, the number of deadlocks, the number of rows in all cycles
+/// together, and the number of processes behind all cycles together. Each cycle gets an equal share of the rows and of
+/// the processes.
 fn wait_for_graph(host: &Host, graph: WaitForGraph, limit: usize) -> Value {
     let WaitForGraph { edges, deadlocks } = graph;
     let share = (limit / deadlocks.len().max(1)).max(1);
@@ -406,7 +406,7 @@ mod tests {
     use crate::observe::run_times::RunTimeTables;
 
     #[test]
-    fn only_equal_tokens_are_equal() {
+    fn tokens_are_equal_only_if_all_their_bytes_are_equal() {
         assert!(is_equal(b"secret", b"secret"));
         assert!(!is_equal(b"secret", b"secreT") && !is_equal(b"secret", b"secret1") && !is_equal(b"", b"secret"));
     }

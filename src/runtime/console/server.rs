@@ -65,7 +65,8 @@ impl Wake for ServerWaker {
 
 struct Accepting {
     listener: Listener,
-    /// Time of the next attempt to accept. `None` if the next client causes an event.
+    /// Time of the next attempt to accept. `None` if the server does not try again before the next event of the
+    /// listener.
     next: Option<Instant>,
 }
 

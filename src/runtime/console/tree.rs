@@ -12,7 +12,9 @@ use crate::runtime::console::encoding::Reply;
 use crate::runtime::console::later::Later;
 use crate::runtime::console::request::{Fault, FaultKind, MAX_ROWS};
 
-/// Time after which the request fails. If no worker is free, no time limit of a call ends.
+/// Time after which the request fails. The calls to the supervisors have a shorter time limit, `SILENCE`. In a runtime
+/// with workers, a thread of the runtime fires the timers of these calls. If all these threads are blocked, the timers
+/// do not fire, and the request may last until this longer limit.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Time in which all supervisors must answer. The state of a supervisor that does not answer is not known.

@@ -507,7 +507,7 @@ fn the_unattended_slots_take_turns() {
     assert_eq!([next(&[1]), next(&[1]), next(&[0, 1])], [1, 1, 0].map(Some));
 }
 
-/// The seed of the random numbers of a worker contains the count.
+/// The seed of a worker's random numbers contains the count of the attempts to find a task.
 #[test]
 fn every_attempt_to_find_a_task_is_counted() {
     let (queues, _remote) = Queues::<()>::new(QueueOrder::Fifo);

@@ -70,7 +70,7 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
 /// 4.2b: before the timekeeper calls wakers, it wakes another worker only if the monitor is off or would need too much
 /// time to notice a blocked waker.
 #[test]
-fn a_timekeeper_calls_wakers_alone_if_the_monitor_is_fast() {
+fn a_timekeeper_that_calls_wakers_wakes_a_worker_unless_the_monitor_is_fast() {
     let long = LONGEST_DELAY * 2;
     for (long_step, needs_other) in [(Some(Duration::from_millis(20)), false), (Some(long), true), (None, true)] {
         let driver = Moved::default();
@@ -88,7 +88,8 @@ fn a_timekeeper_calls_wakers_alone_if_the_monitor_is_fast() {
         worker.wake_up();
         worker.queue_ready(vec![Waker::noop().clone()]);
         assert_eq!(!scheduler.idle.is_sleeping(parked.slot()), needs_other, "{long_step:?}");
-        // A step takes longer than a waker. So if the worker then finds a task, it wakes the other worker in each case.
+        // A step usually takes longer than the call of a waker. Therefore, if the monitor is fast, the worker wakes the
+        // other worker when it finds a task. In the other two cases, the other worker is already awake.
         scheduler.schedule(job(|| ()), Placement::Woken);
         assert!(worker.find(0).is_some());
         assert!(!scheduler.idle.is_sleeping(parked.slot()), "{long_step:?}");

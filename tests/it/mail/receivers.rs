@@ -412,7 +412,7 @@ fn the_entry_point_that_began_last_is_the_receiver() {
     });
 }
 
-/// 1.2a, 1.5a: the events of a step can't be sent to another thread. Therefore a step may take a message from its
+/// 1.2a, 1.5a: the events of a step cannot be sent to another thread. Therefore a step may take a message from its
 /// events without a lock.
 #[test]
 fn events_stay_on_their_thread() {

@@ -27,7 +27,7 @@ pub(super) enum End {
     Failed,
     Panicked,
     Killed,
-    /// Its supervisor or the shutdown has stopped the process.
+    /// The supervisor of the process, or the shutdown, has stopped the process.
     Stopped,
     /// The process is a supervisor that exceeded its restart intensity.
     GaveUp,

@@ -23,7 +23,7 @@ mod yields;
 use crate::round::{Round, Runner, Sample};
 use crate::verdict::{Judged, Shape};
 
-/// A row of the table. If several quantities are measured, the workload has one row for each quantity.
+/// A workload. The table has one row for each measured quantity of the workload.
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     /// Number of operations of a full round.

@@ -29,9 +29,10 @@ impl Service {
 /// Work of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
-    /// The client sends requests of 64 bytes to an echo. Each connection has one request in flight.
+    /// The client sends requests of 64 bytes to an echo server. Each connection has one request in flight.
     Echo { connections: usize },
-    /// The client sends requests of 64 bytes to an echo on one connection, and pauses for 1 ms before each request.
+    /// The client sends requests of 64 bytes to an echo server on one connection, and pauses for 1 ms before each
+    /// request.
     Pause,
     /// The client opens connections, and reads each connection to the end of the stream. Several connections are open
     /// at a time.

@@ -155,8 +155,8 @@ pub struct App {
     pub error: Option<String>,
     pub overview: Overview,
     pub interval: Interval,
-    /// The last snapshots, oldest first. The overview shows the durations of all these snapshots, because only a sample
-    /// of the durations is measured.
+    /// The last snapshots, oldest first. Only a sample of the durations is measured, so there are few new durations in
+    /// one snapshot. Therefore the overview shows the durations of all these snapshots.
     pub snapshots: VecDeque<Metrics>,
     /// Steps per second, oldest first.
     pub history: VecDeque<u64>,
@@ -180,8 +180,8 @@ pub struct App {
     pub tree: Tree,
     pub registry: Registry,
     pub trace: Trace,
-    /// For each worker that runs a task: the number of the worker, the pid of the process, the number of polls of this
-    /// task, and the earliest known time of this poll.
+    /// For each worker that runs a task: the number of the worker, the pid of the process, the number of polls of the
+    /// worker, and the earliest time at which the worker is known to have been in its present poll.
     pub since: Vec<(u64, Option<String>, u64, u64)>,
 }
 
@@ -191,7 +191,8 @@ impl App {
         Self { target, ..Self::default() }
     }
 
-    /// The requests for the present view. `hello` comes first, because the program may have been restarted.
+    /// The requests for the present view. `hello` comes first, because the program may have been restarted. The reply
+    /// to `hello` then names the new program.
     pub fn requests(&self) -> Vec<Request> {
         let mut all = vec![("hello", Vec::new())];
         match self.view {

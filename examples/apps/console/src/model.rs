@@ -507,7 +507,7 @@ impl Interval {
         self.rates.get(counter).copied().unwrap_or_default()
     }
 
-    /// Percentage of the attempts to steal that stole a task.
+    /// Percentage of the steal attempts that succeeded.
     pub fn steal_success(&self) -> f64 {
         let tried = self.rate("steals_tried");
         if tried == 0.0 { 0.0 } else { 100.0 * self.rate("steals_won") / tried }

@@ -90,8 +90,8 @@ impl Player {
     }
 
     /// The tracks of the processes that exist at the present moment. Between the event that ends a state and the event
-    /// that begins the next state, a process has no state, but exists. A recording that was cut off does not end the
-    /// states of the living processes. Such a process exists until the end of the recording.
+    /// that begins the next state, a process has no state, but exists. If a recording was cut off, the last state of a
+    /// living process has no end. Such a process exists until the end of the recording.
     pub(crate) fn alive(&self) -> Vec<usize> {
         let exists = |track: &usize| {
             let (first, last) = self.spans[*track];

@@ -1,5 +1,5 @@
-//! A recording: an execution trace, a flight record, or the record of a simulation. This file reads the file into
-//! memory. [`Player`](crate::player::Player) steps through its events.
+//! A recording: an execution trace, a flight record, or the record of a simulation. This module reads the file of a
+//! recording into memory. [`Player`](crate::player::Player) steps through the events of the recording.
 //!
 //! The format is the protobuf format of Perfetto. The file `src/observe/trace/packets.rs` of the crate writes this
 //! format. Memory is bounded: a recording keeps at most [`Limits::events`] events of 40 bytes, [`Limits::tracks`]
@@ -68,9 +68,9 @@ pub(crate) struct Event {
     pub(crate) value: u64,
     /// Index of the track of the process that this event belongs to, or [`NONE`].
     pub(crate) process: u32,
-    /// Index of another event of the same track, or [`NONE`]. At the beginning of a slice, this index is the beginning
-    /// of the slice around it. At the end of a slice, this index is the beginning of the same slice. At a counter, this
-    /// index is the event with the previous value.
+    /// Index of another event of the same track, or [`NONE`]. For the beginning of a slice, the other event is the
+    /// beginning of the enclosing slice. For the end of a slice, the other event is the beginning of the same slice.
+    /// For a counter, the other event is the event with the previous value.
     pub(crate) link: u32,
 }
 
@@ -298,7 +298,7 @@ impl Recording {
     }
 }
 
-/// Begin of a packet.
+/// Start of a packet.
 enum Header {
     /// Length of the packet, and length of the header.
     Packet {
@@ -491,7 +491,7 @@ impl Loader {
         let root = tracks.iter().find(|track| is_ours(track))?.parent;
         let title = tracks.iter().find(|track| track.uuid == root)?.name.clone();
         let mut events = Vec::from(events);
-        // The sort must be stable, because it must keep the order of the events of a track that have the same time.
+        // The sort must be stable. Events of a track can have the same time, and these events must keep their order.
         events.sort_by_key(|event| event.at);
         let mut recording = Recording { title, tracks, events, texts, left_out, incomplete_bytes };
         recording.connect();

@@ -252,7 +252,7 @@ fn a_program_that_ends_is_reported_and_the_console_continues() {
 fn scripts_get_text_json_and_an_exit_status() {
     let demo = Demo::start("scripts");
     let stdout = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
-    // The deadlock exists only a moment after the start of the program.
+    // At the start of the program, the deadlock does not exist yet. It arises a moment later.
     let end = Instant::now() + LIMIT;
     while demo.ask(&["--fail-if", "deadlock"]).status.code() != Some(1) {
         assert!(Instant::now() < end, "no deadlock: {}", stdout(&demo.ask(&["--once"])));
@@ -386,7 +386,7 @@ fn record(name: &str) -> (Folder, PathBuf) {
     (folder, path)
 }
 
-/// 9.6b: the console opens a recording without a program, and steps through its events.
+/// 9.6b: without a running program, the console opens a recording and steps through the events of the recording.
 #[test]
 fn keys_step_through_a_recording_in_both_directions() {
     let (_folder, path) = record("recording");

@@ -19,7 +19,7 @@ use crate::Config;
 use crate::pages::answer;
 use crate::timer::ProcessTimer;
 
-/// Upper bound of [`Config::idle`]. hyper adds this time to the present time, and a sum that is too large is a panic.
+/// Upper bound of [`Config::idle`]. hyper adds this time to the present time, and panics if the sum is too large.
 const LONGEST_IDLE: Duration = Duration::from_secs(86_400);
 
 /// Serves one connection. If this process is cancelled, it answers the request in flight and then closes the
@@ -32,7 +32,8 @@ pub(crate) async fn connection(ctx: Context, stream: TcpStream, config: Config) 
     // An error means that the peer has already closed the connection.
     let _ = stream.set_nodelay(true);
     let (me, config) = (&*ctx, &config);
-    // True while the handler of a request runs, and while hyper has written a part of a response.
+    // `is_answering` is true while the handler of a request runs. `is_writing` is true while a response is partly
+    // written.
     let (is_answering, is_writing) = (AtomicBool::new(false), AtomicBool::new(false));
     let stream = WriteTimeout { stream, me: me.clone(), config: config.clone(), stall: None, is_writing: &is_writing };
     let service = service_fn(async |request| {

@@ -58,8 +58,9 @@ impl Unread {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&pid);
     }
 
-    /// Adds to each subscriber its number of unread bytes. Drops a subscriber without an entry, because this subscriber
-    /// has left the channel or is exiting. The caller sends messages only after this function has released the lock.
+    /// Returns each subscriber with the counter of its unread bytes. Drops a subscriber without an entry, because this
+    /// subscriber has left the channel or is exiting. The caller sends messages only after this function has released
+    /// the lock.
     fn with_counts(&self, subscribers: Vec<Address<Mail>>) -> Vec<(Address<Mail>, Arc<AtomicUsize>)> {
         let counts = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let with_count =
@@ -72,7 +73,7 @@ impl Unread {
 /// the first byte of a message differs.
 ///
 /// If the client has left the channel, the message is dropped. A publisher on another worker can send such a message
-/// after the confirmation of `UNSUBSCRIBE`. A client of version 2 would take this message for its next reply.
+/// after the confirmation of `UNSUBSCRIBE`. A client of version 2 would mistake this message for its next reply.
 pub(crate) fn push_mail(out: &mut Vec<u8>, mail: &Message, session: &Session) {
     session.unread.fetch_sub(mail.size(), Ordering::Relaxed);
     if !session.channels.contains(&mail.channel) {

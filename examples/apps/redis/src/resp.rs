@@ -32,8 +32,8 @@ pub struct Limits {
     /// Maximum number of bytes that were read but belong to no executed command. If a client exceeds this limit, the
     /// server disconnects it.
     pub query: usize,
-    /// Maximum number of bytes of the unread messages in the mailbox of a subscriber. Each message counts 64 bytes
-    /// more. If a message would exceed the limit, the server disconnects the subscriber.
+    /// Maximum number of bytes of the unread messages in the mailbox of a subscriber. Each message counts 64 bytes in
+    /// addition to its encoded bytes. If a message would exceed the limit, the server disconnects the subscriber.
     pub mail: usize,
     /// Maximum number of commands in one batch.
     pub batch: usize,

@@ -349,7 +349,8 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Most clients have no entry in `unread`. The test of the number of channels avoids its lock.
+        // Most clients have no entry in `unread`. For these clients, the test of the number of channels avoids the lock
+        // of `unread`.
         if let Some(client) = self.server.with_clients(|clients| clients.remove(&self.id))
             && client.channels > 0
         {

@@ -25,15 +25,15 @@ pub(crate) struct Session {
     pub(crate) name: Vec<u8>,
     /// The names of the channels to which the client has subscribed.
     pub(crate) channels: BTreeSet<Bytes>,
-    /// Number of bytes of the messages of channels that are in the mailbox.
+    /// Number of bytes of the channel messages in the mailbox.
     pub(crate) unread: Arc<AtomicUsize>,
     /// True if the connection must close after it has sent the replies.
     pub(crate) is_closing: bool,
 }
 
 impl Session {
-    /// Returns an error if the client may not use this command now. A client of version 2 that has subscribed to a
-    /// channel receives messages, and cannot distinguish a reply from a message.
+    /// Returns an error if the present state of the client does not permit this command. A client of version 2 that has
+    /// subscribed to a channel receives messages, and cannot distinguish a reply from a message.
     pub(crate) fn allows(&self, spec: &Spec, args: Args<'_>) -> Result<(), Failure> {
         if self.resp3 || self.channels.is_empty() || matches!(spec.name, "ping" | "quit" | "subscribe" | "unsubscribe")
         {

@@ -249,7 +249,7 @@ impl Store {
         }
     }
 
-    /// Returns the earliest time at which a key has expired. A key still exists during its last millisecond.
+    /// Returns the time at which the next key expires. A key still exists during its last millisecond, `Expiry::at`.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
         let (expiry, _) = self.expiries.first_key_value()?;
         Some(self.begun + Duration::from_millis(expiry.at.saturating_add(1)))

@@ -61,7 +61,7 @@ fn each_child_starts_after_the_previous_child_has_started() {
 }
 
 #[test]
-fn a_child_is_up_to_stay_between_its_start_and_its_stop() {
+fn a_child_that_has_started_stays_up_until_a_stop_is_planned() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 2]);
     assert!(!plan.is_up_to_stay(0), "the child is due");
     assert_eq!(next(&mut plan, at(0)), [Start(0)]);
@@ -82,7 +82,7 @@ fn one_for_one_restarts_only_the_child_that_exited() {
     assert_eq!(bring_up(&mut plan, at(0)), [0, 1, 2]);
     plan.exited(1, Over::Ended, &boom(), at(5), || 0);
     assert_eq!(next(&mut plan, at(5)), [Start(1)]);
-    // Another child exits. Its restart does not wait until the first child has started.
+    // Child 0 exits. The restart of child 0 does not wait until child 1 has started.
     plan.exited(0, Over::Ended, &boom(), at(6), || 0);
     assert_eq!(next(&mut plan, at(6)), [Start(0)]);
 }

@@ -23,7 +23,7 @@ impl SuspendedProcesses {
         self.len.load(Ordering::SeqCst) != 0 && self.pids.lock().contains(&pid())
     }
 
-    /// Adds a process, and calls `observe` under the lock. Returns false if the process was in the set.
+    /// Adds a process, and calls `observe` under the lock. Returns false if the process was already in the set.
     pub(super) fn insert(&self, pid: Pid, observe: impl FnOnce()) -> bool {
         let mut pids = self.pids.lock();
         let is_new = pids.insert(pid);
@@ -35,7 +35,9 @@ impl SuspendedProcesses {
     /// Removes a process that exits or is resumed. Returns false if the process was not in the set.
     #[inline]
     pub(crate) fn remove(&self, pid: impl FnOnce() -> Pid) -> bool {
-        // An exit sees the length, because the exit has locked the slot of the pid table.
+        // `suspend` stores the length, and then locks the slot of the pid in the pid table. An exit locks this slot
+        // before it calls this function. If the exit locks the slot after `suspend`, the exit sees the length.
+        // Otherwise `suspend` does not find the pid. In this case, `suspend` itself removes the process from the set.
         self.len.load(Ordering::SeqCst) != 0 && self.remove_pid(pid())
     }
 

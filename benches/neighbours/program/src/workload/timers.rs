@@ -140,7 +140,8 @@ fn poll_all<F: Future>(sleeps: impl Iterator<Item = F>) -> Vec<Pin<Box<F>>> {
     let mut live: Vec<_> = sleeps.map(Box::pin).collect();
     for sleep in &mut live {
         if sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
-            // On a slow runtime, this timer fires before the other timers are created.
+            // On a slow runtime, this timer is due before the loop polls it for the first time. Such a timer does not
+            // call the waker.
             DONE.one();
         }
     }

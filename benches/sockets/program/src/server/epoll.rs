@@ -1,5 +1,5 @@
 //! The server without a runtime: one thread waits for all connections. The CPU time of this server is the cost of the
-//! system calls, which all servers have.
+//! system calls. All servers have this cost.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Ipv4Addr;

@@ -44,7 +44,7 @@ async fn server(ctx: Context, listener: TcpListener, tls: TlsAcceptor) -> Result
                 let tls = tls.clone();
                 ctx.spawn(move |ctx: Context| echo(ctx, stream, tls));
             }
-            // For example, no file descriptor is free. The server continues after a pause.
+            // For example, `accept` fails if no file descriptor is free. The server continues after a pause.
             Err(_) => ctx.sleep(Duration::from_millis(100)).await,
         }
     }

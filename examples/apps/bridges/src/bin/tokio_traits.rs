@@ -1,5 +1,4 @@
-//! Uses code that is written for tokio's I/O traits with procession's sockets. The program does not use tokio's
-//! runtime.
+//! Code that is written for tokio's I/O traits runs on procession's sockets. The program does not use tokio's runtime.
 //!
 //!     cargo run -p bridges --bin tokio_traits
 //!
@@ -35,7 +34,7 @@ async fn server(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
                 let shout = shout(stream.compat());
                 ctx.spawn(async move |ctx: Context| -> Result<(), Exit> { Ok(ctx.run_until_cancelled(shout).await??) });
             }
-            // For example, no file descriptor is free. The server continues after a pause.
+            // For example, `accept` fails if no file descriptor is free. The server continues after a pause.
             Err(_) => ctx.sleep(Duration::from_millis(100)).await,
         }
     }

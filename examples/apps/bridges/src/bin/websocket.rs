@@ -62,7 +62,7 @@ async fn server(ctx: Context, listener: TcpListener, connected: Address<Address<
                 let handle = process.spawn(move |ctx| connection(ctx, stream))?;
                 connected.send(handle.address())?;
             }
-            // For example, no file descriptor is free. The server continues after a pause.
+            // For example, `accept` fails if no file descriptor is free. The server continues after a pause.
             Err(_) => ctx.sleep(Duration::from_millis(100)).await,
         }
     }

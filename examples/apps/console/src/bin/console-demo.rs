@@ -23,7 +23,7 @@ async fn clerk(mut ctx: Context<u64>) -> Result<(), Exit> {
     }
 }
 
-/// Calls another process, and does not receive the call of this process.
+/// Calls the process `other`, and does not receive the call from the process `other`.
 async fn partner(ctx: Context<Reply<()>>, other: &'static str) -> Result<(), Exit> {
     while ctx.host().whereis(other).is_none() {
         ctx.sleep(Duration::from_millis(1)).await;
@@ -34,7 +34,7 @@ async fn partner(ctx: Context<Reply<()>>, other: &'static str) -> Result<(), Exi
 
 fn main() -> Result<(), BoxError> {
     let path = std::env::args_os().nth(1).ok_or("the argument is the path of the socket")?;
-    // The consoles write flight records to the folder of the socket.
+    // If a console asks for a flight record, this program writes the record to the folder of the socket.
     let folder = Path::new(&path).parent().ok_or("the argument is no path of a file")?.to_owned();
     let recorder = FlightRecorder::new().buffer_size(1 << 19).folder(folder);
     let builder = Runtime::builder().workers(2).console(path).console_actions(true).flight_recorder(recorder);

@@ -265,8 +265,9 @@ fn an_incomplete_head_does_not_delay_a_shutdown() -> Tested {
     let (rt, address) = started(Config { idle: 2 * LONG, drain: 2 * LONG, ..Config::default() })?;
     rt.block_on(async {
         let mut stream = sent(address, "GET / HT").await?;
-        // The server answers a client that has connected later. So the server has almost certainly read the half of the
-        // head. If it has not, the connection is idle, and the test also passes.
+        // A second client connects after the first client, and the server answers the second client. So the server has
+        // almost certainly read the incomplete head of the first client. If the server has not read it, the connection
+        // is idle, and the test also passes.
         read_until(&mut sent(address, HELLO).await?, "hello\n").await?;
         let report = rt.shutdown(LONG).await;
         assert!(report.left.is_empty(), "{report:?}");

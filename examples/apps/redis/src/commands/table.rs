@@ -210,8 +210,8 @@ pub(crate) const TABLE: &[Spec] = &[
 const PLACES: usize = 256;
 const FREE: u8 = u8::MAX;
 
-/// Hash index of the table, with open addressing. The hash of the name of a command selects a place. This place, or the
-/// next free place, contains the index of the command.
+/// Hash index of the table, with open addressing. The hash of the name of a command selects a place. If another command
+/// has this place, the command gets the next free place. The place of a command contains its index in the table.
 static INDEX: [u8; PLACES] = index();
 
 const fn index() -> [u8; PLACES] {

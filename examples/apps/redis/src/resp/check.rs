@@ -82,7 +82,7 @@ pub(super) fn parse(bytes: &[u8], limits: &Limits, is_copied: bool, mut piece: i
             rest = &rest[count..];
         }
         let read = bytes.len() - rest.len();
-        // The length grows by half, and the vector at least doubles its capacity when it allocates.
+        // A large buffer grows by half of its length, and the vector at least doubles its capacity when it allocates.
         assert!(batch.data.capacity() <= 3 * (read + SMALLEST), "the buffer outgrows the bytes that were read");
         let entries = batch.args.capacity() + batch.requests.capacity();
         assert!(entries <= 2 * read + 16, "the arguments outgrow the bytes that were read");

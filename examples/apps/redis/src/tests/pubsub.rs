@@ -138,8 +138,9 @@ fn a_slow_subscriber_is_disconnected() {
     });
 }
 
-/// Some publishers send long pipelines. The processes of the publishers must let a subscriber that reads run, and the
-/// subscriber must receive the messages of all publishers in its turns.
+/// Some publishers send long pipelines, and a subscriber reads. The processes of the publishers must yield, so that the
+/// process of the subscriber can run. In its turns, the process of the subscriber must receive the messages of all
+/// publishers.
 #[test]
 fn a_subscriber_that_reads_gets_all_messages_of_several_pipelines() {
     const COUNT: usize = 10_000;

@@ -23,8 +23,8 @@ fn children_can_be_added_stopped_restarted_and_removed() {
     assert_eq!((plan.stop(0), plan.remove(77)), (Some(ExitAction::Forgotten), Some(ExitAction::Forgotten)));
 }
 
-/// A requested stop of a one-for-one supervisor delays no other child. With the other strategies, and if the supervisor
-/// exits, the children are stopped one at a time.
+/// In a one-for-one supervisor, a requested stop of a child delays no other child. With the other strategies, and if
+/// the supervisor exits, the children are stopped one at a time.
 #[test]
 fn a_requested_stop_delays_other_children_only_in_a_group() {
     for strategy in [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne] {
@@ -63,9 +63,9 @@ fn a_requested_stop_delays_other_children_only_in_a_group() {
 }
 
 /// Each child is started when the previous child has started. A requested restart of a starting child keeps this order.
-/// A requested stop removes the child from the order, also if the child is already stopping because of a restart.
+/// A requested stop removes the child from the order, even if the child is already stopping because of a restart.
 #[test]
-fn a_requested_restart_during_a_start_holds_the_start_order() {
+fn a_requested_restart_during_a_start_keeps_the_start_order() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 3]);
     assert_eq!(next(&mut plan, at(0)), [Start(0)]);
     assert!(plan.restart(0, at(0)));
@@ -109,7 +109,7 @@ fn a_refused_requested_start_of_an_initial_child_does_not_end_the_supervisor() {
 }
 
 /// A child is restarted a second time while it starts, and its stop takes long. A requested restart of a later child
-/// does not wait for it.
+/// does not wait for this stop.
 #[test]
 fn a_second_requested_restart_delays_no_other_child() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 2]);

@@ -125,7 +125,7 @@ mod readme {}
 
 // Where to find the main paths in the source:
 // - The function `Inbox::push_locked` in `process/mailbox/sender.rs` queues a message.
-// - A worker parks in the function `Local::sleep` in `scheduler/worker.rs`. The thread of the worker then waits in
+// - A worker parks in the function `Worker::sleep` in `scheduler/worker.rs`. The thread of the worker then waits in
 //   `Idle::park` in `scheduler/idle.rs`, or in the poller.
 // - Step 10 of `host/exit.rs` delivers an exit to links and monitors. This step calls `Links::dissolve` in
 //   `host/link.rs`.

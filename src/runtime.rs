@@ -61,7 +61,7 @@ use crate::runtime::tokio_context::TokioContext;
 pub(crate) use crate::scheduler::Budget;
 pub(crate) use crate::scheduler::OwnWaker;
 pub use crate::scheduler::QueueOrder;
-use crate::scheduler::{Hook, Hooks, Local, NO_LABEL, TooManyWorkers};
+use crate::scheduler::{Hook, Hooks, NO_LABEL, TooManyWorkers, Worker};
 use crate::task::body::{Body, is_large};
 use crate::{handler, scheduler};
 
@@ -97,7 +97,7 @@ const MIN_STACK: usize = 64 << 10;
 /// # Panics
 /// Panics if `f` panics. The panic ends the process, as every panic in a step does.
 pub fn block_in_place<T>(f: impl FnOnce() -> T) -> T {
-    Local::<Job>::hand_over_here();
+    Worker::<Job>::hand_over_here();
     f()
 }
 

@@ -55,7 +55,7 @@ pub(crate) use crate::scheduler::slot::NO_LABEL;
 use crate::scheduler::slot::{OWN_FUTURE, WorkerSlot};
 use crate::scheduler::threads::{STOP, WorkerThreads};
 use crate::scheduler::unattended::Unattended;
-pub(crate) use crate::scheduler::worker::{Here, Local};
+pub(crate) use crate::scheduler::worker::{Here, Worker};
 
 /// Unit of work that a scheduler runs.
 pub(crate) trait Task: Sized + Send + 'static {
@@ -206,7 +206,7 @@ pub(crate) struct Scheduler<T: Task> {
     /// The parts of the queues that thieves use, indexed by slot. A vacant slot can have tasks.
     remotes: Box<[Remote<T>]>,
     /// Published states of the workers, indexed by slot.
-    posts: Box<[Arc<CachePadded<WorkerSlot>>]>,
+    worker_slots: Box<[Arc<CachePadded<WorkerSlot>>]>,
     idle: Idle,
     unattended: Unattended,
     vacancies: Mutex<Vacancies<T>>,
@@ -325,7 +325,7 @@ impl<T: Task> Scheduler<T> {
             global: CachePadded(Injector::new()),
             priorities: PriorityQueues::new(),
             remotes: remotes.into(),
-            posts: (0..SLOTS).map(|_| Arc::new(CachePadded(WorkerSlot::new()))).collect(),
+            worker_slots: (0..SLOTS).map(|_| Arc::new(CachePadded(WorkerSlot::new()))).collect(),
             idle: Idle::new(SLOTS),
             unattended: Unattended::new(),
             vacancies: Mutex::new(Vacancies { slots: vacant, guests: WaitingGuests::default() }),
@@ -342,25 +342,25 @@ impl<T: Task> Scheduler<T> {
         }))
     }
 
-    /// Occupies a vacant slot and returns the worker of this slot. The caller sets `lent` to true if a guest thread
+    /// Occupies a vacant slot and returns the worker of this slot. The caller sets `is_guest` to true if a guest thread
     /// will occupy the slot. Returns `None` if all slots are occupied.
-    fn occupy(self: &Arc<Self>, lent: bool) -> Option<UniqueRc<Local<T>>> {
+    fn occupy(self: &Arc<Self>, is_guest: bool) -> Option<UniqueRc<Worker<T>>> {
         let (slot, queues) = self.vacancies.lock().slots.pop()?;
-        Some(self.occupied(slot, queues, lent))
+        Some(self.occupy_slot(slot, queues, is_guest))
     }
 
     /// Occupies a slot for a guest, as [`occupy`](Self::occupy) does. If all slots are occupied, adds the guest to the
     /// list of waiting guests, and returns the number of the guest in this list. If the guest already waits, the caller
     /// passes this number in `waits`.
-    fn occupy_or_wait(self: &Arc<Self>, waits: Option<u64>, guest: WaitingGuest) -> Result<UniqueRc<Local<T>>, u64> {
+    fn occupy_or_wait(self: &Arc<Self>, waits: Option<u64>, guest: WaitingGuest) -> Result<UniqueRc<Worker<T>>, u64> {
         let mut vacancies = self.vacancies.lock();
         if let Some((slot, queues)) = vacancies.slots.pop() {
             let former = vacancies.guests.remove(waits);
             drop(vacancies);
-            let local = self.occupied(slot, queues, true);
+            let worker = self.occupy_slot(slot, queues, true);
             // The drop of a waker is user code and may panic. So it comes after the release of the lock.
             contain(|| drop((former, guest)));
-            return Ok(local);
+            return Ok(worker);
         }
         let (number, former) = vacancies.guests.add(waits, guest);
         drop(vacancies);
@@ -368,17 +368,17 @@ impl<T: Task> Scheduler<T> {
         Err(number)
     }
 
-    fn occupied(self: &Arc<Self>, slot: usize, queues: Queues<T>, lent: bool) -> UniqueRc<Local<T>> {
-        self.posts[slot].occupied(lent);
+    fn occupy_slot(self: &Arc<Self>, slot: usize, queues: Queues<T>, is_guest: bool) -> UniqueRc<Worker<T>> {
+        self.worker_slots[slot].initialize(is_guest);
         if self.unattended.slots() & 1 << slot != 0 {
             // The former occupant has left tasks in the queues.
-            self.unattended.set_paused(slot, false);
+            self.unattended.set_marked(slot, false);
         }
         // This operation comes before the first push to the queues of this slot. Therefore, after such a push, a worker
         // that checks all queues also checks the queues of this slot.
         self.reached.fetch_max(slot + 1, Ordering::SeqCst);
         self.present.fetch_add(1, Ordering::SeqCst);
-        Local::new(Arc::clone(self), slot, queues)
+        Worker::new(Arc::clone(self), slot, queues)
     }
 
     /// Makes a slot vacant. Wakes guest threads that wait for a slot.
@@ -414,15 +414,15 @@ impl<T: Task> Scheduler<T> {
     pub(crate) fn schedule_here(address: usize, task: T, how: Placement) -> Result<(), T> {
         let mut task = Some(task);
         let push = |here: &Here<T>| match &*here.borrow() {
-            Some(local) if local.is_of(address) => task.take().is_some_and(|task| local.push(task, how)),
+            Some(worker) if worker.is_of(address) => task.take().is_some_and(|task| worker.push(task, how)),
             _ => false,
         };
-        // The call of `tell` below may call a waker, and a waker is user code. Therefore the borrow of the thread-local
-        // must end before this call.
+        // The call of `notify_other` below may call a waker, and a waker is user code. Therefore the borrow of the
+        // thread-local must end before this call.
         if T::current().try_with(push).unwrap_or(false)
-            && let Some(local) = Local::<T>::here()
+            && let Some(worker) = Worker::<T>::here()
         {
-            local.notify_other();
+            worker.notify_other();
         }
         task.map_or(Ok(()), Err)
     }
@@ -488,7 +488,7 @@ impl<T: Task> Scheduler<T> {
 
     /// Requests that the task with this label yields. Returns false if no worker runs this task now.
     pub(crate) fn preempt(&self, label: u64) -> bool {
-        self.posts[..self.reached.load(Ordering::SeqCst)].iter().any(|post| post.ask(label))
+        self.worker_slots[..self.reached.load(Ordering::SeqCst)].iter().any(|worker_slot| worker_slot.ask(label))
     }
 
     /// Wakes the timekeeper, or any worker if there is no timekeeper. This function is called in two cases: a new
@@ -527,14 +527,16 @@ impl<T: Task> Scheduler<T> {
     /// Returns the scheduler whose worker the calling thread acts as.
     #[cfg(feature = "net")]
     pub(crate) fn here() -> Option<Arc<Self>> {
-        Local::<T>::here().map(|local| Arc::clone(local.scheduler()))
+        Worker::<T>::here().map(|worker| Arc::clone(worker.scheduler()))
     }
 
     /// Returns whether the calling thread acts as a worker of this scheduler.
     #[cfg(feature = "net")]
     pub(crate) fn is_here(&self) -> bool {
         let address = std::ptr::from_ref(self) as usize;
-        T::current().try_with(|here| here.borrow().as_ref().is_some_and(|local| local.is_of(address))).unwrap_or(false)
+        T::current()
+            .try_with(|here| here.borrow().as_ref().is_some_and(|worker| worker.is_of(address)))
+            .unwrap_or(false)
     }
 
     /// Stores the runtime that owns this scheduler.
@@ -655,27 +657,27 @@ impl<T: Task> Scheduler<T> {
 
     /// Returns the step that the worker in this slot runs.
     fn current_step(&self, slot: usize) -> Option<CurrentStep> {
-        let post = &self.posts[slot];
-        if !post.is_busy() {
+        let worker_slot = &self.worker_slots[slot];
+        if !worker_slot.is_busy() {
             return None;
         }
-        let (since, label) = (post.blocked_since(), post.label());
+        let (since, label) = (worker_slot.blocked_since(), worker_slot.label());
         let is_own_future = label == OWN_FUTURE;
         // If the blocked step has returned in the meantime, the label may belong to a later step.
-        let blocked_since = since.filter(|_| !is_own_future && post.blocked_since() == since);
+        let blocked_since = since.filter(|_| !is_own_future && worker_slot.blocked_since() == since);
         let process = (label < OWN_FUTURE).then_some(label);
         let polls = self.metrics.polls(slot);
-        let is_asked_to_yield = post.asked().is_asked(label);
+        let is_asked_to_yield = worker_slot.asked().is_asked(label);
         Some(CurrentStep { worker: slot, process, polls, is_own_future, blocked_since, is_asked_to_yield })
     }
 
     /// Returns the state of the worker in this slot.
     fn state_of(&self, slot: usize) -> WorkerState {
-        let post = &self.posts[slot];
+        let worker_slot = &self.worker_slots[slot];
         // A guest's own future is no step, so its hand-over does not count as a long step.
-        if post.is_taken() && post.label() != OWN_FUTURE {
+        if worker_slot.is_taken() && worker_slot.label() != OWN_FUTURE {
             WorkerState::Blocked
-        } else if post.is_busy() {
+        } else if worker_slot.is_busy() {
             WorkerState::Running
         } else if self.idle.is_sleeping(slot) {
             WorkerState::Parked
@@ -689,7 +691,7 @@ impl<T: Task> Scheduler<T> {
         Gauges {
             queued_global: self.global.len() as u64,
             queued_local: self.remotes().iter().map(|remote| remote.len() as u64).sum(),
-            replaced: self.worker_threads.lock().taken as u64,
+            replaced: self.worker_threads.lock().handed_over as u64,
             sockets: self.poller().map_or(0, |poller| poller.len() as u64),
             ..Gauges::default()
         }

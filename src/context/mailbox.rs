@@ -24,7 +24,9 @@ use crate::host::Host;
 use crate::host::control::{Control, Head, flag};
 use crate::process::event::{Event, Signal, notice_event};
 use crate::process::exit::Exit;
-use crate::process::mailbox::{Gathered, Glance, MailboxCapacity, ReadAhead, Reader, ReceiverTurn, Spare, Trial};
+use crate::process::mailbox::{
+    Gathered, Glance, MailboxCapacity, ReadAhead, Reader, ReceiverDuties, ReceiverTurn, Trial,
+};
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::current::{Current, InTurn};
@@ -500,8 +502,8 @@ impl<M: Send + 'static> Mailbox<M> {
         let mut message = None;
         loop {
             let taken = self.take(poller, cx, false, |control, front, reader| {
-                let (next, spare) = control.inbox.next_or_wait(control, front, signal, reader);
-                (next.map(|next| message = next), spare)
+                let (next, duties) = control.inbox.next_or_wait(control, front, signal, reader);
+                (next.map(|next| message = next), duties)
             });
             match taken {
                 Poll::Ready(Ok(None)) => {
@@ -601,8 +603,8 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         loop {
             let taken = self.take(poller, cx, true, |control, front, reader| {
-                let (taken, spare) = control.inbox.pop_or_wait(control, front, reader);
-                (taken.map(|taken| *message = Some(taken)), spare)
+                let (taken, duties) = control.inbox.pop_or_wait(control, front, reader);
+                (taken.map(|taken| *message = Some(taken)), duties)
             });
             match taken {
                 Poll::Ready(Ok(Some(()))) => return Poll::Ready(Ok(())),
@@ -724,7 +726,7 @@ impl<M: Send + 'static> Mailbox<M> {
         poller: Poller,
         cx: &mut Cx<'_>,
         checks_cancel: bool,
-        take_or_wait: impl FnOnce(&Control<M>, &mut ReadAhead<M>, Reader) -> (Option<R>, Spare),
+        take_or_wait: impl FnOnce(&Control<M>, &mut ReadAhead<M>, Reader) -> (Option<R>, ReceiverDuties),
     ) -> Poll<Result<Option<R>, Exit>> {
         let receiver_turn = match poller {
             Poller::Task(turn) => self.front.receiver_turn(turn),
@@ -737,15 +739,15 @@ impl<M: Send + 'static> Mailbox<M> {
             // mailbox slot. A cancelled process does not open its mailbox slot either. While the mailbox slot is open,
             // a receive operation waits and does not check whether the process is cancelled.
             Some(receiver_turn) => {
-                let lends = !self.me.control().head.has(flag::LIMITED | flag::CANCELLED);
-                Reader::Task { receiver_turn, lends }
+                let may_open_slot = !self.me.control().head.has(flag::LIMITED | flag::CANCELLED);
+                Reader::Task { receiver_turn, may_open_slot }
             }
             // A receiver in a trial that has not ended also uses this case. A replaced receiver also uses this case.
             // The waker is cloned before the lock is taken, because `clone` runs user code.
             None => Reader::Other(cx.waker().clone()),
         };
-        let (taken, spare) = take_or_wait(self.me.control(), &mut self.front, reader);
-        let Spare { former, room_waiter, lent, replaced, urgent } = spare;
+        let (taken, duties) = take_or_wait(self.me.control(), &mut self.front, reader);
+        let ReceiverDuties { former, room_waiter, slot_is_open, replaced, urgent } = duties;
         drop(former);
         if replaced {
             return Poll::Ready(Err(self.refuse()));
@@ -753,7 +755,7 @@ impl<M: Send + 'static> Mailbox<M> {
         if is_other {
             self.note_elsewhere();
         }
-        if lent {
+        if slot_is_open {
             Current::with(|current| current.note_waits_for_message(true));
         }
         if let Some(room_waiter) = room_waiter {
@@ -766,7 +768,7 @@ impl<M: Send + 'static> Mailbox<M> {
         if exit.is_some() {
             // The exit of the process collects the stored wakers only once. If the exit has collected the wakers before
             // this waker was stored, only this line drops this waker.
-            drop(self.me.control().inbox.forget_reader());
+            drop(self.me.control().inbox.take_receiver_waker());
         }
         // A cancel request first sets its flag, and then looks for a waiting receiver. This code first registers the
         // receiver, and then reads the flag. Therefore, either this code sees the flag, or the cancel request wakes

@@ -268,8 +268,8 @@ impl<M: Send + 'static> Control<M> {
 
     /// Calls [`Inbox::drain`] in a turn of the process, and notifies the tasks that waited for free space.
     pub(crate) fn drain(&self, receiver_turn: ReceiverTurn, taken: &mut Option<Box<Taken<M>>>) {
-        let (admitted, lent) = self.inbox.drain(self, receiver_turn, taken);
-        Current::with(|current| current.note_waits_for_message(lent));
+        let (admitted, slot_is_open) = self.inbox.drain(self, receiver_turn, taken);
+        Current::with(|current| current.note_waits_for_message(slot_is_open));
         if let Some(admitted) = admitted {
             self.wake_room_waiters(*admitted);
         }
@@ -288,8 +288,8 @@ impl<M: Send + 'static> Control<M> {
                 }
             }
         }
-        let (message, admitted, lent) = self.inbox.drain_or_pop(self, receiver_turn, taken);
-        Current::with(|current| current.note_waits_for_message(lent));
+        let (message, admitted, slot_is_open) = self.inbox.drain_or_pop(self, receiver_turn, taken);
+        Current::with(|current| current.note_waits_for_message(slot_is_open));
         if let Some(admitted) = admitted {
             self.wake_room_waiters(*admitted);
         }
@@ -310,8 +310,8 @@ impl<M: Send + 'static> Control<M> {
     /// outside the turns of the process. A turn calls this function if such a receiver has polled the mailbox while the
     /// slot was open. If the slot contains a message, this function wakes the receiver.
     #[cold]
-    pub(crate) fn recalled(&self, ready: &RunnableProcess) {
-        if let Some(reader) = self.inbox.recalled(ready.in_turn()) {
+    pub(crate) fn close_slot(&self, ready: &RunnableProcess) {
+        if let Some(reader) = self.inbox.close_slot(ready.in_turn()) {
             panic::wake(reader);
         }
     }

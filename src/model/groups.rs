@@ -14,14 +14,14 @@ use crate::process::pid::Pid;
 use crate::process::state::{Ref, RefCounted};
 
 /// A process that may be in groups.
-struct Guest {
+struct TestProcess {
     pid: Pid,
     own: Own,
     inbox: Inbox<()>,
-    links: Links<RefCounted<Guest>>,
+    links: Links<RefCounted<TestProcess>>,
 }
 
-impl Guest {
+impl TestProcess {
     fn new(number: u32) -> Ref<RefCounted<Self>> {
         Ref::counted(Self {
             pid: Pid::new(0, 0, number, 1),
@@ -32,7 +32,7 @@ impl Guest {
     }
 }
 
-impl Linkable for RefCounted<Guest> {
+impl Linkable for RefCounted<TestProcess> {
     fn pid(&self) -> Pid {
         self.pid
     }
@@ -78,32 +78,32 @@ impl Linkable for RefCounted<Guest> {
 
 /// Two processes that use the same groups. `watcher` monitors a group, and `member` joins the group and exits.
 struct World {
-    groups: Groups<RefCounted<Guest>>,
-    watcher: Ref<RefCounted<Guest>>,
-    member: Ref<RefCounted<Guest>>,
+    groups: Groups<RefCounted<TestProcess>>,
+    watcher: Ref<RefCounted<TestProcess>>,
+    member: Ref<RefCounted<TestProcess>>,
 }
 
 impl World {
     fn new() -> Arc<Self> {
-        Arc::new(Self { groups: Groups::new(), watcher: Guest::new(1), member: Guest::new(2) })
+        Arc::new(Self { groups: Groups::new(), watcher: TestProcess::new(1), member: TestProcess::new(2) })
     }
 
-    fn join(&self, guest: &Ref<RefCounted<Guest>>) {
-        self.groups.join("g".into(), guest, &guest.own, || !guest.inbox.is_closed());
+    fn join(&self, process: &Ref<RefCounted<TestProcess>>) {
+        self.groups.join("g".into(), process, &process.own, || !process.inbox.is_closed());
     }
 
     fn watch(&self) -> Vec<Pid> {
         self.groups.watch("g".into(), &self.watcher, &self.watcher.own, || !self.watcher.inbox.is_closed()).1
     }
 
-    fn leave(&self, guest: &Guest) {
-        self.groups.leave("g", guest.pid, &guest.own);
+    fn leave(&self, process: &TestProcess) {
+        self.groups.leave("g", process.pid, &process.own);
     }
 
     /// Makes a process exit in the same way as `Control::run_exit`.
-    fn end(&self, guest: &Guest) {
-        drop(guest.inbox.close());
-        self.groups.release(guest.pid, &guest.own);
+    fn end(&self, process: &TestProcess) {
+        drop(process.inbox.close());
+        self.groups.release(process.pid, &process.own);
     }
 
     /// Returns whether the groups contain no references to the two processes.

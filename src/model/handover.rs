@@ -72,7 +72,7 @@ pub fn return_against_hand_over() {
     jobs.wait(2);
     join(monitor);
     stop(&scheduler);
-    assert_eq!(scheduler.active_and_taken().0, 1, "the worker, or its replacement, is active");
+    assert_eq!(scheduler.active_and_handed_over().0, 1, "the worker, or its replacement, is active");
 }
 
 /// The monitor thread hands over the queues of a worker, but only if the worker is still in the step with a given poll
@@ -89,7 +89,7 @@ pub fn late_hand_over_against_return() {
     jobs.wait(2);
     let handed = join(monitor);
     stop(&scheduler);
-    let (active, taken) = scheduler.active_and_taken();
+    let (active, handed_over) = scheduler.active_and_handed_over();
     assert_eq!(active, 1, "the worker, or the thread that replaced it");
-    assert!(taken <= usize::from(handed), "{taken} steps count as handed over");
+    assert!(handed_over <= usize::from(handed), "{handed_over} steps count as handed over");
 }

@@ -277,13 +277,13 @@ pub fn batch() {
 pub fn chosen_guest_leaves() {
     let (scheduler, jobs) = (scheduler(1, &Arc::default()), Jobs::new());
     // The guest occupies the lowest slot, so the push chooses the guest.
-    let lender = scheduler.sleeping_guest();
+    let guest = scheduler.sleeping_guest();
     scheduler.start().expect("a model has threads");
     // With this `yield_now`, the worker can check the queues before the push, as in `one_pusher`.
     thread::yield_now();
     let job = jobs.one();
     let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
-    drop(lender);
+    drop(guest);
     jobs.wait(1);
     join(pusher);
     stop(&scheduler);
@@ -295,13 +295,13 @@ pub fn timekeeper_leaves() {
     let kept = Jobs::new();
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: None, kept: Some(Arc::clone(&kept)) });
     let scheduler = scheduler(1, &timer);
-    let lender = scheduler.sleeping_guest();
-    let by_the_lender = kept.done.load(Ordering::SeqCst);
+    let guest = scheduler.sleeping_guest();
+    let by_the_guest = kept.done.load(Ordering::SeqCst);
     scheduler.start().expect("a model has threads");
     // With this `yield_now`, the worker can check the queues before the guest leaves, as in `one_pusher`.
     thread::yield_now();
-    drop(lender);
-    while kept.done.load(Ordering::SeqCst) == by_the_lender {
+    drop(guest);
+    while kept.done.load(Ordering::SeqCst) == by_the_guest {
         kept.waiter.wait();
     }
     stop(&scheduler);
@@ -459,15 +459,15 @@ pub fn guest_is_forgotten() {
 pub fn two_guests() {
     let scheduler = scheduler(0, &Arc::default());
     let ((one, is_done), (another, other_is_done)) = (awaited(), awaited());
-    let lent = Arc::clone(&scheduler);
-    let lender = thread::spawn(move || lent.block_on(other_is_done));
+    let shared = Arc::clone(&scheduler);
+    let guest = thread::spawn(move || shared.block_on(other_is_done));
     let pusher = spawn(&scheduler, |scheduler| {
         scheduler.schedule(one, Placement::Woken);
         scheduler.schedule(another, Placement::Woken);
     });
     scheduler.block_on(is_done);
     join(pusher);
-    join(lender);
+    join(guest);
 }
 
 /// The worker parks until a deadline that is far in the future. At the same time, another thread inserts an earlier

@@ -56,7 +56,7 @@ impl Mail {
     fn run(&self, mut turn: impl FnMut(&Self) -> TurnOutcome) {
         loop {
             if self.own.0.begin()
-                && let Some(reader) = self.recalled(InTurn::of_right())
+                && let Some(reader) = self.close_slot(InTurn::of_right())
             {
                 reader.wake();
             }
@@ -85,9 +85,9 @@ impl Mail {
         if let Some(message) = front.pop() {
             return Ok(message);
         }
-        let reader = Reader::Task { receiver_turn, lends: true };
-        let (message, spare) = self.pop_or_wait(&self.own, front, reader);
-        message.ok_or(spare.lent)
+        let reader = Reader::Task { receiver_turn, may_open_slot: true };
+        let (message, duties) = self.pop_or_wait(&self.own, front, reader);
+        message.ok_or(duties.slot_is_open)
     }
 
     /// Receives a message like [`receive`](Self::receive), from a mailbox that may contain urgent messages.
@@ -110,9 +110,10 @@ impl Mail {
             if let Some(message) = front.pop() {
                 return Ok(message);
             }
-            let (message, spare) = self.pop_or_wait(&self.own, front, Reader::Task { receiver_turn, lends: true });
-            if !spare.urgent {
-                return message.ok_or(spare.lent);
+            let (message, duties) =
+                self.pop_or_wait(&self.own, front, Reader::Task { receiver_turn, may_open_slot: true });
+            if !duties.urgent {
+                return message.ok_or(duties.slot_is_open);
             }
         }
     }
@@ -123,9 +124,9 @@ impl Mail {
         let receiver_turn = ReceiverTurn::of_events(InTurn::of_right());
         match self.glance() {
             Glance::Unknown => {
-                let (only, admitted, lent) = self.drain_or_pop(&self.own, receiver_turn, taken);
+                let (only, admitted, slot_is_open) = self.drain_or_pop(&self.own, receiver_turn, taken);
                 assert!(admitted.is_none(), "it has no bound");
-                (only, lent)
+                (only, slot_is_open)
             }
             Glance::Empty => (None, true),
             Glance::Delivered => (self.take_delivered(receiver_turn), true),
@@ -140,7 +141,7 @@ impl Mail {
             while left != 0 {
                 match mail.receive(&mut front) {
                     Ok(message) => left -= message,
-                    Err(lent) => return TurnOutcome::Waits(lent),
+                    Err(slot_is_open) => return TurnOutcome::Waits(slot_is_open),
                 }
             }
             TurnOutcome::Over
@@ -183,7 +184,7 @@ pub fn urgent_against_two_messages() {
                     assert!(!must_be_urgent || message == 2, "{message} overtook the urgent message");
                     read.push(message);
                 }
-                Err(lent) => return TurnOutcome::Waits(lent),
+                Err(slot_is_open) => return TurnOutcome::Waits(slot_is_open),
             }
         }
         TurnOutcome::Over
@@ -241,7 +242,7 @@ pub fn measured_messages_against_a_message() {
         while read.len() < 3 {
             match mail.receive_urgent(&mut front) {
                 Ok(message) => read.push(message),
-                Err(lent) => return TurnOutcome::Waits(lent),
+                Err(slot_is_open) => return TurnOutcome::Waits(slot_is_open),
             }
         }
         TurnOutcome::Over
@@ -261,7 +262,7 @@ fn signal(mail: &Mail) {
 fn drain(mail: &Mail, messages: usize, signals: usize) -> (Vec<u32>, Vec<usize>) {
     let (mut read, mut heard, mut taken) = (Vec::new(), Vec::new(), None::<Box<Taken<u32>>>);
     mail.run(|mail| {
-        let (only, lent) = mail.next_of_events(&mut taken);
+        let (only, slot_is_open) = mail.next_of_events(&mut taken);
         read.extend(only);
         while let Some(taken) = taken.as_deref_mut() {
             if taken.pop_signal().is_some() {
@@ -272,7 +273,11 @@ fn drain(mail: &Mail, messages: usize, signals: usize) -> (Vec<u32>, Vec<usize>)
                 break;
             }
         }
-        if read.len() == messages && heard.len() == signals { TurnOutcome::Over } else { TurnOutcome::Waits(lent) }
+        if read.len() == messages && heard.len() == signals {
+            TurnOutcome::Over
+        } else {
+            TurnOutcome::Waits(slot_is_open)
+        }
     });
     (read, heard)
 }
@@ -316,7 +321,7 @@ pub fn delivered_in_order() {
         while read.len() != 2 {
             match mail.receive(&mut front) {
                 Ok(message) => read.push(message),
-                Err(lent) => return TurnOutcome::Waits(lent),
+                Err(slot_is_open) => return TurnOutcome::Waits(slot_is_open),
             }
         }
         TurnOutcome::Over
@@ -346,7 +351,7 @@ pub fn no_wait_after_all() {
             assert_eq!(message, 2);
             TurnOutcome::Over
         }
-        (Err(lent), _) => TurnOutcome::Waits(lent),
+        (Err(slot_is_open), _) => TurnOutcome::Waits(slot_is_open),
     });
     join(first);
     sender.into_iter().for_each(join);
@@ -384,9 +389,9 @@ pub fn read_elsewhere() {
 fn poll_elsewhere(mail: &Mail, front: &mut ReadAhead<u32>, polls: usize) -> Vec<u32> {
     let mut received = vec![];
     for _ in 0..polls {
-        let (message, spare) = mail.pop_or_wait(&mail.own, front, Reader::Other(Waiter::here().waker()));
+        let (message, duties) = mail.pop_or_wait(&mail.own, front, Reader::Other(Waiter::here().waker()));
         received.extend(message);
-        if spare.replaced {
+        if duties.replaced {
             break;
         }
     }
@@ -408,7 +413,7 @@ pub fn failed_trial() {
         while !read.contains(&2) {
             match mail.receive(&mut former) {
                 Ok(message) => read.push(message),
-                Err(lent) => return TurnOutcome::Waits(lent),
+                Err(slot_is_open) => return TurnOutcome::Waits(slot_is_open),
             }
         }
         TurnOutcome::Over
@@ -429,10 +434,10 @@ pub fn reclaimed_by_events() {
     let sender = spawn(&mail, |mail| send(mail, 1));
     let mut read = vec![];
     mail.run(|mail| {
-        let (only, lent) = mail.next_of_events(&mut taken);
+        let (only, slot_is_open) = mail.next_of_events(&mut taken);
         read.extend(only);
         read.extend(taken.as_deref_mut().and_then(Taken::pop));
-        if read.is_empty() { TurnOutcome::Waits(lent) } else { TurnOutcome::Over }
+        if read.is_empty() { TurnOutcome::Waits(slot_is_open) } else { TurnOutcome::Over }
     });
     join(sender);
     assert_eq!((read, join(elsewhere)), (vec![1], vec![]));
@@ -513,10 +518,10 @@ pub fn downs_wake_the_reader() {
                 return TurnOutcome::Waits(true);
             }
             let receiver_turn = ReceiverTurn::of_events(InTurn::of_right());
-            let reader = Reader::Task { receiver_turn, lends: true };
+            let reader = Reader::Task { receiver_turn, may_open_slot: true };
             match inbox.next_or_wait(&inbox.own, &mut front, &mut None, reader) {
                 (Some(_), _) => heard += 1,
-                (None, spare) => return TurnOutcome::Waits(spare.lent),
+                (None, duties) => return TurnOutcome::Waits(duties.slot_is_open),
             }
         }
         TurnOutcome::Over

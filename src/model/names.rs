@@ -27,16 +27,16 @@ impl World {
     }
 
     /// Registers the name for a process, as `SelfHandle::register` does.
-    fn register(&self, lodger: &Ref<RefCounted<TestEntry>>) -> Result<(), Unclaimed<RefCounted<TestEntry>, Gone>> {
-        lodger.known.swap(true, Ordering::SeqCst);
-        self.names.register("n".into(), lodger, &lodger.own, || !*lodger.closed.lock())
+    fn register(&self, process: &Ref<RefCounted<TestEntry>>) -> Result<(), Unclaimed<RefCounted<TestEntry>, Gone>> {
+        process.known.swap(true, Ordering::SeqCst);
+        self.names.register("n".into(), process, &process.own, || !*process.closed.lock())
     }
 
     /// Makes a process exit, as `Control::run_exit` does.
-    fn end(&self, lodger: &Ref<RefCounted<TestEntry>>) {
-        *lodger.closed.lock() = true;
-        if lodger.known.load(Ordering::SeqCst) {
-            self.names.release(&lodger.own);
+    fn end(&self, process: &Ref<RefCounted<TestEntry>>) {
+        *process.closed.lock() = true;
+        if process.known.load(Ordering::SeqCst) {
+            self.names.release(&process.own);
         }
     }
 }

@@ -112,7 +112,7 @@ pub fn helper_against_guest() {
     let shared = Arc::clone(&scheduler);
     let outside = thread::spawn(move || {
         let jobs = Jobs::new();
-        shared.is_awaited_outside().expect("a model has threads");
+        shared.ensure_poll_thread().expect("a model has threads");
         job.run_now();
         poller.report(Operation::waker(&jobs));
         jobs.wait(1);
@@ -179,7 +179,7 @@ pub fn last_worker_against_outside() {
     let shared = Arc::clone(&scheduler);
     let outside = thread::spawn(move || {
         let jobs = Jobs::new();
-        shared.is_awaited_outside().expect("a model has threads");
+        shared.ensure_poll_thread().expect("a model has threads");
         poller.report(Operation::waker(&jobs));
         jobs.wait(1);
     });

@@ -45,8 +45,8 @@ fn wake_room_waiter(room_waiter: Option<RoomWaiter>) {
 fn receive(inbox: &Inbox<u32>, front: &mut ReadAhead<u32>) -> u32 {
     let waiter = Waiter::here();
     loop {
-        let (message, spare) = inbox.pop_or_wait(Waker::noop(), front, Reader::Other(waiter.waker()));
-        wake_room_waiter(spare.room_waiter);
+        let (message, duties) = inbox.pop_or_wait(Waker::noop(), front, Reader::Other(waiter.waker()));
+        wake_room_waiter(duties.room_waiter);
         match message {
             Some(message) => return message,
             None => waiter.wait(),
@@ -70,9 +70,9 @@ pub fn two_wait_for_room() {
 pub fn room_against_close() {
     let inbox = full();
     let sender = spawn(&inbox, |inbox| send_wait(inbox, 1));
-    let (message, spare) = inbox.pop(&mut ReadAhead::default());
+    let (message, room_waiter) = inbox.pop(&mut ReadAhead::default());
     assert_eq!(message, Some(0));
-    wake_room_waiter(spare);
+    wake_room_waiter(room_waiter);
     let other = spawn(&inbox, |inbox| send_wait(inbox, 2));
     let remains = inbox.close();
     // The senders are woken in the same way as in `Control::run_exit`.
@@ -101,9 +101,9 @@ pub fn cancelled_send_against_pop() {
     let mut front = ReadAhead::default();
     let mut read = Vec::new();
     for _ in 0..2 {
-        let (message, spare) = inbox.pop(&mut front);
+        let (message, room_waiter) = inbox.pop(&mut front);
         read.extend(message);
-        wake_room_waiter(spare);
+        wake_room_waiter(room_waiter);
     }
     let sent = join(sender);
     read.extend(inbox.pop(&mut front).0);

@@ -24,9 +24,9 @@ impl PidEntry for RefCounted<TestEntry> {
 
 /// The shared value to which all entries refer. In these models, this value is empty.
 #[derive(Clone)]
-struct House;
+struct TestLane;
 
-impl Lane for House {
+impl Lane for TestLane {
     type CountedRefs = ();
 
     fn stock(&self, _: u32) {}
@@ -36,7 +36,7 @@ impl Lane for House {
     }
 }
 
-type Table = PidTable<RefCounted<TestEntry>, House>;
+type Table = PidTable<RefCounted<TestEntry>, TestLane>;
 
 fn pid_table() -> Arc<Table> {
     // The table has two shards, and no entry is ever inserted into the second shard. Therefore, a thread of the second
@@ -45,7 +45,7 @@ fn pid_table() -> Arc<Table> {
 }
 
 fn insert(pid_table: &Table, name: u32) -> Pid {
-    let (place, _) = pid_table.reserve(0, &House).expect("there is room");
+    let (place, _) = pid_table.reserve(0, &TestLane).expect("there is room");
     pid_table.publish(place, Ref::counted(TestEntry { name, generation: place.generation }));
     pid_table.pid(place)
 }

@@ -76,7 +76,7 @@ impl Backend {
     /// # Errors
     /// Returns the error of the system if a helper thread is needed and cannot be started.
     pub(crate) fn will_wait(&self) -> io::Result<()> {
-        if self.threads.is_here() { Ok(()) } else { self.threads.is_awaited_outside() }
+        if self.threads.is_here() { Ok(()) } else { self.threads.ensure_poll_thread() }
     }
 }
 

@@ -54,7 +54,7 @@ use crate::process::mailbox::locked::{LastReceive, Locked, RareParts, State, Wai
 pub(crate) use crate::process::mailbox::measured::{MessageClock, MessageTimer};
 use crate::process::mailbox::queue::Buffer;
 pub(crate) use crate::process::mailbox::read_ahead::{ReadAhead, ReceiverTurn, Trial};
-pub(crate) use crate::process::mailbox::receiver::{Gathered, Glance, Reader, Spare};
+pub(crate) use crate::process::mailbox::receiver::{Gathered, Glance, Reader, ReceiverDuties};
 pub(crate) use crate::process::mailbox::routed::{Router, Unrouted};
 use crate::process::mailbox::slot::Slot;
 pub(crate) use crate::process::mailbox::wakes::{Own, Wakes};
@@ -101,12 +101,12 @@ impl<M> Inbox<M> {
         // This value is computed before the struct expression. Therefore, the struct is constructed in its final place
         // without a call in between.
         let aside = bound.within(limit).map(bounded);
-        let (slot, lent) = Slot::new();
+        let (slot, access) = Slot::new();
         Self {
             slot,
             state: Lock::new(State {
                 buffer: Buffer::new(),
-                lent,
+                access,
                 aside,
                 waiting: Waiting::Absent,
                 last_receive: LastReceive::Ordinary,
@@ -156,7 +156,7 @@ impl<M> Inbox<M> {
     /// Takes a waker that a receiver stored after the call of [`take_wakers`](Self::take_wakers). A receiver calls this
     /// function after the receiver has found that the process has exited.
     #[cold]
-    pub(crate) fn forget_reader(&self) -> Option<Waker> {
+    pub(crate) fn take_receiver_waker(&self) -> Option<Waker> {
         self.state.lock().other()
     }
 

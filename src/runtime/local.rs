@@ -90,12 +90,12 @@ struct QueueState {
 }
 
 /// Entry of a future in the list of drivers. The drop of this value removes the entry.
-struct Driver<'a> {
+struct DriverEntry<'a> {
     queue: &'a LocalQueue,
     key: usize,
 }
 
-impl<'a> Driver<'a> {
+impl<'a> DriverEntry<'a> {
     fn new(queue: &'a LocalQueue) -> Self {
         Self { queue, key: queue.state.lock().drivers.insert(None) }
     }
@@ -111,7 +111,7 @@ impl<'a> Driver<'a> {
     }
 }
 
-impl Drop for Driver<'_> {
+impl Drop for DriverEntry<'_> {
     fn drop(&mut self) {
         let waker = self.queue.state.lock().drivers.remove(self.key);
         let _ = drop_caught(waker);
@@ -215,14 +215,14 @@ impl LocalSet<'_> {
     async fn drive<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         let threads = self.runtime.threads();
-        let driver = Driver::new(&self.queue);
+        let entry = DriverEntry::new(&self.queue);
         let wakes = OwnWaker::new();
         let (own, waker) = (&wakes.own, Waker::from(Arc::clone(&wakes)));
         // Number of polls of the future since the last step of a process. This number is kept between the polls of the
         // outer future.
         let mut polls = 0_u32;
         std::future::poll_fn(|cx: &mut Cx<'_>| {
-            driver.register(cx.waker());
+            entry.register(cx.waker());
             wakes.set_outer(cx.waker());
             let mut budget = Budget::of_a_poll(threads.time());
             while !budget.is_over() {

@@ -19,7 +19,7 @@ use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering,
 use crate::platform::sync::{Arc, Mutex, OnceLock, UniqueRc, planted, this_thread, thread};
 use crate::platform::unwind::contain;
 use crate::scheduler::worker::WorkerGuard;
-use crate::scheduler::{Local, SLOTS, Scheduler, Task};
+use crate::scheduler::{SLOTS, Scheduler, Task, Worker};
 
 /// Maximum number of tasks that a polled guest runs in one poll.
 const TASKS_PER_POLL: u32 = 200;
@@ -69,7 +69,7 @@ impl Pace {
 
     /// Counts a task that has run. If the clock must be read now, reads the clock and returns the time.
     #[inline]
-    fn has_run(&mut self, now: impl FnOnce() -> Duration) -> Option<Duration> {
+    fn count_task(&mut self, now: impl FnOnce() -> Duration) -> Option<Duration> {
         self.tasks += 1;
         (self.tasks >= self.stride).then(|| self.read(now()))
     }
@@ -112,7 +112,7 @@ impl Budget {
         if self.until != Duration::MAX {
             self.tasks = self.tasks.saturating_sub(1);
         }
-        let now = self.pace.has_run(now)?;
+        let now = self.pace.count_task(now)?;
         if now >= self.until {
             self.tasks = 0;
         }
@@ -231,7 +231,7 @@ impl Wake for OwnWaker {
 /// A guest and its worker slot. The guest leaves the slot when `leave` is called or when the guest is dropped.
 struct GuestSlot<T: Task> {
     scheduler: Arc<Scheduler<T>>,
-    local: Option<UniqueRc<Local<T>>>,
+    worker: Option<UniqueRc<Worker<T>>>,
     /// True for a guest in `block_on`, and false for a polled guest.
     is_thread: bool,
     /// Whether the guest has announced that it sleeps, and has not retracted the announcement.
@@ -293,28 +293,28 @@ impl WaitingGuests {
 
 impl<T: Task> GuestSlot<T> {
     fn new(scheduler: Arc<Scheduler<T>>, is_thread: bool) -> Self {
-        Self { scheduler, local: None, is_thread, asleep: false, waits: None, alarm: None }
+        Self { scheduler, worker: None, is_thread, asleep: false, waits: None, alarm: None }
     }
 
     /// Occupies a slot, if the guest has none and a slot is vacant. If no slot is vacant, the waker of `cx` is called
     /// later, when a slot becomes vacant and no older guest waits.
     fn arrive(&mut self, cx: &mut Context<'_>) {
-        if self.local.is_some() {
+        if self.worker.is_some() {
             return;
         }
         // This thread may be a worker whose task calls `block_on`. The task may wait for another task in the local
         // queues of this worker. Therefore other workers and this guest steal from these queues.
         if self.is_thread {
-            Local::<T>::nests_here(true);
+            Worker::<T>::set_unattended_here(true);
         }
         // Usually a slot is vacant, so the waker need not be cloned.
         if self.waits.is_none() {
-            self.local = self.scheduler.occupy(true);
+            self.worker = self.scheduler.occupy(true);
         }
-        if self.local.is_none() {
+        if self.worker.is_none() {
             let guest = WaitingGuest { waker: cx.waker().clone(), is_thread: self.is_thread };
             match self.scheduler.occupy_or_wait(self.waits.take(), guest) {
-                Ok(local) => self.local = Some(local),
+                Ok(worker) => self.worker = Some(worker),
                 Err(number) => self.waits = Some(number),
             }
         }
@@ -323,39 +323,39 @@ impl<T: Task> GuestSlot<T> {
     fn wake_up(&mut self) {
         if std::mem::take(&mut self.asleep) {
             self.alarm = None;
-            if let Some(local) = &self.local {
-                local.wake_up();
+            if let Some(worker) = &self.worker {
+                worker.wake_up();
             }
         }
     }
 
     /// Makes the slot vacant. A push may have chosen this slot just before. In this case `wake_up` detects the choice,
-    /// and `Local::leave` wakes another worker.
+    /// and `Worker::leave` wakes another worker.
     fn leave(&mut self) {
         if self.waits.is_some() {
             self.scheduler.stop_waiting(self.waits.take());
         }
         self.wake_up();
-        if let Some(local) = self.local.take() {
-            local.into_inner().leave();
-            self.scheduler.hire_after_vacancy();
+        if let Some(worker) = self.worker.take() {
+            worker.into_inner().leave();
+            self.scheduler.hire_after_guest_left();
         }
         if self.is_thread {
-            Local::<T>::nests_here(false);
+            Worker::<T>::set_unattended_here(false);
         }
     }
 
     /// Announces that this guest sleeps until the executor polls the guest again. Returns false if there is work for
     /// the guest.
-    fn sleeps(&mut self, cx: &Context<'_>, own: &OwnWake) -> bool {
+    fn announce_sleep(&mut self, cx: &Context<'_>, own: &OwnWake) -> bool {
         // A guest without a slot waits for a slot and for its own future.
-        let Some(local) = &self.local else { return true };
+        let Some(worker) = &self.worker else { return true };
         let early = planted!("polled_guest_looks_early").then(|| self.scheduler.poller_has_no_thread());
-        if !local.may_sleep() {
+        if !worker.announce_sleep() {
             return false;
         }
         self.asleep = true;
-        let mut time = local.time_if_unkept();
+        let mut time = worker.time_if_unkept();
         // This check must come after the announcement. A timekeeper that leaves its slot after this check then sees
         // that this guest sleeps, and wakes this guest. The guest then repeats the check.
         let lacks_thread = early.unwrap_or_else(|| self.scheduler.poller_has_no_thread())
@@ -420,7 +420,7 @@ impl<T: Task> GuestSlot<T> {
         while !budget.is_over() && !own.comes_first(polls, count) {
             let Some(task) = worker.find(GUEST_ROUNDS) else { break };
             worker.run(task);
-            worker.has_run();
+            worker.end_any_hand_over();
             count += 1;
             if let Some(now) = budget.spend(|| worker.now()) {
                 worker.fire_due(now);
@@ -433,20 +433,20 @@ impl<T: Task> GuestSlot<T> {
 /// Guard of a thread that acts as the worker of a guest.
 struct ActingGuest<'a, T: Task> {
     guard: Option<WorkerGuard<T>>,
-    place: &'a mut Option<UniqueRc<Local<T>>>,
+    place: &'a mut Option<UniqueRc<Worker<T>>>,
 }
 
 impl<'a, T: Task> ActingGuest<'a, T> {
-    fn new(lender: &'a mut GuestSlot<T>) -> Option<Self> {
-        let guard = Local::act(lender.local.take()?);
-        Some(Self { guard: Some(guard), place: &mut lender.local })
+    fn new(guest: &'a mut GuestSlot<T>) -> Option<Self> {
+        let guard = Worker::act(guest.worker.take()?);
+        Some(Self { guard: Some(guard), place: &mut guest.worker })
     }
 }
 
 impl<T: Task> Deref for ActingGuest<'_, T> {
-    type Target = Local<T>;
+    type Target = Worker<T>;
 
-    fn deref(&self) -> &Local<T> {
+    fn deref(&self) -> &Worker<T> {
         self.guard.as_ref().expect("it is there until this is dropped")
     }
 }
@@ -454,7 +454,7 @@ impl<T: Task> Deref for ActingGuest<'_, T> {
 impl<T: Task> Drop for ActingGuest<'_, T> {
     fn drop(&mut self) {
         if let Some(guard) = self.guard.take() {
-            guard.has_run();
+            guard.end_any_hand_over();
             *self.place = Some(guard.stop_acting());
         }
     }
@@ -473,7 +473,7 @@ pin_project! {
     pub(crate) struct Run<T: Task, F> {
         #[pin]
         future: F,
-        lender: GuestSlot<T>,
+        guest: GuestSlot<T>,
         own: Arc<OwnWaker>,
         // How often the guest's own future was polled since the last task ran. One poll of `Run` may poll the own
         // future several times.
@@ -486,42 +486,42 @@ impl<T: Task, F: Future> Future for Run<T, F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
-        let (lender, own, polls) = (this.lender, &this.own.own, this.polls);
-        lender.wake_up();
-        lender.arrive(cx);
+        let (guest, own, polls) = (this.guest, &this.own.own, this.polls);
+        guest.wake_up();
+        guest.arrive(cx);
         this.own.set_outer(cx.waker());
-        if let Some(local) = &lender.local {
-            local.is_polled_with(cx.waker());
+        if let Some(worker) = &guest.worker {
+            worker.mark_polled(cx.waker());
         }
         let waker = Waker::from(Arc::clone(this.own));
-        let mut budget = Budget::of_a_poll(lender.scheduler.driver.now());
+        let mut budget = Budget::of_a_poll(guest.scheduler.driver.now());
         while !budget.is_over() {
             if own.is_woken() {
                 *polls = polls.saturating_add(1);
                 let poll = || this.future.as_mut().poll(&mut Context::from_waker(&waker));
-                let polled = catch_unwind(AssertUnwindSafe(|| lender.inside(|| T::poll_own(|| own.poll(poll)))));
+                let polled = catch_unwind(AssertUnwindSafe(|| guest.inside(|| T::poll_own(|| own.poll(poll)))));
                 if !matches!(polled, Ok(Poll::Pending)) {
                     // The future has completed or has panicked, so no more tasks will run in this slot. Therefore the
                     // guest leaves its slot now, and does not keep the slot until this `Run` is dropped.
-                    lender.leave();
+                    guest.leave();
                     return polled.unwrap_or_else(|panic| resume_unwind(panic));
                 }
-                budget.spend_own(lender.scheduler.driver.now());
+                budget.spend_own(guest.scheduler.driver.now());
             }
-            if lender.run(&mut budget, own, *polls) != 0 {
+            if guest.run(&mut budget, own, *polls) != 0 {
                 *polls = 0;
                 continue;
             }
             if budget.is_over() || own.is_woken() {
                 continue;
             }
-            if lender.sleeps(cx, own) {
+            if guest.announce_sleep(cx, own) {
                 return Poll::Pending;
             }
-            budget.spend_own(lender.scheduler.driver.now());
+            budget.spend_own(guest.scheduler.driver.now());
         }
-        if let Some(local) = &lender.local {
-            local.pause();
+        if let Some(worker) = &guest.worker {
+            worker.return_to_executor();
         }
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -580,18 +580,18 @@ impl Wake for Unpark {
 impl<T: Task> Scheduler<T> {
     /// Wraps `future` in a future that also runs tasks. The tasks run on the thread that polls the returned future.
     pub(crate) fn run<F: Future>(self: &Arc<Self>, future: F) -> Run<T, F> {
-        Run { future, lender: GuestSlot::new(Arc::clone(self), false), own: OwnWaker::new(), polls: 0 }
+        Run { future, guest: GuestSlot::new(Arc::clone(self), false), own: OwnWaker::new(), polls: 0 }
     }
 
     /// Returns a guest that occupies a slot and has announced that it sleeps. The guest leaves its slot when the guest
     /// is dropped. Only models call this function.
     #[cfg(procession_loom)]
     pub(crate) fn sleeping_guest(self: &Arc<Self>) -> Box<dyn std::any::Any> {
-        let mut lender = GuestSlot::new(Arc::clone(self), false);
-        lender.arrive(&mut Context::from_waker(Waker::noop()));
-        lender.asleep = lender.local.as_ref().is_some_and(|local| local.may_sleep());
-        assert!(lender.asleep, "there is nothing to do");
-        Box::new(lender)
+        let mut guest = GuestSlot::new(Arc::clone(self), false);
+        guest.arrive(&mut Context::from_waker(Waker::noop()));
+        guest.asleep = guest.worker.as_ref().is_some_and(|worker| worker.announce_sleep());
+        assert!(guest.asleep, "there is nothing to do");
+        Box::new(guest)
     }
 
     /// Returns the current time of the clock that measures a [`Budget`].
@@ -613,24 +613,24 @@ impl<T: Task> Scheduler<T> {
         let unpark = Unpark::new();
         let own = &unpark.own;
         let waker = Waker::from(Arc::clone(&unpark));
-        let mut lender = GuestSlot::new(Arc::clone(self), true);
+        let mut guest = GuestSlot::new(Arc::clone(self), true);
         let mut budget = Budget::unlimited(self.driver.now());
         let mut polls = 0_u32;
         let mut polled_sockets = Duration::ZERO;
         loop {
-            lender.arrive(&mut Context::from_waker(&waker));
-            if let Some(local) = &lender.local {
-                self.idle.parks_as_thread(local.slot());
+            guest.arrive(&mut Context::from_waker(&waker));
+            if let Some(worker) = &guest.worker {
+                self.idle.parks_as_thread(worker.slot());
             }
             if own.is_woken() {
                 polls = polls.saturating_add(1);
                 let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
-                let polled = lender.inside(|| T::poll_own(|| own.poll(poll)));
+                let polled = guest.inside(|| T::poll_own(|| own.poll(poll)));
                 if let Poll::Ready(output) = polled {
                     return output;
                 }
             }
-            if lender.run(&mut budget, own, polls) != 0 {
+            if guest.run(&mut budget, own, polls) != 0 {
                 polls = 0;
                 continue;
             }
@@ -639,14 +639,14 @@ impl<T: Task> Scheduler<T> {
                 // the sockets every 61st time that it looks for a task. But the future is polled between two of these
                 // attempts, and each poll may take long. Therefore this thread also polls the sockets here, at most
                 // once in each period `SOCKETS_EVERY`.
-                polled_sockets = lender.poll_sockets(polled_sockets);
+                polled_sockets = guest.poll_sockets(polled_sockets);
                 continue;
             }
-            let Some(local) = &lender.local else {
+            let Some(worker) = &guest.worker else {
                 // All slots are occupied. Therefore this thread waits for a slot and for its own future. The threads in
                 // the slots may all be blocked in steps that also wait for a slot. In this case none of these threads
                 // checks the timers. Therefore this thread checks the timers.
-                Local::<T>::share_here();
+                Worker::<T>::share_here();
                 if !own.is_woken() {
                     let time = self.driver.wait().map_or(PARK_WITHOUT_SLOT, |time| time.min(PARK_WITHOUT_SLOT));
                     thread::park_timeout(time);
@@ -654,18 +654,18 @@ impl<T: Task> Scheduler<T> {
                 }
                 continue;
             };
-            if local.may_sleep() {
+            if worker.announce_sleep() {
                 let mut ready = Vec::new();
                 // Only the timekeeper waits in the poller. Any other guest parks its thread outside the poller, and a
                 // wake-up of its future must not wake the worker that waits in the poller. The role of this slot cannot
                 // change before `wake_up`. If a thread opens the poller after this line, `rearm` wakes the slot of the
                 // timekeeper.
-                let poller = self.poller().filter(|_| self.idle.timekeeper() == Some(local.slot()));
-                unpark.park(poller, || local.park(&mut ready));
+                let poller = self.poller().filter(|_| self.idle.timekeeper() == Some(worker.slot()));
+                unpark.park(poller, || worker.park(&mut ready));
                 // The driver stores this time, and processes that begin to wait read the stored time.
                 let _ = self.driver.now();
-                local.wake_up();
-                lender.queue_ready(ready);
+                worker.wake_up();
+                guest.queue_ready(ready);
             }
         }
     }
@@ -684,7 +684,7 @@ mod tests {
         let mut readings = |tasks: u32, takes: Duration| {
             let read = |_: &u32| {
                 now += takes;
-                pace.has_run(|| now).is_some()
+                pace.count_task(|| now).is_some()
             };
             (1..=tasks).filter(read).collect::<Vec<_>>()
         };

@@ -123,7 +123,7 @@ impl<T: Task> Scheduler<T> {
     /// Main function of the monitor's thread.
     fn monitor(self: Arc<Self>, mut counted: CountedThread<T>) {
         counted.begins();
-        let mut seen = vec![None; self.posts.len()];
+        let mut seen = vec![None; self.worker_slots.len()];
         let mut quiet = 0;
         let mut was_untimed = false;
         while self.pause(if quiet == 0 { 1 } else { IDLE_PAUSES }) {
@@ -166,7 +166,7 @@ impl<T: Task> Scheduler<T> {
         if !planted!("monitor_has_no_fence") {
             fence(Ordering::SeqCst);
         }
-        if self.posts.iter().any(|post| post.is_busy()) {
+        if self.worker_slots.iter().any(|worker_slot| worker_slot.is_busy()) {
             self.monitor.state.store(AWAKE, Ordering::SeqCst);
             return;
         }
@@ -188,17 +188,17 @@ impl<T: Task> Scheduler<T> {
     /// Returns a number that changes with each step of the worker, and each time that the worker begins to call wakers
     /// or a hook.
     pub(super) fn step_number(&self, slot: usize) -> u64 {
-        self.metrics.polls(slot) + self.posts[slot].user_calls()
+        self.metrics.polls(slot) + self.worker_slots[slot].user_calls()
     }
 
     /// Checks the worker in one slot. Returns whether the worker is busy.
     pub(super) fn look_at(self: &Arc<Self>, slot: usize, seen: &mut Option<Seen>) -> bool {
-        let post = &self.posts[slot];
-        if !post.is_busy() {
+        let worker_slot = &self.worker_slots[slot];
+        if !worker_slot.is_busy() {
             *seen = None;
             return false;
         }
-        if post.is_taken() {
+        if worker_slot.is_taken() {
             *seen = None;
             self.wake_for_taken_slot(slot);
             return true;
@@ -208,11 +208,11 @@ impl<T: Task> Scheduler<T> {
             Some(seen) if seen.step == step => {
                 seen.times += 1;
                 // The code of the step may check for this preemption request, and may then yield.
-                let label = post.label();
-                post.ask(label);
+                let label = worker_slot.label();
+                worker_slot.ask(label);
                 if seen.times >= LONG {
-                    post.set_blocked_since(seen.since);
-                    let report = post.report.lock();
+                    worker_slot.set_blocked_since(seen.since);
+                    let report = worker_slot.report.lock();
                     let is_handed_over = self.replace(slot, Some(step));
                     if is_handed_over && label != OWN_FUTURE {
                         self.metrics.add(Counter::LongSteps, 1);
@@ -238,7 +238,7 @@ impl<T: Task> Scheduler<T> {
     /// that the step was handed over. The next report of the worker then comes after the report of the monitor.
     pub(super) fn await_report(&self, slot: usize) {
         if self.options.observe.is_some() || self.metrics.recorder().is_on() {
-            drop(self.posts[slot].report.lock());
+            drop(self.worker_slots[slot].report.lock());
         }
     }
 
@@ -258,7 +258,7 @@ impl<T: Task> Scheduler<T> {
     /// Occupies a slot and begins to run tasks there. Only models call this function.
     #[cfg(procession_loom)]
     pub(crate) fn begin_as_worker(self: &Arc<Self>) {
-        let local = self.occupy(false).expect("no place is taken yet");
-        local.enter(WorkerState::Running);
+        let worker = self.occupy(false).expect("no place is taken yet");
+        worker.enter(WorkerState::Running);
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct WorkerSlot {
     /// Word for preemption requests to the tasks that run in this slot.
     asked: Arc<Asked>,
     /// Whether a guest thread occupies the slot.
-    lent: tally::AtomicBool,
+    has_guest: tally::AtomicBool,
     /// Time in ns at which a step of the worker was first seen to block. If several steps have blocked, the field
     /// contains the time of the last such step: see [`set_blocked_since`].
     ///
@@ -73,21 +73,21 @@ impl WorkerSlot {
             label: AtomicU64::new(NO_LABEL),
             user_calls: AtomicU64::new(0),
             asked: Asked::new(),
-            lent: tally::AtomicBool::new(false),
+            has_guest: tally::AtomicBool::new(false),
             blocked_since: AtomicU64::new(0),
             report: Mutex::new(()),
         }
     }
 
     /// Initializes the state. Called when a thread occupies this slot.
-    pub(crate) fn occupied(&self, lent: bool) {
-        self.lent.store(lent, Ordering::Relaxed);
+    pub(crate) fn initialize(&self, has_guest: bool) {
+        self.has_guest.store(has_guest, Ordering::Relaxed);
         // If the scheduler was stopped, the previous worker may have left the slot in the state TAKEN.
         self.resume();
     }
 
-    pub(crate) fn is_lent(&self) -> bool {
-        self.lent.load(Ordering::Relaxed)
+    pub(crate) fn has_guest(&self) -> bool {
+        self.has_guest.load(Ordering::Relaxed)
     }
 
     /// Records that the worker begins to run tasks. The state TAKEN does not change, because the worker must first see

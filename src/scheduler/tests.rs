@@ -578,17 +578,17 @@ fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
 #[test]
 fn victims_come_in_random_order() {
     let scheduler = Scheduler::<Job>::new(options(8), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();
-    let mut locals: Vec<_> = (0..8).map(|_| scheduler.occupy(false).unwrap()).collect();
-    let thief = locals.pop().unwrap();
+    let mut workers: Vec<_> = (0..8).map(|_| scheduler.occupy(false).unwrap()).collect();
+    let thief = workers.pop().unwrap();
     let hits: Arc<Vec<AtomicU64>> = Arc::new((0..7).map(|_| AtomicU64::new(0)).collect());
     for _ in 0..700 {
-        for (number, local) in locals.iter().enumerate() {
+        for (number, worker) in workers.iter().enumerate() {
             if scheduler.remotes[number].is_empty() {
                 let hits = Arc::clone(&hits);
                 let job = job(move || {
                     hits[number].fetch_add(1, Ordering::SeqCst);
                 });
-                assert!(!local.push(job, Placement::Yielded), "it is alone there");
+                assert!(!worker.push(job, Placement::Yielded), "it is alone there");
             }
         }
         thief.steal(1).unwrap().run(());
@@ -602,7 +602,7 @@ fn victims_come_in_random_order() {
 #[test]
 fn a_wake_up_without_work_is_counted_by_the_woken_worker() {
     let scheduler = Scheduler::<Job>::new(options(1), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();
-    let local = scheduler.occupy(false).unwrap();
+    let worker = scheduler.occupy(false).unwrap();
     let counts = || {
         let counters = scheduler.metrics.counters();
         (counters.wakes, counters.wakes_without_work, counters.parks)
@@ -610,23 +610,23 @@ fn a_wake_up_without_work_is_counted_by_the_woken_worker() {
     let states = || scheduler.gauges().workers.iter().map(|worker| worker.state).collect::<Vec<_>>();
     assert_eq!((states(), scheduler.gauges().global_queue_depth), (vec![WorkerState::Searching], 0));
     // The worker parks, and no push wakes this worker.
-    assert!(local.find(1).is_none() && local.may_sleep());
+    assert!(worker.find(1).is_none() && worker.announce_sleep());
     assert_eq!((counts(), states()), ((0, 0, 1), vec![WorkerState::Parked]));
-    local.wake_up();
-    assert!(local.find(1).is_none() && local.may_sleep());
+    worker.wake_up();
+    assert!(worker.find(1).is_none() && worker.announce_sleep());
     assert_eq!(counts(), (0, 0, 2));
     for round in 1..4 {
         // The worker finds the task for which it was woken.
         scheduler.schedule_elsewhere(job(|| {}), Placement::Woken);
         assert_eq!((counts(), scheduler.gauges().global_queue_depth), ((2 * round - 1, round - 1, 2 * round), 1));
-        local.wake_up();
-        local.find(1).unwrap().run(());
-        assert!(local.find(1).is_none() && local.may_sleep());
+        worker.wake_up();
+        worker.find(1).unwrap().run(());
+        assert!(worker.find(1).is_none() && worker.announce_sleep());
         // Another thread takes the task for which the worker was woken.
         scheduler.schedule_elsewhere(job(|| {}), Placement::Woken);
         scheduler.global.pop().unwrap().run(());
-        local.wake_up();
-        assert!(local.find(1).is_none() && local.may_sleep());
+        worker.wake_up();
+        assert!(worker.find(1).is_none() && worker.announce_sleep());
         assert_eq!(counts(), (2 * round, round, 2 * round + 2));
     }
 }

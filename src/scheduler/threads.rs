@@ -17,7 +17,7 @@ use crate::platform::poller::Wait;
 use crate::platform::sync::atomic::Ordering;
 use crate::platform::sync::{Arc, Mutex, MutexGuard, UniqueRc, planted, this_thread, thread, wait_while, wait_within};
 use crate::platform::unwind::contain;
-use crate::scheduler::{Local, SLOTS, Scheduler, Task, hooks};
+use crate::scheduler::{SLOTS, Scheduler, Task, Worker, hooks};
 
 /// Time that a thread without a slot waits for a new slot before the thread exits. Blocking steps often come in groups,
 /// so the thread may be needed again soon.
@@ -40,18 +40,18 @@ pub(super) struct WorkerThreads<T: Task> {
     /// Number of workers that run or will start to run. A worker whose step was handed over is not included.
     active: usize,
     /// Number of workers whose current step was handed over.
-    pub(super) taken: usize,
+    pub(super) handed_over: usize,
     /// Number of threads of the scheduler, including the threads of the monitor and of the poller.
     threads: usize,
     /// Number of threads that wait for a slot.
     spare: usize,
     /// Slots that were assigned to waiting threads, but that no waiting thread has taken yet.
-    calls: VecDeque<UniqueRc<Local<T>>>,
+    calls: VecDeque<UniqueRc<Worker<T>>>,
     /// Number of worker threads that were started so far. This number is part of the name of the next thread.
     started: usize,
     pub(super) monitored: bool,
     /// Whether the helper thread that waits in the poller was started.
-    polled: bool,
+    has_poll_thread: bool,
     /// Whether a thread outside the scheduler has ever waited for a socket.
     is_awaited: bool,
     pub(super) stopping: bool,
@@ -62,13 +62,13 @@ impl<T: Task> WorkerThreads<T> {
         Self {
             target,
             active: 0,
-            taken: 0,
+            handed_over: 0,
             threads: 0,
             spare: 0,
             calls: VecDeque::new(),
             started: 0,
             monitored: false,
-            polled: false,
+            has_poll_thread: false,
             is_awaited: false,
             stopping: false,
         }
@@ -82,7 +82,7 @@ impl<T: Task> WorkerThreads<T> {
     /// Returns whether the helper thread must be started if no guest waits in the poller. The result is true if the
     /// requested number of workers is 0, the helper thread was not started, and the scheduler is not stopping.
     fn needs_poll_thread(&self) -> bool {
-        self.target == 0 && !self.polled && !self.stopping
+        self.target == 0 && !self.has_poll_thread && !self.stopping
     }
 }
 
@@ -131,9 +131,9 @@ impl<T: Task> Scheduler<T> {
     /// user code.
     pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
         for _ in 0..self.options.workers {
-            let Some(local) = self.occupy(false) else { unreachable!("there are as many slots as workers at least") };
-            if let Err((error, local)) = self.employ(self.worker_threads.lock(), local) {
-                drop(local);
+            let Some(worker) = self.occupy(false) else { unreachable!("there are as many slots as workers at least") };
+            if let Err((error, worker)) = self.employ(self.worker_threads.lock(), worker) {
+                drop(worker);
                 self.stop();
                 self.wait_stopped(STARTED_FOR);
                 return Err(error);
@@ -184,7 +184,7 @@ impl<T: Task> Scheduler<T> {
     pub(super) fn poller_lacks_monitor(&self) -> bool {
         let is_left_to_workers = || {
             let worker_threads = self.worker_threads.lock();
-            worker_threads.target != 0 && !worker_threads.polled
+            worker_threads.target != 0 && !worker_threads.has_poll_thread
         };
         self.poller().is_some() && !self.monitor.is_fast() && self.idle.timekeeper().is_none() && is_left_to_workers()
     }
@@ -198,7 +198,7 @@ impl<T: Task> Scheduler<T> {
     /// # Errors
     /// Returns the error of the system if the thread cannot be started.
     #[cfg(any(feature = "net", procession_loom))]
-    pub(crate) fn is_awaited_outside(self: &Arc<Self>) -> io::Result<()> {
+    pub(crate) fn ensure_poll_thread(self: &Arc<Self>) -> io::Result<()> {
         let mut worker_threads = self.worker_threads.lock();
         // The function `set_workers` changes the requested number of workers under this lock, and later reads the flag
         // `is_awaited`. Therefore either this function sees the new number, or `set_workers` sees the flag.
@@ -217,10 +217,10 @@ impl<T: Task> Scheduler<T> {
     /// Returns the error of the system if the thread cannot be started.
     pub(crate) fn start_poll_thread(self: &Arc<Self>) -> io::Result<()> {
         let mut worker_threads = self.worker_threads.lock();
-        if worker_threads.polled || worker_threads.stopping {
+        if worker_threads.has_poll_thread || worker_threads.stopping {
             return Ok(());
         }
-        worker_threads.polled = true;
+        worker_threads.has_poll_thread = true;
         let mut counted = CountedThread::new(&mut worker_threads, Arc::clone(self));
         drop(worker_threads);
         let scheduler = Arc::clone(self);
@@ -231,7 +231,7 @@ impl<T: Task> Scheduler<T> {
             drop(counted);
         });
         if let Err(error) = started {
-            self.worker_threads.lock().polled = false;
+            self.worker_threads.lock().has_poll_thread = false;
             return Err(error);
         }
         Ok(())
@@ -251,7 +251,7 @@ impl<T: Task> Scheduler<T> {
 
     /// Adds the workers that could not be added while all slots were occupied. A guest calls this function after it has
     /// left its slot.
-    pub(super) fn hire_after_vacancy(self: &Arc<Self>) {
+    pub(super) fn hire_after_guest_left(self: &Arc<Self>) {
         if self.lacks_slot.load(Ordering::SeqCst) {
             self.lacks_slot.store(false, Ordering::SeqCst);
             while self.hire() {}
@@ -265,7 +265,7 @@ impl<T: Task> Scheduler<T> {
             // The bound `substitutes` limits the number of replacement threads. Otherwise a thousand blocking steps
             // would start a thousand threads. The bound may be `usize::MAX`.
             worker_threads.active < worker_threads.target
-                && worker_threads.active + worker_threads.taken
+                && worker_threads.active + worker_threads.handed_over
                     < worker_threads.target.saturating_add(self.options.substitutes)
                 && !worker_threads.stopping
         };
@@ -278,20 +278,20 @@ impl<T: Task> Scheduler<T> {
             self.lacks_slot.store(true, Ordering::SeqCst);
             self.occupy(false)
         });
-        let Some(local) = vacant else { return false };
+        let Some(worker) = vacant else { return false };
         let worker_threads = self.worker_threads.lock();
         let spare = if lacks(&worker_threads) {
-            match self.employ(worker_threads, local) {
+            match self.employ(worker_threads, worker) {
                 Ok(()) => return true,
-                Err((_, local)) => local,
+                Err((_, worker)) => worker,
             }
         } else {
             drop(worker_threads);
-            Some(local)
+            Some(worker)
         };
         // The function `leave` may call the waker of a guest that waits for a slot, and a waker is user code. Therefore
         // the lock was released before this call.
-        spare.into_iter().for_each(|local| local.into_inner().leave());
+        spare.into_iter().for_each(|worker| worker.into_inner().leave());
         false
     }
 
@@ -300,10 +300,10 @@ impl<T: Task> Scheduler<T> {
     fn employ(
         self: &Arc<Self>,
         mut worker_threads: MutexGuard<'_, WorkerThreads<T>>,
-        local: UniqueRc<Local<T>>,
-    ) -> Result<(), (io::Error, Option<UniqueRc<Local<T>>>)> {
+        worker: UniqueRc<Worker<T>>,
+    ) -> Result<(), (io::Error, Option<UniqueRc<Worker<T>>>)> {
         if worker_threads.spare > worker_threads.calls.len() {
-            worker_threads.calls.push_back(local);
+            worker_threads.calls.push_back(worker);
             worker_threads.active += 1;
             self.called.notify_one();
             return Ok(());
@@ -312,7 +312,7 @@ impl<T: Task> Scheduler<T> {
         if let Some(size) = self.options.stack_size {
             builder = builder.stack_size(size);
         }
-        let place = Arc::new(Mutex::new(Some(local)));
+        let place = Arc::new(Mutex::new(Some(worker)));
         let (at, around) = (Arc::clone(&place), self.options.around.clone());
         let mut counted = CountedThread::new(&mut worker_threads, Arc::clone(self));
         worker_threads.active += 1;
@@ -326,8 +326,8 @@ impl<T: Task> Scheduler<T> {
                 let hooks = &counted.scheduler.options.hooks;
                 let mut next = at.lock().take();
                 hooks::call(hooks.start.as_ref());
-                while let Some(local) = next {
-                    Local::work(local);
+                while let Some(worker) = next {
+                    Worker::work(worker);
                     next = counted.scheduler.wait_for_slot();
                 }
                 hooks::call(hooks.stop.as_ref());
@@ -345,15 +345,15 @@ impl<T: Task> Scheduler<T> {
                 worker_threads.active -= 1;
                 worker_threads.started -= 1;
                 drop(worker_threads);
-                let local = place.lock().take();
-                Err((error, local))
+                let worker = place.lock().take();
+                Err((error, worker))
             }
         }
     }
 
     /// Waits at most the time `SPARE_FOR` for a slot to work in. Returns `None` if no slot was assigned in this time,
     /// or if the scheduler stops.
-    fn wait_for_slot(&self) -> Option<UniqueRc<Local<T>>> {
+    fn wait_for_slot(&self) -> Option<UniqueRc<Worker<T>>> {
         let mut worker_threads = self.worker_threads.lock();
         worker_threads.spare += 1;
         let mut over = false;
@@ -379,7 +379,7 @@ impl<T: Task> Scheduler<T> {
     /// The part of [`hand_over`](Self::hand_over) without the wake-up of another worker. This function calls no waker
     /// of another executor.
     pub(super) fn replace(self: &Arc<Self>, slot: usize, step: Option<u64>) -> bool {
-        let post = &self.posts[slot];
+        let worker_slot = &self.worker_slots[slot];
         let mut worker_threads = self.worker_threads.lock();
         // The comparison of the step's number comes before `take`, because this thread cannot undo `take`: the worker
         // reads the state without this lock. Suppose that this thread undid `take`. If the worker had already seen
@@ -388,23 +388,23 @@ impl<T: Task> Scheduler<T> {
         // Then the next step of the worker is handed over instead. This error costs a change of threads, but all counts
         // stay correct.
         if step.is_some_and(|step| self.step_number(slot) != step) {
-            if planted!("handover_is_undone") && post.take() {
-                post.resume();
-                post.begin();
+            if planted!("handover_is_undone") && worker_slot.take() {
+                worker_slot.resume();
+                worker_slot.begin();
             }
             return false;
         }
         // If the step was handed over earlier, it has blocked since the earlier hand-over.
-        if step.is_none() && !post.is_taken() {
-            post.set_blocked_since(self.driver.now());
+        if step.is_none() && !worker_slot.is_taken() {
+            worker_slot.set_blocked_since(self.driver.now());
         }
-        if !post.take() {
+        if !worker_slot.take() {
             return false;
         }
-        self.unattended.set_taken(slot, true);
-        if !post.is_lent() {
+        self.unattended.set_handed_over(slot, true);
+        if !worker_slot.has_guest() {
             worker_threads.active -= 1;
-            worker_threads.taken += 1;
+            worker_threads.handed_over += 1;
         }
         drop(worker_threads);
         if !planted!("handover_starts_no_worker") {
@@ -414,19 +414,19 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Ends the hand-over of a guest after its step has returned.
-    pub(super) fn guest_comes_back(&self, slot: usize) {
+    pub(super) fn end_guest_hand_over(&self, slot: usize) {
         let _worker_threads = self.worker_threads.lock();
-        self.posts[slot].resume();
-        self.unattended.set_taken(slot, false);
+        self.worker_slots[slot].resume();
+        self.unattended.set_handed_over(slot, false);
     }
 
     /// Ends a hand-over after the step has returned. Returns false if the worker must leave its slot because there are
     /// enough other workers.
-    pub(super) fn comes_back(&self, slot: usize) -> bool {
+    pub(super) fn end_hand_over(&self, slot: usize) -> bool {
         let mut worker_threads = self.worker_threads.lock();
-        self.posts[slot].resume();
-        self.unattended.set_taken(slot, false);
-        worker_threads.taken -= 1;
+        self.worker_slots[slot].resume();
+        self.unattended.set_handed_over(slot, false);
+        worker_threads.handed_over -= 1;
         let room = worker_threads.active < worker_threads.target || planted!("handover_returns_anyway");
         worker_threads.active += usize::from(room);
         // If the scheduler is stopping, the result is true. The worker then continues, sees that the scheduler is
@@ -436,9 +436,9 @@ impl<T: Task> Scheduler<T> {
 
     /// Returns the number of active workers, and the number of workers in long steps that were handed over.
     #[cfg(procession_loom)]
-    pub(crate) fn active_and_taken(&self) -> (usize, usize) {
+    pub(crate) fn active_and_handed_over(&self) -> (usize, usize) {
         let worker_threads = self.worker_threads.lock();
-        (worker_threads.active, worker_threads.taken)
+        (worker_threads.active, worker_threads.handed_over)
     }
 
     /// Returns whether there is a timekeeper.
@@ -453,11 +453,11 @@ impl<T: Task> Scheduler<T> {
         let mut worker_threads = self.worker_threads.lock();
         // If the last step of this worker was handed over just before, the worker does not count as active any more. In
         // this case this function must not subtract the worker a second time.
-        let one_too_many = worker_threads.active > worker_threads.target && !self.posts[slot].is_taken();
+        let one_too_many = worker_threads.active > worker_threads.target && !self.worker_slots[slot].is_taken();
         if one_too_many {
             worker_threads.active -= 1;
             // After this line, no other thread can hand over this slot, because its state is FREE.
-            self.posts[slot].resume();
+            self.worker_slots[slot].resume();
         }
         if worker_threads.active <= worker_threads.target {
             self.orders.fetch_and(!TOO_MANY, Ordering::SeqCst);

@@ -14,34 +14,35 @@ use crate::platform::sync::tally::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub(super) struct Unattended {
     /// The slots whose step was handed over. A thread that changes this set holds the lock of the worker threads.
-    taken: AtomicU64,
-    /// The other unattended slots. Only the thread that occupies a slot changes the bit of this slot.
-    paused: AtomicU64,
+    handed_over: AtomicU64,
+    /// The other unattended slots. Each was marked by its worker. Only the thread that occupies a slot changes the bit
+    /// of this slot.
+    marked: AtomicU64,
 }
 
 impl Unattended {
     pub(super) fn new() -> Self {
-        Self { taken: AtomicU64::new(0), paused: AtomicU64::new(0) }
+        Self { handed_over: AtomicU64::new(0), marked: AtomicU64::new(0) }
     }
 
     /// Returns the bits of the unattended slots. Relaxed is enough, because a worker that misses a bit now sees the bit
     /// later.
     #[inline]
     pub(super) fn slots(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed) | self.paused.load(Ordering::Relaxed)
+        self.handed_over.load(Ordering::Relaxed) | self.marked.load(Ordering::Relaxed)
     }
 
     /// Returns whether the step of this slot was handed over.
-    pub(super) fn is_taken(&self, slot: usize) -> bool {
-        self.taken.load(Ordering::Relaxed) & 1 << slot != 0
+    pub(super) fn is_handed_over(&self, slot: usize) -> bool {
+        self.handed_over.load(Ordering::Relaxed) & 1 << slot != 0
     }
 
-    pub(super) fn set_taken(&self, slot: usize, is_taken: bool) {
-        set(&self.taken, slot, is_taken);
+    pub(super) fn set_handed_over(&self, slot: usize, is_handed_over: bool) {
+        set(&self.handed_over, slot, is_handed_over);
     }
 
-    pub(super) fn set_paused(&self, slot: usize, is_paused: bool) {
-        set(&self.paused, slot, is_paused);
+    pub(super) fn set_marked(&self, slot: usize, is_marked: bool) {
+        set(&self.marked, slot, is_marked);
     }
 }
 

@@ -44,12 +44,12 @@ const SHORT_SLEEP: Duration = Duration::from_micros(50);
 
 /// State of one worker. A thread acts as this worker after a call of [`act`](Self::act). While the thread acts as this
 /// worker, the tasks that the thread wakes go to the local queues of this worker.
-pub(crate) struct Local<T: Task> {
+pub(crate) struct Worker<T: Task> {
     scheduler: Arc<Scheduler<T>>,
     /// Address of the scheduler. A wake-up compares this address with the address of the woken task's scheduler.
     home: usize,
     slot: usize,
-    post: Arc<CachePadded<WorkerSlot>>,
+    worker_slot: Arc<CachePadded<WorkerSlot>>,
     queues: Queues<T>,
     searching: Cell<bool>,
     /// Whether a push has woken the worker, and the worker has not found a task since then. A polled guest does not use
@@ -63,8 +63,8 @@ pub(crate) struct Local<T: Task> {
     /// Whether the worker runs tasks only while an executor polls the worker. The executor may never poll the worker
     /// again.
     polled: Cell<bool>,
-    /// Whether the slot is marked as paused in `unattended.rs`.
-    paused: Cell<bool>,
+    /// Whether this worker has marked its slot as unattended: see `unattended.rs`.
+    unattended: Cell<bool>,
     /// Buffer for the wakers that the poller returns. The worker reuses the memory of this vector.
     ready: Cell<Vec<Waker>>,
     shuffles: bool,
@@ -76,49 +76,49 @@ pub(crate) struct Local<T: Task> {
 }
 
 /// The worker that a thread acts as. `None` if the thread acts as no worker.
-pub(crate) type Here<T> = NeverDropped<RefCell<Option<Rc<Local<T>>>>>;
+pub(crate) type Here<T> = NeverDropped<RefCell<Option<Rc<Worker<T>>>>>;
 
 /// Guard of a thread that acts as a worker. When the guard is dropped, the thread acts again as the worker that it was
 /// before. If it was no worker before, it acts as no worker.
 #[must_use]
 pub(super) struct WorkerGuard<T: Task> {
-    local: Rc<Local<T>>,
-    outer: Option<Rc<Local<T>>>,
+    worker: Rc<Worker<T>>,
+    outer: Option<Rc<Worker<T>>>,
     _counting: SlotGuard,
     _asked: preempt::PreemptGuard,
 }
 
 impl<T: Task> Deref for WorkerGuard<T> {
-    type Target = Local<T>;
+    type Target = Worker<T>;
 
-    fn deref(&self) -> &Local<T> {
-        &self.local
+    fn deref(&self) -> &Worker<T> {
+        &self.worker
     }
 }
 
 impl<T: Task> WorkerGuard<T> {
     /// Ends the role of this thread as the worker. Returns the worker, so that another thread can act as this worker.
-    pub(super) fn stop_acting(self) -> UniqueRc<Local<T>> {
-        let local = Rc::clone(&self.local);
+    pub(super) fn stop_acting(self) -> UniqueRc<Worker<T>> {
+        let worker = Rc::clone(&self.worker);
         drop(self);
-        UniqueRc::claim(local).expect("only this thread acts as the worker")
+        UniqueRc::claim(worker).expect("only this thread acts as the worker")
     }
 }
 
 impl<T: Task> Drop for WorkerGuard<T> {
     fn drop(&mut self) {
         let own = T::current().with(|here| here.replace(self.outer.take()));
-        drop((own, self.local.outer.take()));
+        drop((own, self.worker.outer.take()));
     }
 }
 
-impl<T: Task> std::fmt::Debug for Local<T> {
+impl<T: Task> std::fmt::Debug for Worker<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Local").field("slot", &self.slot).field("searching", &self.searching).finish_non_exhaustive()
+        f.debug_struct("Worker").field("slot", &self.slot).field("searching", &self.searching).finish_non_exhaustive()
     }
 }
 
-impl<T: Task> Local<T> {
+impl<T: Task> Worker<T> {
     pub(super) fn new(scheduler: Arc<Scheduler<T>>, slot: usize, queues: Queues<T>) -> UniqueRc<Self> {
         // The seed contains the count of attempts to find a task in this slot. So each worker of this slot gets a
         // different random sequence.
@@ -126,7 +126,7 @@ impl<T: Task> Local<T> {
         let rng = Rng::seeded(scheduler.options.seed ^ slot_seed);
         let home = Arc::as_ptr(&scheduler) as usize;
         UniqueRc::new(Self {
-            post: Arc::clone(&scheduler.posts[slot]),
+            worker_slot: Arc::clone(&scheduler.worker_slots[slot]),
             home,
             slot,
             queues,
@@ -135,7 +135,7 @@ impl<T: Task> Local<T> {
             rounds: Cell::new(ROUNDS),
             kept_time: Cell::new(false),
             polled: Cell::new(false),
-            paused: Cell::new(false),
+            unattended: Cell::new(false),
             ready: Cell::default(),
             shuffles: scheduler.options.shuffle,
             rng: RefCell::new(rng),
@@ -146,17 +146,17 @@ impl<T: Task> Local<T> {
     }
 
     /// Makes this thread act as the worker until the returned guard is dropped.
-    pub(super) fn act(local: UniqueRc<Self>) -> WorkerGuard<T> {
-        let _counting = local.scheduler.metrics.enter(local.slot);
-        let _asked = local.post.asked().act();
-        let local = local.share();
-        let outer = T::current().with(|here| here.replace(Some(Rc::clone(&local))));
+    pub(super) fn act(worker: UniqueRc<Self>) -> WorkerGuard<T> {
+        let _counting = worker.scheduler.metrics.enter(worker.slot);
+        let _asked = worker.worker_slot.asked().act();
+        let worker = worker.share();
+        let outer = T::current().with(|here| here.replace(Some(Rc::clone(&worker))));
         if let Some(outer) = &outer {
             let mut all = outer.outer.borrow().clone();
             all.push((Arc::clone(&outer.scheduler), outer.slot));
-            local.outer.replace(all);
+            worker.outer.replace(all);
         }
-        WorkerGuard { local, outer, _counting, _asked }
+        WorkerGuard { worker, outer, _counting, _asked }
     }
 
     /// Returns the worker that this thread acts as.
@@ -168,7 +168,7 @@ impl<T: Task> Local<T> {
     /// Runs `f` while this thread acts as no worker. Therefore the tasks that `f` wakes go to a shared queue. They must
     /// not go to the local queues, because this worker may not check its local queues for a long time.
     fn without_worker<R>(f: impl FnOnce() -> R) -> R {
-        struct Back<T: Task>(Option<Rc<Local<T>>>);
+        struct Back<T: Task>(Option<Rc<Worker<T>>>);
         impl<T: Task> Drop for Back<T> {
             fn drop(&mut self) {
                 T::current().with(|here| here.replace(self.0.take()));
@@ -197,7 +197,7 @@ impl<T: Task> Local<T> {
     #[inline]
     #[must_use]
     pub(super) fn push(&self, task: T, how: Placement) -> bool {
-        if self.post.is_taken() {
+        if self.worker_slot.is_taken() {
             return self.push_for_others(task, how);
         }
         let pushed = match how {
@@ -298,11 +298,11 @@ impl<T: Task> Local<T> {
     /// this thread also acts as an outer worker, and the tasks of the outer worker are handed over too. Called before
     /// this thread blocks. Does nothing if this thread acts as no worker.
     pub(crate) fn hand_over_here() {
-        let Some(local) = Self::here() else { return };
-        let outer = local.outer.borrow().clone();
-        for (scheduler, slot) in outer.into_iter().chain([(Arc::clone(&local.scheduler), local.slot)]) {
+        let Some(worker) = Self::here() else { return };
+        let outer = worker.outer.borrow().clone();
+        for (scheduler, slot) in outer.into_iter().chain([(Arc::clone(&worker.scheduler), worker.slot)]) {
             // A guest's own future is no step, so its hand-over is not reported.
-            if scheduler.hand_over(slot, None) && scheduler.posts[slot].label() != OWN_FUTURE {
+            if scheduler.hand_over(slot, None) && scheduler.worker_slots[slot].label() != OWN_FUTURE {
                 scheduler.observe(slot, WorkerState::Blocked, None);
                 scheduler.trace_worker(slot, WorkerState::Blocked);
             }
@@ -312,8 +312,8 @@ impl<T: Task> Local<T> {
     /// Calls [`share`](Self::share) on the worker that this thread acts as, if there is one. This worker may belong to
     /// any scheduler.
     pub(super) fn share_here() {
-        if let Some(local) = Self::here() {
-            local.share();
+        if let Some(worker) = Self::here() {
+            worker.share();
         }
     }
 
@@ -429,7 +429,7 @@ impl<T: Task> Local<T> {
     fn begin_user_code(&self) {
         let scheduler = &self.scheduler;
         // The label is set before the state, as in `run`.
-        self.post.begins_user_code();
+        self.worker_slot.begins_user_code();
         self.enter(WorkerState::Running);
         let searched = self.searching.take();
         if searched {
@@ -487,7 +487,7 @@ impl<T: Task> Local<T> {
     pub(super) fn run(&self, task: T) {
         let (label, begun) = task.begin();
         // The label is set before the state, because the monitor reads the label of a worker that runs.
-        self.post.set_label(label);
+        self.worker_slot.set_label(label);
         self.enter(WorkerState::Running);
         self.scheduler.metrics.add_in(self.slot, Counter::Polls, 1);
         contain(|| task.run(begun));
@@ -504,11 +504,11 @@ impl<T: Task> Local<T> {
     fn change(&self, state: WorkerState) {
         let former = self.state.replace(state);
         if state == WorkerState::Running {
-            self.post.begin();
+            self.worker_slot.begin();
             if self.scheduler.monitor.is_asleep() {
                 self.scheduler.call_monitor();
             }
-        } else if former == WorkerState::Running && !self.post.rest() {
+        } else if former == WorkerState::Running && !self.worker_slot.rest() {
             // The monitor has handed over the last step at the moment when this step returned.
             self.scheduler.await_report(self.slot);
         }
@@ -527,11 +527,11 @@ impl<T: Task> Local<T> {
         if self.state.get() == WorkerState::Running {
             self.state.set(WorkerState::Blocked);
         }
-        if self.post.is_lent() {
-            self.scheduler.guest_comes_back(self.slot);
+        if self.worker_slot.has_guest() {
+            self.scheduler.end_guest_hand_over(self.slot);
             return true;
         }
-        self.scheduler.comes_back(self.slot)
+        self.scheduler.end_hand_over(self.slot)
     }
 
     /// Prepares this guest for a poll of its own future.
@@ -542,46 +542,46 @@ impl<T: Task> Local<T> {
             self.has_found();
         }
         // The label is set before the state, as in `run`.
-        self.post.set_label(OWN_FUTURE);
+        self.worker_slot.set_label(OWN_FUTURE);
         self.enter(WorkerState::Running);
     }
 
     /// Ends the hand-over of the last step, if there was a hand-over. Called when a task or a guest's own future has
     /// returned.
-    pub(super) fn has_run(&self) {
-        if self.post.is_taken() {
+    pub(super) fn end_any_hand_over(&self) {
+        if self.worker_slot.is_taken() {
             let _stays = self.return_from_hand_over();
         }
     }
 
     /// Marks this slot as polled: its worker runs tasks only while an executor polls the guest. The caller passes the
     /// waker of the executor in `waker`.
-    pub(super) fn is_polled_with(&self, waker: &Waker) {
+    pub(super) fn mark_polled(&self, waker: &Waker) {
         self.polled.set(true);
-        self.set_paused(false);
+        self.set_unattended(false);
         self.scheduler.idle.parks_as_waker(self.slot, waker);
     }
 
-    /// Marks the slot as paused or not paused: see `unattended.rs`.
-    fn set_paused(&self, is_paused: bool) {
-        if self.paused.replace(is_paused) != is_paused {
-            self.scheduler.unattended.set_paused(self.slot, is_paused);
+    /// Marks the slot as unattended, or removes this mark: see `unattended.rs`.
+    fn set_unattended(&self, is_unattended: bool) {
+        if self.unattended.replace(is_unattended) != is_unattended {
+            self.scheduler.unattended.set_marked(self.slot, is_unattended);
         }
     }
 
-    /// Called when a nested `block_on` begins or ends on this thread. Marks the slot of the worker that this thread
-    /// acts as, if there is one, as paused or not paused. During a nested `block_on`, this thread takes no tasks from
-    /// the queues of its outer worker.
-    pub(super) fn nests_here(begins: bool) {
-        if let Some(local) = Self::here() {
-            local.set_paused(begins);
-            if begins {
-                local.share();
+    /// Calls [`set_unattended`](Self::set_unattended) on the worker that this thread acts as, if there is one. Called
+    /// when a nested `block_on` begins or ends on this thread. During a nested `block_on`, this thread takes no tasks
+    /// from the queues of its outer worker. If `is_unattended` is true, also calls [`share`](Self::share).
+    pub(super) fn set_unattended_here(is_unattended: bool) {
+        if let Some(worker) = Self::here() {
+            worker.set_unattended(is_unattended);
+            if is_unattended {
+                worker.share();
             }
         }
     }
 
-    /// Announces that this worker will park.
+    /// Announces that this worker will park: the first part of [`announce_sleep`](Self::announce_sleep).
     fn announce(&self) {
         let scheduler = &self.scheduler;
         if self.polled.get() {
@@ -607,7 +607,7 @@ impl<T: Task> Local<T> {
 
     /// Announces that this worker will park, and then checks every queue and the timers once more. Returns true if
     /// there is no work and the worker may sleep.
-    pub(super) fn may_sleep(&self) -> bool {
+    pub(super) fn announce_sleep(&self) -> bool {
         let scheduler = &self.scheduler;
         if self.woken.take() {
             scheduler.metrics.add(Counter::WakesWithoutWork, 1);
@@ -675,28 +675,28 @@ impl<T: Task> Local<T> {
         self.scheduler.driver.now()
     }
 
-    /// Ends the search of a polled guest that returns to its executor although tasks are left. The executor may never
-    /// poll the guest again. Therefore, if the queues of the guest are not empty, this function wakes another worker.
-    /// It also marks the slot as unattended, so that busy workers steal from the slot.
+    /// Prepares the return of a polled guest to its executor although tasks are left. Ends the search of the guest. The
+    /// executor may never poll the guest again. Therefore, if the queues of the guest are not empty, this function
+    /// wakes another worker. It also marks the slot as unattended, so that busy workers steal from the slot.
     #[cold]
-    pub(super) fn pause(&self) {
+    pub(super) fn return_to_executor(&self) {
         if self.searching.take() && self.scheduler.idle.stop_searching() && self.scheduler.has_work() {
             self.scheduler.notify();
         }
         self.enter(WorkerState::Parked);
-        self.set_paused(!self.queues.is_empty());
+        self.set_unattended(!self.queues.is_empty());
         self.share();
     }
 
     /// Runs tasks on this thread until the worker must leave its slot, and then leaves the slot. Called on a worker
     /// thread.
-    pub(super) fn work(local: UniqueRc<Self>) {
-        let local = Self::act(local);
-        let scheduler = &local.scheduler;
-        scheduler.idle.parks_as_thread(local.slot);
-        scheduler.options.hooks.occupied(local.slot);
-        local.serve();
-        local.stop_acting().into_inner().leave();
+    pub(super) fn work(worker: UniqueRc<Self>) {
+        let worker = Self::act(worker);
+        let scheduler = &worker.scheduler;
+        scheduler.idle.parks_as_thread(worker.slot);
+        scheduler.options.hooks.occupied(worker.slot);
+        worker.serve();
+        worker.stop_acting().into_inner().leave();
     }
 
     /// Runs tasks until the worker must leave its slot.
@@ -704,7 +704,7 @@ impl<T: Task> Local<T> {
         loop {
             // The last step may have been handed over at the moment of its return. Therefore this check is necessary
             // even if the worker has not run a task since the last check.
-            if self.post.is_taken() && !self.return_from_hand_over() {
+            if self.worker_slot.is_taken() && !self.return_from_hand_over() {
                 return;
             }
             if self.scheduler.orders() != 0 && self.must_leave() {
@@ -726,7 +726,7 @@ impl<T: Task> Local<T> {
     /// Parks until there may be work.
     #[cold]
     fn sleep(&self) {
-        if self.post.is_taken() {
+        if self.worker_slot.is_taken() {
             return;
         }
         let scheduler = &self.scheduler;
@@ -735,7 +735,7 @@ impl<T: Task> Local<T> {
         // this worker, or this worker may be the timekeeper.
         self.call_hook(hooks.park.as_ref());
         // If the hook has blocked, the monitor may have handed over the tasks of this worker.
-        if !self.post.is_taken() && self.may_sleep() {
+        if !self.worker_slot.is_taken() && self.announce_sleep() {
             let mut ready = self.ready.take();
             let began = scheduler.driver.now();
             Self::without_worker(|| self.park(&mut ready));
@@ -770,7 +770,7 @@ impl<T: Task> Local<T> {
         let time = self.time_to_keep();
         if let Some(poller) = scheduler.poller()
             && scheduler.idle.timekeeper() == Some(self.slot)
-            && self.park_in(poller, time, ready)
+            && self.wait_in_poller(poller, time, ready)
         {
             return;
         }
@@ -779,7 +779,7 @@ impl<T: Task> Local<T> {
 
     /// Waits in the poller. Returns false if this thread has not waited because another thread already waits in the
     /// poller.
-    fn park_in(&self, poller: &Poller, time: Option<Duration>, ready: &mut Vec<Waker>) -> bool {
+    fn wait_in_poller(&self, poller: &Poller, time: Option<Duration>, ready: &mut Vec<Waker>) -> bool {
         let idle = &self.scheduler.idle;
         // After this line, a thread that wakes this slot wakes the poller. If another thread has already woken this
         // slot, this thread sees the token in the next line and does not wait.
@@ -822,12 +822,12 @@ impl<T: Task> Local<T> {
         // The call of `vacate` below makes the slot vacant. An observer must not see a vacant slot in the state running
         // or searching. Therefore the state changes to parked before the call of `vacate`.
         self.enter(WorkerState::Parked);
-        self.set_paused(!self.queues.is_empty());
-        if self.post.is_lent() && self.post.is_taken() {
+        self.set_unattended(!self.queues.is_empty());
+        if self.worker_slot.has_guest() && self.worker_slot.is_taken() {
             // The monitor has handed over the guest's own future at the moment of its return.
-            scheduler.guest_comes_back(self.slot);
+            scheduler.end_guest_hand_over(self.slot);
         }
-        let Local { slot, queues, .. } = self;
+        let Worker { slot, queues, .. } = self;
         scheduler.vacate(slot, queues);
         drop(rest);
         // A guest that was the timekeeper may have ended this role before this call, because each wake-up ends the

@@ -196,7 +196,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // other fields of the result. Each use of these fields comes before `ready` is consumed, at the end.
         let Entered { ready, cell, me, own } = unsafe { Self::enter(at) };
         if cell.shell.control.head.run.begin() {
-            cell.shell.control.recalled(&ready);
+            cell.shell.control.close_slot(&ready);
         }
         // SAFETY: a reference to the machine needs the right to run this process. The value `ready` is the only such
         // right, so no other reference to the machine exists. This right is consumed below, after the last use of

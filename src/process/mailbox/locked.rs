@@ -16,7 +16,7 @@ use crate::process::mailbox::queue::{Buffer, Queue};
 use crate::process::mailbox::read_ahead::{ReadAhead, Receiving};
 use crate::process::mailbox::routed::{Forwarding, Router};
 use crate::process::mailbox::signals::Signals;
-use crate::process::mailbox::slot::{Slot, SlotLoan};
+use crate::process::mailbox::slot::{Slot, SlotAccess};
 use crate::process::mailbox::wakes::{Own, Wakes};
 use crate::process::state::current::InTurn;
 
@@ -42,7 +42,7 @@ pub(super) enum Waiting {
 #[derive(Debug)]
 pub(super) struct State<M> {
     pub(super) buffer: Buffer<M>,
-    pub(super) lent: SlotLoan,
+    pub(super) access: SlotAccess,
     pub(super) aside: Option<Box<RareParts<M>>>,
     pub(super) waiting: Waiting,
     pub(super) last_receive: LastReceive,
@@ -150,8 +150,8 @@ impl<M> Locked<'_, M> {
     /// Returns the messages of an unbounded mailbox.
     #[inline]
     pub(super) fn messages(&mut self) -> Queue<'_, M> {
-        let State { buffer, lent, .. } = &mut *self.state;
-        buffer.behind(self.slot, lent)
+        let State { buffer, access, .. } = &mut *self.state;
+        buffer.behind(self.slot, access)
     }
 
     /// Takes the content of a closed inbox, except some wakers.
@@ -215,9 +215,9 @@ impl<M> Locked<'_, M> {
                 Err(message) => return Err(Unsent::Full(message)),
             }
             accepted();
-            return Ok((None, self.receiver(own)));
+            return Ok((None, self.wake_receiver(own)));
         }
-        let wakes = self.receiver(own);
+        let wakes = self.wake_receiver(own);
         self.messages().push(message, own);
         accepted();
         Ok((None, wakes))
@@ -319,17 +319,17 @@ impl<M> Locked<'_, M> {
     }
 
     /// Registers the task as the waiting receiver. The caller has found the mailbox empty, or has taken its whole
-    /// content. If `lends` is set and the mailbox [is plain](State::is_plain), this function opens the slot and marks
-    /// the lock. The mark stays until the next lock operation. Returns whether the slot is open.
+    /// content. If `may_open_slot` is set and the mailbox [is plain](State::is_plain), this function opens the slot and
+    /// marks the lock. The mark stays until the next lock operation. Returns whether the slot is open.
     #[inline]
-    pub(super) fn wait(mut self, lends: bool, turn: InTurn) -> bool {
+    pub(super) fn wait(mut self, may_open_slot: bool, turn: InTurn) -> bool {
         self.register(Waiting::Own);
-        let lent = lends && self.is_plain();
-        self.lent.lend(lent, turn);
-        if lent {
+        let slot_is_open = may_open_slot && self.is_plain();
+        self.access.set_open(slot_is_open, turn);
+        if slot_is_open {
             self.state.mark();
         }
-        lent
+        slot_is_open
     }
 }
 
@@ -343,10 +343,10 @@ impl<M> State<M> {
 
     /// Records that the waiting receiver is woken, and returns the wake-up. A new message causes this wake-up.
     #[inline]
-    pub(super) fn receiver(&mut self, own: &impl Own) -> Wakes {
+    pub(super) fn wake_receiver(&mut self, own: &impl Own) -> Wakes {
         match mem::take(&mut self.waiting) {
             Waiting::Absent => Wakes::default(),
-            Waiting::Own => Wakes { own: self.lent.wake(own), other: None },
+            Waiting::Own => Wakes { own: self.access.wake(own), other: None },
             Waiting::Other => Wakes { own: None, other: self.other() },
         }
     }
@@ -355,7 +355,7 @@ impl<M> State<M> {
     pub(super) fn wakes_for_all(&mut self, own: &impl Own) -> Wakes {
         let other = self.take_other();
         self.waiting = Waiting::Absent;
-        Wakes { own: self.lent.wake(own), other }
+        Wakes { own: self.access.wake(own), other }
     }
 
     /// If a receiver waits in the state [`Waiting::Other`], ends this state and returns the waker of the receiver.
@@ -375,7 +375,7 @@ impl<M> State<M> {
         if let Waiting::Own = self.waiting {
             self.waiting = Waiting::Absent;
         }
-        self.lent.lend(false, turn);
+        self.access.set_open(false, turn);
     }
 
     /// Returns whether the mailbox is unbounded, contains no signals and no urgent messages, and does not forward its
@@ -430,11 +430,11 @@ impl<M> State<M> {
             Some(Pushed::Oldest(oldest)) => {
                 self.took(1);
                 match oldest {
-                    Some(oldest) => Err(Unsent::Dropped(oldest, self.receiver(own))),
-                    None => Ok(self.receiver(own)),
+                    Some(oldest) => Err(Unsent::Dropped(oldest, self.wake_receiver(own))),
+                    None => Ok(self.wake_receiver(own)),
                 }
             }
-            Some(Pushed::Stored) | None => Ok(self.receiver(own)),
+            Some(Pushed::Stored) | None => Ok(self.wake_receiver(own)),
         }
     }
 

@@ -168,7 +168,7 @@ mod tests {
             let receiver_turn = ReceiverTurn::of_events(InTurn::of_right());
             match self {
                 Self::Body(front) => {
-                    let reader = Reader::Task { receiver_turn, lends: true };
+                    let reader = Reader::Task { receiver_turn, may_open_slot: true };
                     front.pop().or_else(|| inbox.pop_or_wait(own, front, reader).0)
                 }
                 Self::Raw(taken) => match taken.as_deref_mut().and_then(Taken::pop) {

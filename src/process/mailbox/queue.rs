@@ -7,7 +7,7 @@ use std::mem;
 
 use crate::process::mailbox::measured::{MessageClock, MessageTimer, MessageTimes};
 use crate::process::mailbox::read_ahead::{KEEP, Receiving};
-use crate::process::mailbox::slot::{Slot, SlotLoan};
+use crate::process::mailbox::slot::{Slot, SlotAccess};
 
 /// The messages that are not in the slot. Most mailboxes never contain two messages at a time. Therefore, the buffer is
 /// boxed, and the buffer of an idle process takes only one pointer.
@@ -19,7 +19,7 @@ pub(super) struct Buffer<M>(Option<Box<More<M>>>);
 pub(super) struct Queue<'a, M> {
     /// Slot that may contain the oldest message.
     first: &'a Slot<M>,
-    lent: &'a mut SlotLoan,
+    access: &'a mut SlotAccess,
     /// Buffer of the other messages.
     buffer: &'a mut Buffer<M>,
 }
@@ -58,8 +58,8 @@ impl<M> Buffer<M> {
     }
 
     #[inline]
-    pub(super) fn behind<'a>(&'a mut self, first: &'a Slot<M>, lent: &'a mut SlotLoan) -> Queue<'a, M> {
-        Queue { first, lent, buffer: self }
+    pub(super) fn behind<'a>(&'a mut self, first: &'a Slot<M>, access: &'a mut SlotAccess) -> Queue<'a, M> {
+        Queue { first, access, buffer: self }
     }
 
     #[inline]
@@ -122,7 +122,7 @@ impl<M> Queue<'_, M> {
         {
             return self.push_measured(message, timer, clock);
         }
-        let Err(message) = self.first.put(self.lent, message) else { return };
+        let Err(message) = self.first.put(self.access, message) else { return };
         let more = self.buffer.0.get_or_insert_with(More::new);
         more.times.appended(clock);
         more.messages.push(message);
@@ -175,7 +175,7 @@ impl<M> Queue<'_, M> {
     pub(super) fn put_first(&mut self, by: Receiving, mut messages: VecDeque<M>) {
         messages.extend(self.take_all(by));
         if let Some(first) = messages.pop_front() {
-            let rest = match self.first.put(self.lent, first) {
+            let rest = match self.first.put(self.access, first) {
                 Ok(()) => messages.into(),
                 Err(first) => {
                     messages.push_front(first);
@@ -224,14 +224,14 @@ mod tests {
     /// Applies the same random mailbox operations to a queue and to a list, and compares the results.
     fn behaves_like_a_list<M: Debug + PartialEq>(message: impl Fn(u64) -> M) {
         let mut rng = Rng::seeded(7);
-        let (slot, mut lent) = Slot::new();
+        let (slot, mut access) = Slot::new();
         let by = Receiving::closing();
         let (mut buffer, mut front) = (Buffer::new(), VecDeque::new());
         let (mut list, mut number) = (VecDeque::new(), 0);
         for _ in 0..20_000 {
             // While the slot is open, messages go to the buffer.
-            lent.lend(rng.below(4) == 0, InTurn::of_right());
-            let mut queue = buffer.behind(&slot, &mut lent);
+            access.set_open(rng.below(4) == 0, InTurn::of_right());
+            let mut queue = buffer.behind(&slot, &mut access);
             match rng.below(8) {
                 0..=3 => {
                     queue.push(message(number), &NeverWoken);
@@ -250,11 +250,11 @@ mod tests {
                 7 if rng.below(4) == 0 => queue.put_first(by, mem::take(&mut front)),
                 _ => buffer.shrink(),
             }
-            let queue = buffer.behind(&slot, &mut lent);
+            let queue = buffer.behind(&slot, &mut access);
             assert_eq!(front.len() + queue.len(), list.len());
             assert!(!queue.is_bare() || queue.len() == 0);
         }
-        let mut queue = buffer.behind(&slot, &mut lent);
+        let mut queue = buffer.behind(&slot, &mut access);
         let all: Vec<_> = front.into_iter().chain(queue.take_all(by)).collect();
         assert_eq!(all, list.into_iter().map(message).collect::<Vec<_>>());
         assert!(queue.is_bare());
@@ -271,20 +271,20 @@ mod tests {
     /// 4.7j: the memory of a burst is freed after the burst was read.
     #[test]
     fn the_memory_of_a_burst_is_freed() {
-        let ((slot, mut lent), mut buffer) = (Slot::new(), Buffer::new());
+        let ((slot, mut access), mut buffer) = (Slot::new(), Buffer::new());
         let by = Receiving::closing();
-        let fill = |buffer: &mut Buffer<u64>, lent: &mut SlotLoan| {
-            (0..10_000).for_each(|message| buffer.behind(&slot, lent).push(message, &NeverWoken));
+        let fill = |buffer: &mut Buffer<u64>, access: &mut SlotAccess| {
+            (0..10_000).for_each(|message| buffer.behind(&slot, access).push(message, &NeverWoken));
         };
-        fill(&mut buffer, &mut lent);
+        fill(&mut buffer, &mut access);
         buffer.shrink();
-        assert_eq!(buffer.behind(&slot, &mut lent).len(), 10_000, "they are still there");
-        buffer.behind(&slot, &mut lent).drain_into(by, &mut VecDeque::new());
-        assert_eq!(buffer.behind(&slot, &mut lent).len(), 0);
-        fill(&mut buffer, &mut lent);
+        assert_eq!(buffer.behind(&slot, &mut access).len(), 10_000, "they are still there");
+        buffer.behind(&slot, &mut access).drain_into(by, &mut VecDeque::new());
+        assert_eq!(buffer.behind(&slot, &mut access).len(), 0);
+        fill(&mut buffer, &mut access);
         let mut front = VecDeque::with_capacity(10_000);
-        buffer.behind(&slot, &mut lent).drain_into(by, &mut front);
+        buffer.behind(&slot, &mut access).drain_into(by, &mut front);
         buffer.shrink();
-        assert!(buffer.behind(&slot, &mut lent).is_bare());
+        assert!(buffer.behind(&slot, &mut access).is_bare());
     }
 }

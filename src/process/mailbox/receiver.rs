@@ -18,7 +18,7 @@ pub(crate) enum Reader {
         receiver_turn: ReceiverTurn,
         /// Whether the task may open the slot. If the steps of the process are counted, the task does not open the
         /// slot. An open slot may cause an unnecessary wake-up, and the step after this wake-up would be counted.
-        lends: bool,
+        may_open_slot: bool,
     },
     /// The receiver is not polled as the process's own task. A combinator, another thread or another process polls the
     /// receiver with this waker.
@@ -39,12 +39,12 @@ pub(crate) enum Glance {
 /// The duties of a receiver after the receiver has released the lock.
 #[derive(Debug)]
 #[must_use = "a sender that is not woken waits for ever"]
-pub(crate) struct Spare {
+pub(crate) struct ReceiverDuties {
     /// A waker that the receiver no longer uses. The receiver must drop this waker.
     pub(crate) former: Option<Waker>,
     pub(crate) room_waiter: Option<RoomWaiter>,
     /// Whether the task is registered as the waiting receiver and the slot is open.
-    pub(crate) lent: bool,
+    pub(crate) slot_is_open: bool,
     /// Whether another receiver has replaced this receiver. If the value is true, the receiver has taken nothing and
     /// does not wait.
     pub(crate) replaced: bool,
@@ -53,15 +53,15 @@ pub(crate) struct Spare {
     pub(crate) urgent: bool,
 }
 
-impl Spare {
+impl ReceiverDuties {
     #[inline]
-    fn of_task(lent: bool, room_waiter: Option<RoomWaiter>) -> Self {
-        Self { former: None, room_waiter, lent, replaced: false, urgent: false }
+    fn of_task(slot_is_open: bool, room_waiter: Option<RoomWaiter>) -> Self {
+        Self { former: None, room_waiter, slot_is_open, replaced: false, urgent: false }
     }
 
     #[inline]
     fn of_other(former: Option<Waker>, room_waiter: Option<RoomWaiter>) -> Self {
-        Self { former, room_waiter, lent: false, replaced: false, urgent: false }
+        Self { former, room_waiter, slot_is_open: false, replaced: false, urgent: false }
     }
 }
 
@@ -93,16 +93,16 @@ impl<M> Inbox<M> {
         let mut state = self.lock_to_receive();
         let is_only = state.aside.is_none() && state.messages().len() == 1;
         if !is_only || taken.as_deref().is_some_and(|taken| taken.len() != 0) {
-            let (admitted, lent) = Self::drain_from(own, receiver_turn, state, taken);
-            return (None, admitted, lent);
+            let (admitted, slot_is_open) = Self::drain_from(own, receiver_turn, state, taken);
+            return (None, admitted, slot_is_open);
         }
         state.record_burst();
         let message = state.messages().pop_only(receiver_turn.receiving());
-        let lent = !planted!("drain_does_not_wait") && state.wait(true, receiver_turn.turn());
+        let slot_is_open = !planted!("drain_does_not_wait") && state.wait(true, receiver_turn.turn());
         if let Some(taken) = taken {
             taken.shrink();
         }
-        (message, None, lent)
+        (message, None, slot_is_open)
     }
 
     /// Moves all messages and signals to `taken`, and registers the task of the receiver as waiting. The second value
@@ -131,14 +131,14 @@ impl<M> Inbox<M> {
         }
         state.buffer.shrink();
         if room_waiter.is_empty() || state.is_empty() {
-            let lent = !planted!("drain_does_not_wait") && state.wait(true, receiver_turn.turn());
+            let slot_is_open = !planted!("drain_does_not_wait") && state.wait(true, receiver_turn.turn());
             let told = (!room_waiter.is_empty()).then(|| Box::new((room_waiter, Wakes::default())));
-            return (told, lent);
+            return (told, slot_is_open);
         }
         // The messages of waiting senders were admitted after the receiver took out the other messages. The receiver
         // has not seen the admitted messages and waits again, so these messages must wake the receiver.
         state.register(Waiting::Own);
-        let wakes = state.receiver(own);
+        let wakes = state.wake_receiver(own);
         (Some(Box::new((room_waiter, wakes))), false)
     }
 
@@ -154,7 +154,12 @@ impl<M> Inbox<M> {
 
     /// Takes the next message, as [`pop`](Self::pop) does. If there is no message, registers the receiver as waiting.
     #[inline]
-    pub(crate) fn pop_or_wait(&self, own: &impl Own, front: &mut ReadAhead<M>, reader: Reader) -> (Option<M>, Spare) {
+    pub(crate) fn pop_or_wait(
+        &self,
+        own: &impl Own,
+        front: &mut ReadAhead<M>,
+        reader: Reader,
+    ) -> (Option<M>, ReceiverDuties) {
         self.take_or_wait(own, self.lock_to_receive(), front, reader, 0, |state, by, front| state.pop(by, front))
     }
 
@@ -208,9 +213,9 @@ impl<M> Inbox<M> {
     /// next turn of the process begins with this call. If a message was delivered into the slot, returns the waker of
     /// the receiver, because the receiver must read the message.
     #[cold]
-    pub(crate) fn recalled(&self, turn: InTurn) -> Option<Waker> {
+    pub(crate) fn close_slot(&self, turn: InTurn) -> Option<Waker> {
         let mut state = self.lock();
-        state.lent.lend(false, turn);
+        state.access.set_open(false, turn);
         if self.slot.is_full() { state.take_other() } else { None }
     }
 
@@ -225,7 +230,7 @@ impl<M> Inbox<M> {
         front: &mut ReadAhead<M>,
         signal: &mut Option<Signal>,
         reader: Reader,
-    ) -> (Option<Option<M>>, Spare) {
+    ) -> (Option<Option<M>>, ReceiverDuties) {
         self.take_or_wait(own, self.lock_to_receive(), front, reader, 0, |state, by, front| {
             if !state.has_no_signals() {
                 *signal = state.pop_signal(front.len());
@@ -246,7 +251,7 @@ impl<M> Inbox<M> {
     pub(crate) fn next(&self, own: &impl Own, front: &mut ReadAhead<M>) -> Option<Result<M, Signal>> {
         let mut signal = None;
         let receiver_turn = ReceiverTurn::of_events(InTurn::of_right());
-        let reader = Reader::Task { receiver_turn, lends: false };
+        let reader = Reader::Task { receiver_turn, may_open_slot: false };
         let (next, _) = self.next_or_wait(own, front, &mut signal, reader);
         next.map(|message| message.ok_or_else(|| signal.expect("it is one or the other")))
     }
@@ -262,7 +267,7 @@ impl<M> Inbox<M> {
         number: &mut u64,
         urgent: usize,
         reader: Reader,
-    ) -> (Option<Gathered<M>>, Spare) {
+    ) -> (Option<Gathered<M>>, ReceiverDuties) {
         self.take_or_wait(own, self.lock_to_receive(), front, reader, urgent, |state, by, front| {
             match state.bounded() {
                 Some(bounded) => bounded.look(number).map(Gathered::One),
@@ -316,7 +321,7 @@ impl<M> Inbox<M> {
         reader: Reader,
         urgent: usize,
         take: impl FnOnce(&mut Locked<'a, M>, Receiving, &mut ReadAhead<M>) -> Option<R>,
-    ) -> (Option<R>, Spare) {
+    ) -> (Option<R>, ReceiverDuties) {
         let (by, reader) = match reader {
             Reader::Task { receiver_turn, .. } => (receiver_turn.receiving(), reader),
             Reader::Other(waker) => {
@@ -325,15 +330,21 @@ impl<M> Inbox<M> {
                 let Some(by) = front.receiving() else {
                     return (
                         None,
-                        Spare { former: Some(waker), room_waiter: None, lent: false, replaced: true, urgent: false },
+                        ReceiverDuties {
+                            former: Some(waker),
+                            room_waiter: None,
+                            slot_is_open: false,
+                            replaced: true,
+                            urgent: false,
+                        },
                     );
                 };
                 if !planted!("other_does_not_recall") {
-                    // The receiver calls `recall` before it checks for messages. The check finds each message that was
-                    // delivered before the check. For a message that is sent after the check, there are two cases.
-                    // Either the sender of this message takes the lock, or the process wakes this receiver in its next
-                    // turn (`recalled`).
-                    state.lent.recall(own);
+                    // The receiver calls `close_outside_turn` before it checks for messages. The check finds each
+                    // message that was delivered before the check. For a message that is sent after the check, there
+                    // are two cases. Either the sender of this message takes the lock, or the process wakes this
+                    // receiver in its next turn (`close_slot`).
+                    state.access.close_outside_turn(own);
                 }
                 (by, Reader::Other(waker))
             }
@@ -348,7 +359,7 @@ impl<M> Inbox<M> {
                 }
                 Reader::Other(waker) => Some(waker),
             };
-            return (taken, Spare::of_other(former, state.take_room_waiter()));
+            return (taken, ReceiverDuties::of_other(former, state.take_room_waiter()));
         }
         if planted!("receiver_unlocks") {
             drop(state);
@@ -363,18 +374,21 @@ impl<M> Inbox<M> {
                 }
                 Reader::Other(waker) => Some(waker),
             };
-            return (None, Spare { former, room_waiter: None, lent: false, replaced: false, urgent: true });
+            return (
+                None,
+                ReceiverDuties { former, room_waiter: None, slot_is_open: false, replaced: false, urgent: true },
+            );
         }
         state.buffer.shrink();
         match reader {
-            Reader::Task { receiver_turn, lends, .. } => {
-                let lent = state.wait(lends, receiver_turn.turn());
-                (None, Spare::of_task(lent, None))
+            Reader::Task { receiver_turn, may_open_slot, .. } => {
+                let slot_is_open = state.wait(may_open_slot, receiver_turn.turn());
+                (None, ReceiverDuties::of_task(slot_is_open, None))
             }
             Reader::Other(other) => {
                 state.register(Waiting::Other);
                 let former = state.aside.get_or_insert_default().other.replace(other);
-                (None, Spare::of_other(former, None))
+                (None, ReceiverDuties::of_other(former, None))
             }
         }
     }
@@ -413,7 +427,7 @@ impl<M> Inbox<M> {
             // The unread messages must wake the current receiver, because the current receiver may be waiting for a
             // message.
             None => {
-                let wakes = state.receiver(own);
+                let wakes = state.wake_receiver(own);
                 state.messages().put_behind_first(unread);
                 Ok(wakes)
             }
@@ -485,7 +499,7 @@ mod tests {
     use crate::process::mailbox::wakes::NeverWoken;
 
     fn task() -> Reader {
-        Reader::Task { receiver_turn: ReceiverTurn::of_events(InTurn::of_right()), lends: false }
+        Reader::Task { receiver_turn: ReceiverTurn::of_events(InTurn::of_right()), may_open_slot: false }
     }
 
     fn signal(inbox: &Inbox<u32>) {

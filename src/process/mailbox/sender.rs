@@ -90,9 +90,9 @@ impl<M> Inbox<M> {
             }
             return pushed;
         }
-        // `State::receiver` is called before the push. If `State::receiver` wakes the process, it also closes the slot,
-        // and the push can then write the message into the slot.
-        let wakes = state.receiver(own);
+        // `State::wake_receiver` is called before the push. If `State::wake_receiver` wakes the process, it also closes
+        // the slot, and the push can then write the message into the slot.
+        let wakes = state.wake_receiver(own);
         state.messages().push(message, own);
         accepted();
         Ok(wakes)
@@ -111,7 +111,7 @@ impl<M> Inbox<M> {
             let mut state = self.lock();
             if !state.closed && state.bounded().is_none() && state.messages().len() == 0 {
                 let forgets = planted!("measured_message_does_not_wake");
-                let wakes = if forgets { Wakes::default() } else { state.receiver(own) };
+                let wakes = if forgets { Wakes::default() } else { state.wake_receiver(own) };
                 state.messages().push_measured(message, timer, own);
                 accepted();
                 return Ok(wakes);
@@ -209,7 +209,7 @@ impl<M> Inbox<M> {
         Ok(match wake_own {
             false => Wakes { own: None, other: state.take_other() },
             true if is_answer && planted!("answer_does_not_wake") => Wakes::default(),
-            true if is_answer || planted!("signal_wakes_receiver_only") => state.receiver(own),
+            true if is_answer || planted!("signal_wakes_receiver_only") => state.wake_receiver(own),
             true => state.wakes_for_all(own),
         })
     }
@@ -238,7 +238,7 @@ impl<M> Inbox<M> {
         if planted!("answer_does_not_wake") {
             return Ok(Wakes::default());
         }
-        Ok(if wake_own { state.receiver(own) } else { Wakes { own: None, other: state.take_other() } })
+        Ok(if wake_own { state.wake_receiver(own) } else { Wakes { own: None, other: state.take_other() } })
     }
 
     /// Appends a `Down` event, which reports the exit of a monitored process. The event wakes the same tasks as an
@@ -258,7 +258,7 @@ impl<M> Inbox<M> {
         if planted!("down_does_not_wake") {
             return Some(Wakes::default());
         }
-        Some(if wake_own { state.receiver(own) } else { Wakes { own: None, other: state.take_other() } })
+        Some(if wake_own { state.wake_receiver(own) } else { Wakes { own: None, other: state.take_other() } })
     }
 
     /// Removes the unread `Down` event of the monitor with this number, if the event is one of the newest signals in
@@ -304,7 +304,7 @@ impl<M> Inbox<M> {
     /// receiver calls [`resume`](Self::resume) and no message waits in this inbox.
     pub(crate) fn route_to(&self, own: &impl Own, router: Arc<dyn Router<M>>) {
         let mut state = self.lock();
-        state.lent.recall(own);
+        state.access.close_outside_turn(own);
         Self::demote_urgent(&mut state);
         state.aside.get_or_insert_default().way = Forwarding::Routed { router, some_wait: true };
     }
@@ -359,6 +359,6 @@ impl<M> Inbox<M> {
         aside.signals.came_before(messages.len());
         bounded.put_first(messages);
         state.some_wait(true);
-        Ok(state.receiver(own))
+        Ok(state.wake_receiver(own))
     }
 }

@@ -9,12 +9,12 @@
 //!
 //! # Access to the slot
 //!
-//! The slot is either *open* (a sender may write it without the lock) or *closed*: see [`SlotLoan`]. The slot has at
+//! The slot is either *open* (a sender may write it without the lock) or *closed*: see [`SlotAccess`]. The slot has at
 //! most one writer and one reader at a time. Each operation takes an argument that proves the right to do the
 //! operation:
 //!
-//! - **Write while the slot is closed:** only the thread that holds the mailbox's lock may write. A `&mut SlotLoan`
-//!   proves that the thread holds the lock, because the lock protects the `SlotLoan`.
+//! - **Write while the slot is closed:** only the thread that holds the mailbox's lock may write. A `&mut SlotAccess`
+//!   proves that the thread holds the lock, because the lock protects the `SlotAccess`.
 //! - **Write while the slot is open:** only the sender that changes the run state of the process from *Open* to
 //!   *Active* may write (`process::state::run_state`). No other thread can make this change until the sender has queued
 //!   the process. The return value of [`Own::deliver`] proves that the sender has made this change.
@@ -25,9 +25,9 @@
 //!   receiver that may read without the lock is replaced only in the turn of its own process. Therefore, two reads
 //!   cannot overlap. The thread that closes the mailbox reads under the lock, in the last turn of the process.
 //!
-//! The run state of a process is *Open* only while its slot is open. The receiver [opens](SlotLoan::lend) the slot
-//! under the lock, in the turn of its process. There are only two ways to close the slot, and both begin after the run
-//! state has left *Open*. First, a turn of the process closes the slot. During a turn, the run state is not *Open*.
+//! The run state of a process is *Open* only while its slot is open. The receiver [opens](SlotAccess::set_open) the
+//! slot under the lock, in the turn of its process. There are only two ways to close the slot, and both begin after the
+//! run state has left *Open*. First, a turn of the process closes the slot. During a turn, the run state is not *Open*.
 //! Second, a thread that holds the lock closes the slot, after this thread has woken the process or after
 //! [`Own::recall`] has returned true. After a wake-up, and after a `recall` that returned true, the run state is not
 //! *Open*. The run state becomes *Open* again only in a turn, after the receiver has opened the slot under the lock
@@ -72,16 +72,16 @@ unsafe impl<M: Send> Sync for Slot<M> {}
 /// Whether the slot is open. While the slot is open, only the sender that obtains the right to run the process may
 /// write the slot.
 ///
-/// A mailbox creates its slot and its `SlotLoan` together, and stores the `SlotLoan` under its lock. A caller that has
-/// a `&mut SlotLoan` therefore holds the lock of the mailbox.
+/// A mailbox creates its slot and its `SlotAccess` together, and stores the `SlotAccess` under its lock. A caller that
+/// has a `&mut SlotAccess` therefore holds the lock of the mailbox.
 #[derive(Debug)]
-pub(super) struct SlotLoan(bool);
+pub(super) struct SlotAccess(bool);
 
-impl SlotLoan {
+impl SlotAccess {
     /// Opens or closes the slot. The calling thread is in the turn of the process, so the run state is not *Open*.
     #[inline]
-    pub(super) fn lend(&mut self, yes: bool, _: InTurn) {
-        self.0 = yes;
+    pub(super) fn set_open(&mut self, is_open: bool, _: InTurn) {
+        self.0 = is_open;
     }
 
     /// Wakes the process that owns this mailbox. If the caller obtains the right to run the process, this function
@@ -97,7 +97,7 @@ impl SlotLoan {
 
     /// Closes the slot for a receiver that is polled outside the turn of the process. If the process is active, the
     /// slot stays open, and the process closes the slot at the beginning of its next turn.
-    pub(super) fn recall(&mut self, own: &impl Own) {
+    pub(super) fn close_outside_turn(&mut self, own: &impl Own) {
         if self.0 && own.recall() {
             self.0 = false;
         }
@@ -110,12 +110,12 @@ impl<M> Slot<M> {
 
     /// Creates an empty slot that is closed.
     #[inline]
-    pub(super) fn new() -> (Self, SlotLoan) {
+    pub(super) fn new() -> (Self, SlotAccess) {
         // The memory is zeroed, because the new slot is copied to its final place. Without the zeros, a wide load of
         // this copy would read some bytes that were just stored and some older bytes. The processor cannot forward a
         // store to such a load, so the copy would be slow.
         let room = UnsafeCell::new(MaybeUninit::zeroed());
-        (Self { moves: AtomicU64::new(0), room, _message: PhantomData }, SlotLoan(false))
+        (Self { moves: AtomicU64::new(0), room, _message: PhantomData }, SlotAccess(false))
     }
 
     #[inline]
@@ -164,11 +164,11 @@ impl<M> Slot<M> {
     /// Returns the message if the slot contains a message, if the slot is open, or if the message does not fit into the
     /// slot.
     #[inline]
-    pub(super) fn put(&self, lent: &mut SlotLoan, message: M) -> Result<(), M> {
-        if !Self::FITS || lent.0 || self.is_full() {
+    pub(super) fn put(&self, access: &mut SlotAccess, message: M) -> Result<(), M> {
+        if !Self::FITS || access.0 || self.is_full() {
             return Err(message);
         }
-        // SAFETY: the message fits, and the slot is empty. The reference `lent` is exclusive, and the `SlotLoan` is
+        // SAFETY: the message fits, and the slot is empty. The reference `access` is exclusive, and the `SlotAccess` is
         // stored under the lock of the mailbox, so this thread holds this lock. The slot is closed, so only the holder
         // of the lock writes the slot.
         unsafe { self.write(message) };
@@ -264,20 +264,20 @@ mod tests {
     use crate::platform::sync::Arc;
 
     fn check_fit<M: Debug + PartialEq + Clone>(one: M, other: M, fits: bool) {
-        let (slot, mut lent) = Slot::new();
+        let (slot, mut access) = Slot::new();
         let (receiving, turn) = (Receiving::closing(), InTurn::of_right());
         assert_eq!(slot.take(receiving), None);
-        assert_eq!(slot.put(&mut lent, one.clone()).is_ok(), fits);
-        assert_eq!(slot.put(&mut lent, other.clone()), Err(other.clone()), "there is one, or it is too large");
+        assert_eq!(slot.put(&mut access, one.clone()).is_ok(), fits);
+        assert_eq!(slot.put(&mut access, other.clone()), Err(other.clone()), "there is one, or it is too large");
         assert_eq!((slot.is_full(), slot.take(receiving)), (fits, fits.then_some(one)));
-        lent.lend(true, turn);
+        access.set_open(true, turn);
         assert_eq!(
-            slot.put(&mut lent, other.clone()),
+            slot.put(&mut access, other.clone()),
             Err(other.clone()),
-            "a slot that is lent takes nothing under the lock"
+            "an open slot takes nothing under the lock"
         );
-        lent.lend(false, turn);
-        assert_eq!((slot.is_full(), slot.put(&mut lent, other).is_ok()), (false, fits));
+        access.set_open(false, turn);
+        assert_eq!((slot.is_full(), slot.put(&mut access, other).is_ok()), (false, fits));
         assert_eq!((slot.taken(), slot.put_count()), if fits { (1, 2) } else { (0, 0) });
     }
 
@@ -293,11 +293,11 @@ mod tests {
 
     #[test]
     fn each_message_that_the_method_take_with_takes_is_counted() {
-        let (slot, mut lent) = Slot::new();
+        let (slot, mut access) = Slot::new();
         let mut taken = Vec::new();
         for n in 1..=3_u64 {
             slot.take_with(Receiving::closing(), |_| unreachable!("it is empty"));
-            assert!(slot.put(&mut lent, n).is_ok());
+            assert!(slot.put(&mut access, n).is_ok());
             slot.take_with(Receiving::closing(), |message| taken.push(message));
             assert_eq!((slot.is_full(), slot.taken(), slot.put_count()), (false, n, n));
         }
@@ -329,18 +329,18 @@ mod tests {
     /// slot at the same time.
     #[test]
     fn a_recall_closes_the_slot_only_if_the_process_waits() {
-        for (is_lent, waits) in [(false, true), (false, false), (true, false), (true, true)] {
-            let (slot, mut lent) = Slot::new();
+        for (is_open, waits) in [(false, true), (false, false), (true, false), (true, true)] {
+            let (slot, mut access) = Slot::new();
             let own = RecallCounter { waits, times: std::cell::Cell::new(0) };
-            lent.lend(is_lent, InTurn::of_right());
-            lent.recall(&own);
-            assert_eq!(own.times.get(), usize::from(is_lent));
-            assert_eq!(slot.put(&mut lent, 1).is_ok(), !is_lent || waits);
+            access.set_open(is_open, InTurn::of_right());
+            access.close_outside_turn(&own);
+            assert_eq!(own.times.get(), usize::from(is_open));
+            assert_eq!(slot.put(&mut access, 1).is_ok(), !is_open || waits);
             // A wake-up without the right to run the process does not close the slot.
-            let (slot, mut lent) = Slot::new();
-            lent.lend(is_lent, InTurn::of_right());
-            assert!(lent.wake(&own).is_none());
-            assert_eq!(slot.put(&mut lent, 1).is_ok(), !is_lent);
+            let (slot, mut access) = Slot::new();
+            access.set_open(is_open, InTurn::of_right());
+            assert!(access.wake(&own).is_none());
+            assert_eq!(slot.put(&mut access, 1).is_ok(), !is_open);
         }
     }
 
@@ -366,10 +366,10 @@ mod tests {
     #[test]
     fn a_delivery_tries_to_wake_the_process_only_if_the_message_fits() {
         let own = DeliverCounter(std::cell::Cell::new(0));
-        let (slot, _lent) = Slot::new();
+        let (slot, _access) = Slot::new();
         assert_eq!(slot.deliver(&own, [1_u64; 4]).expect_err("it does not fit"), [1; 4]);
         assert_eq!(own.0.get(), 0);
-        let (slot, _lent) = Slot::new();
+        let (slot, _access) = Slot::new();
         assert_eq!(slot.deliver(&own, 1_u64).expect_err("the process does not wait"), 1);
         assert_eq!((own.0.get(), slot.is_full()), (1, false));
     }
@@ -377,12 +377,12 @@ mod tests {
     #[test]
     fn a_message_in_the_slot_is_dropped_once() {
         let told = Arc::new(());
-        let (slot, mut lent) = Slot::new();
-        assert!(slot.put(&mut lent, Arc::clone(&told)).is_ok());
+        let (slot, mut access) = Slot::new();
+        assert!(slot.put(&mut access, Arc::clone(&told)).is_ok());
         drop(slot);
         assert_eq!(Arc::strong_count(&told), 1);
-        let (slot, mut lent) = Slot::new();
-        assert!(slot.put(&mut lent, Arc::clone(&told)).is_ok());
+        let (slot, mut access) = Slot::new();
+        assert!(slot.put(&mut access, Arc::clone(&told)).is_ok());
         let taken = slot.take(Receiving::closing());
         drop(slot);
         assert_eq!((taken.is_some(), Arc::strong_count(&told)), (true, 2));

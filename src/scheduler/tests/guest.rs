@@ -37,17 +37,17 @@ fn a_dropped_guest_passes_its_tasks_on() {
         let counter = Arc::clone(&ran);
         // One poll does not run all tasks. Therefore, when the poll returns, the deque and the `next` slot still
         // contain tasks.
-        let mut lender = Box::pin(scheduler.run(async move {
+        let mut guest = Box::pin(scheduler.run(async move {
             for _ in 0..600 {
                 let counter = Arc::clone(&counter);
                 inner.schedule(job(move || one_more(&counter)), Placement::Woken);
             }
             std::future::pending::<()>().await;
         }));
-        assert!(poll_once(lender.as_mut(), &count).is_pending());
+        assert!(poll_once(guest.as_mut(), &count).is_pending());
         // The limit is 200 tasks, and the poll of the guest's own future counts as one task.
         assert_eq!(ran.load(Ordering::SeqCst), 199);
-        drop(lender);
+        drop(guest);
         assert_eq!(scheduler.gauges().global_queue_depth, 401);
         let rest = Arc::clone(&ran);
         scheduler.block_on(poll_fn(move |cx| {
@@ -101,12 +101,12 @@ fn a_completed_guest_keeps_no_tasks_and_no_slot() {
         eventually("the worker sleeps", || asleep(&scheduler, 0));
         let ran = Flag::default();
         let (inner, set) = (Arc::clone(&scheduler), ran.clone());
-        let mut lender =
+        let mut guest =
             Box::pin(scheduler.run(async move { inner.schedule(job(move || set.set()), Placement::Woken) }));
-        futures::executor::block_on(lender.as_mut());
+        futures::executor::block_on(guest.as_mut());
         eventually("what it woke runs", || ran.is_set());
         assert_eq!(scheduler.present(), 1);
-        drop(lender);
+        drop(guest);
         end(&scheduler);
     });
 }
@@ -147,9 +147,9 @@ fn a_guest_sleeps_after_the_workers_were_stopped() {
         let scheduler = started(1);
         let count = Arc::new(Counting::default());
         end(&scheduler);
-        let mut lender = Box::pin(scheduler.run(std::future::pending::<()>()));
+        let mut guest = Box::pin(scheduler.run(std::future::pending::<()>()));
         for _ in 0..3 {
-            assert!(poll_once(lender.as_mut(), &count).is_pending());
+            assert!(poll_once(guest.as_mut(), &count).is_pending());
         }
         assert_eq!(count.0.load(Ordering::SeqCst), 0, "it asked to be polled again");
     });
@@ -168,7 +168,7 @@ impl Wake for PanickingWaker {
 fn an_executor_waker_that_panics_stops_no_worker() {
     within(|| {
         let scheduler = started(1);
-        let mut lender = Box::pin(scheduler.run(std::future::pending::<()>()));
+        let mut guest = Box::pin(scheduler.run(std::future::pending::<()>()));
         let ran = Arc::new(AtomicUsize::new(0));
         let busy = Flag::default();
         let (inner, count, said) = (Arc::clone(&scheduler), Arc::clone(&ran), busy.clone());
@@ -186,12 +186,12 @@ fn an_executor_waker_that_panics_stops_no_worker() {
             Placement::Woken,
         );
         eventually("the worker is busy", || busy.is_set());
-        let polled = lender.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(PanickingWaker))));
+        let polled = guest.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(PanickingWaker))));
         assert!(polled.is_pending());
         release.set();
         // The woken guest is dropped before its next poll. All tasks still run, on the worker.
         eventually("it was chosen", || !asleep(&scheduler, 1));
-        drop(lender);
+        drop(guest);
         eventually("all run", || ran.load(Ordering::SeqCst) == 4);
         end(&scheduler);
     });
@@ -202,14 +202,14 @@ fn guests_beyond_the_number_of_slots_wait_for_a_slot() {
     within(|| {
         let scheduler = started(0);
         let count = Arc::new(Counting::default());
-        let mut lenders: Vec<_> = (0..=SLOTS).map(|_| Box::pin(scheduler.run(std::future::pending::<()>()))).collect();
-        for lender in &mut lenders {
-            assert!(poll_once(lender.as_mut(), &count).is_pending());
+        let mut guests: Vec<_> = (0..=SLOTS).map(|_| Box::pin(scheduler.run(std::future::pending::<()>()))).collect();
+        for guest in &mut guests {
+            assert!(poll_once(guest.as_mut(), &count).is_pending());
         }
         assert_eq!((scheduler.present(), count.0.load(Ordering::SeqCst)), (SLOTS, 0));
-        drop(lenders.remove(0));
+        drop(guests.remove(0));
         assert_eq!(count.0.load(Ordering::SeqCst), 1, "told of the place");
-        assert!(poll_once(lenders[SLOTS - 1].as_mut(), &count).is_pending());
+        assert!(poll_once(guests[SLOTS - 1].as_mut(), &count).is_pending());
         assert_eq!(scheduler.present(), SLOTS);
     });
 }
@@ -288,11 +288,11 @@ fn a_poll_of_a_guest_ends_after_its_time() {
     let count = Arc::new(Counting::default());
     for (time, most) in [(1, 116), (50, 2), (1_000, 1)] {
         let begun = tasks_that_take(&clock, &scheduler, Duration::from_micros(time), 600);
-        let mut lender = Box::pin(scheduler.run(std::future::pending::<()>()));
+        let mut guest = Box::pin(scheduler.run(std::future::pending::<()>()));
         let mut polls = 0;
         while begun.load(Ordering::SeqCst) < 600 {
             let (before, rung) = (begun.load(Ordering::SeqCst), count.0.load(Ordering::SeqCst));
-            assert!(poll_once(lender.as_mut(), &count).is_pending());
+            assert!(poll_once(guest.as_mut(), &count).is_pending());
             let ran = begun.load(Ordering::SeqCst) - before;
             assert!((1..=most).contains(&ran), "{ran} tasks of {time} µs in one poll");
             polls += 1;
@@ -316,7 +316,7 @@ fn a_long_future_that_is_always_woken_does_not_starve_tasks() {
             let (mut polls, time) = (0, clock.clone());
             let own_polls = Arc::new(AtomicUsize::new(0));
             let counter = Arc::clone(&own_polls);
-            let mut lender = Box::pin(scheduler.run(poll_fn(move |cx| -> Poll<()> {
+            let mut guest = Box::pin(scheduler.run(poll_fn(move |cx| -> Poll<()> {
                 one_more(&counter);
                 time.pass(Duration::from_millis(1));
                 let waker = cx.waker().clone();
@@ -328,7 +328,7 @@ fn a_long_future_that_is_always_woken_does_not_starve_tasks() {
                 Poll::Pending
             })));
             while begun.load(Ordering::SeqCst) < 20 {
-                assert!(poll_once(lender.as_mut(), &count).is_pending());
+                assert!(poll_once(guest.as_mut(), &count).is_pending());
                 polls += 1;
                 assert!(polls <= 20 * polls_per_task, "tasks are starved");
             }
@@ -428,8 +428,8 @@ fn a_forgotten_guest_delays_no_task() {
             let (inner, counter) = (Arc::clone(&scheduler), Arc::clone(&ran));
             let done = Flag::default();
             let is_done = done.wait();
-            let lent = thread::spawn(move || inner.block_on(is_done));
-            eventually("the other lender sleeps", || asleep(&scheduler, 1));
+            let other = thread::spawn(move || inner.block_on(is_done));
+            eventually("the other guest sleeps", || asleep(&scheduler, 1));
             assert_eq!(ran.load(Ordering::SeqCst), queued, "it has found what the first one had");
             // The other guest is the timekeeper, and wakes up for each push.
             driver.0.due.store(true, Ordering::SeqCst);
@@ -440,7 +440,7 @@ fn a_forgotten_guest_delays_no_task() {
                 eventually("what is pushed runs", || ran.load(Ordering::SeqCst) == queued + pushed);
             }
             done.set();
-            lent.join().unwrap();
+            other.join().unwrap();
         }
     });
 }

@@ -55,9 +55,9 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
         let metrics = Arc::new(Metrics::new(SLOTS));
         let scheduler = Scheduler::new(options(0), Waits(Arc::clone(&timer)), metrics).unwrap();
         *timer.1.lock() = Some(Arc::clone(&scheduler));
-        let worker = Local::act(scheduler.occupy(false).unwrap());
+        let worker = Worker::act(scheduler.occupy(false).unwrap());
         // The sleeping worker is woken and must search, but there is no task.
-        assert!(worker.may_sleep());
+        assert!(worker.announce_sleep());
         scheduler.notify();
         worker.wake_up();
         timer.0.store(true, Ordering::SeqCst);
@@ -81,9 +81,9 @@ fn a_timekeeper_that_calls_wakers_wakes_a_worker_unless_the_monitor_is_fast() {
             // No thread of the monitor starts, so only `worker` can wake the other worker.
             scheduler.has_a_monitor();
         }
-        let worker = Local::act(scheduler.occupy(false).unwrap());
+        let worker = Worker::act(scheduler.occupy(false).unwrap());
         let parked = scheduler.occupy(false).unwrap();
-        assert!(worker.may_sleep() && parked.may_sleep());
+        assert!(worker.announce_sleep() && parked.announce_sleep());
         assert_eq!(scheduler.idle.timekeeper(), Some(worker.slot()));
         worker.wake_up();
         worker.queue_ready(vec![Waker::noop().clone()]);
@@ -104,14 +104,14 @@ fn a_timekeeper_that_calls_wakers_wakes_a_worker_unless_the_monitor_is_fast() {
 fn each_call_of_wakers_has_its_own_step_number() {
     let scheduler = Scheduler::<Job>::new(options(1), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();
     // A guest occupies the slot, so a hand-over changes no count of worker threads.
-    scheduler.posts[0].occupied(true);
+    scheduler.worker_slots[0].initialize(true);
     let numbers = [(); 3].map(|()| {
-        scheduler.posts[0].begins_user_code();
+        scheduler.worker_slots[0].begins_user_code();
         scheduler.step_number(0)
     });
     assert!(numbers.is_sorted_by(|one, other| one < other));
     let outdated = Some(numbers[1]);
-    scheduler.posts[0].begin();
+    scheduler.worker_slots[0].begin();
     assert!(!scheduler.hand_over(0, outdated) && scheduler.hand_over(0, Some(numbers[2])));
 }
 
@@ -145,14 +145,14 @@ fn the_monitor_has_reported_a_long_step_before_it_calls_a_waker() {
         let mut guest = Box::pin(scheduler.run(std::future::pending::<()>()));
         assert!(guest.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&waker)))).is_pending());
         // Another guest runs a step in slot 1.
-        let post = &scheduler.posts[1];
-        post.occupied(true);
-        post.set_label(7);
-        post.begin();
+        let worker_slot = &scheduler.worker_slots[1];
+        worker_slot.initialize(true);
+        worker_slot.set_label(7);
+        worker_slot.begin();
         let mut seen = None;
         (0..3).for_each(|_| assert!(scheduler.look_at(1, &mut seen)));
-        assert!(post.is_taken());
+        assert!(worker_slot.is_taken());
         assert_eq!(waker.2.load(Ordering::SeqCst), 1);
-        post.resume();
+        worker_slot.resume();
     });
 }

@@ -5,7 +5,7 @@ use crossbeam_deque::Steal;
 
 use crate::observe::{Counter, WorkerState};
 use crate::platform::sync::{hint, thread};
-use crate::scheduler::worker::{Local, ROUNDS};
+use crate::scheduler::worker::{ROUNDS, Worker};
 use crate::scheduler::{Remote, Task};
 
 /// Number of passes over the other workers in one round of a search.
@@ -14,7 +14,7 @@ const PASSES: u32 = 4;
 /// round, the thread yields its core to other threads.
 const TIGHT_ROUNDS: u32 = 4;
 
-impl<T: Task> Local<T> {
+impl<T: Task> Worker<T> {
     /// Steals tasks from one unattended slot: see `unattended.rs`. The task in the victim's `next` slot comes first,
     /// because it was woken last.
     ///
@@ -31,7 +31,7 @@ impl<T: Task> Local<T> {
         let remotes = self.scheduler.remotes();
         let has_tasks = |victim: &usize| slots & 1 << victim != 0 && !remotes[*victim].is_empty();
         let victim = self.queues.next_unattended(has_tasks)?;
-        let one = self.scheduler.unattended.is_taken(victim) && self.scheduler.global.len() != 0;
+        let one = self.scheduler.unattended.is_handed_over(victim) && self.scheduler.global.len() != 0;
         let task = self.steal_from(victim, |remote| remote.steal_any(one, &self.queues)).success()?;
         // This worker may be the only awake worker. Its later pushes wake no worker, because several tasks wait now.
         self.share();

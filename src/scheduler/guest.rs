@@ -244,8 +244,7 @@ struct GuestSlot<T: Task> {
 /// The guests that wait for a vacant slot, oldest first.
 #[derive(Default)]
 pub(super) struct WaitingGuests {
-    /// The last number that was given to a guest. The value is 0 before the first guest. The value is 0 before the
-    /// first guest.
+    /// The last number that was given to a guest. The value is 0 before the first guest.
     next: u64,
     guests: BTreeMap<u64, WaitingGuest>,
 }

@@ -71,7 +71,7 @@ pub struct LocalSet<'rt> {
 
 impl fmt::Debug for LocalSet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Local").field("ready", &self.queue.state.lock().ready.len()).finish_non_exhaustive()
+        f.debug_struct("LocalSet").field("ready", &self.queue.state.lock().ready.len()).finish_non_exhaustive()
     }
 }
 

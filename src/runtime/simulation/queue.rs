@@ -45,7 +45,7 @@ struct State {
 impl fmt::Debug for ReadyQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let State { ready, drawn, .. } = &*self.0.lock();
-        f.debug_struct("Queue").field("ready", &ready.len()).field("drawn", drawn).finish_non_exhaustive()
+        f.debug_struct("ReadyQueue").field("ready", &ready.len()).field("drawn", drawn).finish_non_exhaustive()
     }
 }
 

@@ -104,12 +104,12 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// Returns the same time as [`wait`](Self::wait). The timekeeper calls this method, and promises to check the
     /// timers again when the returned time has elapsed. Therefore the driver must [call the
     /// scheduler](Scheduler::rearm) only if a new deadline is earlier than this moment. A call of
-    /// [`keeps_no_time`](Self::keeps_no_time) ends the promise.
+    /// [`stop_keeping_time`](Self::stop_keeping_time) ends the promise.
     fn keep_time(&self) -> Option<Duration>;
 
     /// Ends the promise of [`keep_time`](Self::keep_time). Until the next call of `keep_time`, no thread has promised
     /// to check the timers.
-    fn keeps_no_time(&self);
+    fn stop_keeping_time(&self);
 
     /// Sets an alarm that calls `waker` after the time `after`. The alarm needs no thread of the scheduler.
     fn alarm(&self, waker: &Waker, after: Duration) -> Self::Alarm;
@@ -244,7 +244,7 @@ trait ErasedDriver: Send + Sync {
     fn wait(&self) -> Option<Duration>;
     fn is_due(&self, now: Duration) -> bool;
     fn keep_time(&self) -> Option<Duration>;
-    fn keeps_no_time(&self);
+    fn stop_keeping_time(&self);
     fn alarm(&self, waker: &Waker, after: Duration) -> Box<dyn Send>;
     fn wake_all(&self, ready: &mut Vec<Waker>, begin: &dyn Fn());
 }
@@ -270,8 +270,8 @@ impl<D: Driver> ErasedDriver for D {
         Driver::keep_time(self)
     }
 
-    fn keeps_no_time(&self) {
-        Driver::keeps_no_time(self);
+    fn stop_keeping_time(&self) {
+        Driver::stop_keeping_time(self);
     }
 
     fn alarm(&self, waker: &Waker, after: Duration) -> Box<dyn Send> {

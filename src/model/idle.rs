@@ -104,7 +104,7 @@ impl Driver for Arc<Timer> {
         Driver::wait(self)
     }
 
-    fn keeps_no_time(&self) {}
+    fn stop_keeping_time(&self) {}
 
     fn alarm(&self, _: &Waker, _: Duration) {}
 

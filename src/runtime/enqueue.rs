@@ -134,7 +134,7 @@ impl Driver for Time {
         self.timers.keep_time()
     }
 
-    fn keeps_no_time(&self) {
+    fn stop_keeping_time(&self) {
         self.timers.stop_keeping_time();
     }
 

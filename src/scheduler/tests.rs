@@ -88,7 +88,7 @@ impl Driver for Moved {
         Driver::wait(self)
     }
 
-    fn keeps_no_time(&self) {}
+    fn stop_keeping_time(&self) {}
 
     /// Only counts the alarms, because the tests themselves poll their guests.
     fn alarm(&self, _: &Waker, _: Duration) {

@@ -324,7 +324,7 @@ impl<T: Task> Worker<T> {
         if looks.is_multiple_of(GLOBAL_EVERY) {
             // At every 61st attempt, the timers, the sockets, the global queue and the unattended slots come first,
             // even if local tasks wait.
-            self.turn_driver();
+            self.fire_due_timers();
             self.poll_sockets();
             let task = if looks.is_multiple_of(2) {
                 self.take_unattended().or_else(|| self.take_global())
@@ -360,7 +360,7 @@ impl<T: Task> Worker<T> {
             return Some(task);
         }
         // This call fires the due timers. The tasks that the timers wake go to the queues of this worker.
-        self.turn_driver();
+        self.fire_due_timers();
         if self.polled.get() {
             // A polled guest never waits in the poller. Therefore it checks the poller each time that it finds no local
             // task.
@@ -398,13 +398,13 @@ impl<T: Task> Worker<T> {
     }
 
     /// Fires due timers. The tasks that the timers wake go to the queues of this worker.
-    fn turn_driver(&self) {
+    fn fire_due_timers(&self) {
         if self.scheduler.driver.wait().is_some_and(|wait| wait.is_zero()) {
             self.call_wakers(|begin| _ = self.scheduler.driver.fire_due(begin));
         }
     }
 
-    /// Fires the timers that are due at the time `now`, as `turn_driver` does. A guest calls this function when it has
+    /// Fires the timers that are due at the time `now`, as `fire_due_timers` does. A guest calls this function when it has
     /// read the clock between two tasks.
     #[inline]
     pub(super) fn fire_due(&self, now: Duration) {
@@ -653,7 +653,7 @@ impl<T: Task> Worker<T> {
         }
         // At this point no other worker can become the timekeeper, because this worker still has the role. After the
         // end of the role, this call could erase the deadline that a new timekeeper has published.
-        scheduler.driver.keeps_no_time();
+        scheduler.driver.stop_keeping_time();
         scheduler.idle.stop_keeping_time(self.slot)
     }
 

@@ -252,7 +252,7 @@ impl Driver for Clocked {
         Driver::wait(self)
     }
 
-    fn keeps_no_time(&self) {}
+    fn stop_keeping_time(&self) {}
 
     fn alarm(&self, _: &Waker, _: Duration) {}
 

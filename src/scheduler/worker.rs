@@ -85,7 +85,7 @@ pub(super) struct WorkerGuard<T: Task> {
     local: Rc<Local<T>>,
     outer: Option<Rc<Local<T>>>,
     _counting: SlotGuard,
-    _asked: preempt::PreemptGuard,
+    _preempt_guard: preempt::PreemptGuard,
 }
 
 impl<T: Task> Deref for WorkerGuard<T> {
@@ -148,7 +148,7 @@ impl<T: Task> Local<T> {
     /// Makes this thread act as the worker until the returned guard is dropped.
     pub(super) fn act(local: UniqueRc<Self>) -> WorkerGuard<T> {
         let _counting = local.scheduler.metrics.enter(local.slot);
-        let _asked = local.post.asked().act();
+        let _preempt_guard = local.post.preempt_word().assign_to_thread();
         let local = local.share();
         let outer = T::current().with(|here| here.replace(Some(Rc::clone(&local))));
         if let Some(outer) = &outer {
@@ -156,7 +156,7 @@ impl<T: Task> Local<T> {
             all.push((Arc::clone(&outer.scheduler), outer.slot));
             local.outer.replace(all);
         }
-        WorkerGuard { local, outer, _counting, _asked }
+        WorkerGuard { local, outer, _counting, _preempt_guard }
     }
 
     /// Returns the worker that this thread acts as.

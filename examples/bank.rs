@@ -68,11 +68,11 @@ impl Disk {
         (*instance, book.clone())
     }
 
-    fn save(&self, owner: Owner, life: u64, book: Book) -> Result<(), &'static str> {
+    fn save(&self, owner: Owner, instance: u64, book: Book) -> Result<(), &'static str> {
         let mut disk = self.0.lock().expect("no panic");
         match disk.get_mut(owner) {
-            Some(entry) if entry.0 == life => entry.1 = book,
-            _ => return Err("another life has begun"),
+            Some(entry) if entry.0 == instance => entry.1 = book,
+            _ => return Err("another instance has begun"),
         }
         Ok(())
     }
@@ -94,18 +94,18 @@ enum Msg {
 
 struct Account {
     owner: Owner,
-    life: u64,
+    instance: u64,
     book: Book,
     resend: Option<Instant>,
 }
 
 impl Account {
     fn new(owner: Owner) -> Self {
-        Self { owner, life: 0, book: Book::default(), resend: None }
+        Self { owner, instance: 0, book: Book::default(), resend: None }
     }
 
     async fn save(&self, ctx: &Context<Msg>) -> Result<(), Exit> {
-        Ok(ctx.perform(Save(self.owner, self.life, self.book.clone())).await?)
+        Ok(ctx.perform(Save(self.owner, self.instance, self.book.clone())).await?)
     }
 
     /// Sends a payment. If the receiver is dead, this account sends the payment again later.
@@ -128,7 +128,7 @@ impl Server for Account {
     type Output = ();
 
     async fn init(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        (self.life, self.book) = ctx.perform(Load(self.owner)).await?;
+        (self.instance, self.book) = ctx.perform(Load(self.owner)).await?;
         self.send_all(ctx);
         Ok(())
     }
@@ -223,12 +223,12 @@ fn main() -> Result {
     let (reads, writes) = (Arc::clone(&disk), Arc::clone(&disk));
     let rt = Runtime::builder()
         .handle(move |Load(owner): Load| reads.load(owner))
-        .handle_async(move |Save(owner, life, book): Save| {
+        .handle_async(move |Save(owner, instance, book): Save| {
             let disk = Arc::clone(&writes);
             async move {
                 // Because of this delay, kills can happen between a request and its write.
                 smol::future::yield_now().await;
-                disk.save(owner, life, book)
+                disk.save(owner, instance, book)
             }
         })
         .build()?;

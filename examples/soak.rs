@@ -33,7 +33,7 @@ enum Msg {
 
 /// Behaviour of a handler.
 #[derive(Clone, Copy)]
-enum Whim {
+enum Behaviour {
     Answer,
     Fail,
     Panic,
@@ -41,10 +41,10 @@ enum Whim {
     Wait,
 }
 
-struct Inline(Whim);
-struct Later(Whim);
-struct Slow(Whim);
-struct Block(Whim);
+struct Inline(Behaviour);
+struct Later(Behaviour);
+struct Slow(Behaviour);
+struct Block(Behaviour);
 struct Count(u64);
 
 impl Command for Inline {
@@ -66,11 +66,11 @@ impl StreamCommand for Count {
     type Item = u64;
 }
 
-fn at_whim(whim: Whim) -> Result<u64, &'static str> {
-    match whim {
-        Whim::Panic => panic!("at whim"),
-        Whim::Fail => Err("at whim"),
-        Whim::Answer | Whim::Drop | Whim::Wait => Ok(1),
+fn answer_or_fail(behaviour: Behaviour) -> Result<u64, &'static str> {
+    match behaviour {
+        Behaviour::Panic => panic!("at whim"),
+        Behaviour::Fail => Err("at whim"),
+        Behaviour::Answer | Behaviour::Drop | Behaviour::Wait => Ok(1),
     }
 }
 
@@ -80,27 +80,29 @@ fn build(workers: usize, seed: u64) -> Result<Runtime, BuildError> {
         .seed(seed)
         .max_blocking_threads(4)
         .blocking_queue_capacity(64)
-        .handle(|c: Inline| at_whim(c.0))
+        .handle(|c: Inline| answer_or_fail(c.0))
         .handler(|c: Later, answer: Completion<u64>| {
             let host = answer.host().clone();
             match c.0 {
-                Whim::Drop => drop(answer),
-                Whim::Panic => panic!("at whim"),
-                Whim::Wait => host.clone().spawn_future(async move {
+                Behaviour::Drop => drop(answer),
+                Behaviour::Panic => panic!("at whim"),
+                Behaviour::Wait => host.clone().spawn_future(async move {
                     // Waits until the command is cancelled.
                     answer.cancelled().await;
                     drop(answer);
                 }),
-                whim => host.spawn_future(async move { answer.finish(at_whim(whim).map_err(Failure::from)) }),
+                behaviour => {
+                    host.spawn_future(async move { answer.finish(answer_or_fail(behaviour).map_err(Failure::from)) })
+                }
             }
         })
         .handle_async(|c: Slow| async move {
-            if matches!(c.0, Whim::Wait) {
+            if matches!(c.0, Behaviour::Wait) {
                 std::future::pending::<()>().await;
             }
-            at_whim(c.0)
+            answer_or_fail(c.0)
         })
-        .handle_blocking(|c: Block| at_whim(c.0))
+        .handle_blocking(|c: Block| answer_or_fail(c.0))
         .handle_stream(|c: Count, mut replies: StreamCompletion<Count>| async move {
             for n in 0..c.0 {
                 replies.send(n).await?;
@@ -133,7 +135,7 @@ async fn citizen(mut ctx: Context<Msg>, books: Arc<Books>) -> Result<(), Exit> {
         match message {
             Msg::Note => {
                 if ctx.random().is_multiple_of(4) {
-                    let _ = ctx.perform(Inline(Whim::Answer)).await;
+                    let _ = ctx.perform(Inline(Behaviour::Answer)).await;
                 }
             }
             Msg::Ask(reply) => reply.send(1),
@@ -151,7 +153,9 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
             let known = books.known.lock().unwrap();
             known.get(pick(KNOWN as u64) as usize).cloned()
         };
-        let whim = [Whim::Answer, Whim::Answer, Whim::Fail, Whim::Panic, Whim::Drop, Whim::Wait][pick(6) as usize];
+        let behaviour =
+            [Behaviour::Answer, Behaviour::Answer, Behaviour::Fail, Behaviour::Panic, Behaviour::Drop, Behaviour::Wait]
+                [pick(6) as usize];
         let limit = Duration::from_micros(pick(3_000));
         let count = |result: Result<u64, Failure>| {
             let counter = if result.is_ok() { &books.performed } else { &books.failed };
@@ -197,10 +201,10 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
                     _ => drop(target.send(Msg::End)),
                 }
             }
-            (9, _) => count(ctx.perform(Inline(whim)).timeout(limit).await),
-            (10, _) => count(ctx.perform(Later(whim)).timeout(limit).await),
-            (11, _) => count(ctx.perform(Slow(whim)).timeout(limit).await),
-            (12, _) => count(ctx.perform(Block(whim)).timeout(limit).await),
+            (9, _) => count(ctx.perform(Inline(behaviour)).timeout(limit).await),
+            (10, _) => count(ctx.perform(Later(behaviour)).timeout(limit).await),
+            (11, _) => count(ctx.perform(Slow(behaviour)).timeout(limit).await),
+            (12, _) => count(ctx.perform(Block(behaviour)).timeout(limit).await),
             (13, _) => {
                 let mut numbers = ctx.stream(Count(pick(50)));
                 for _ in 0..pick(50) {
@@ -212,7 +216,8 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
             (14, _) => {
                 // The sleep completes first, because the handler never answers. The drop of both futures then cancels
                 // the command.
-                let both = futures::future::select(ctx.perform(Slow(Whim::Wait)), Box::pin(ctx.sleep(limit))).await;
+                let both =
+                    futures::future::select(ctx.perform(Slow(Behaviour::Wait)), Box::pin(ctx.sleep(limit))).await;
                 drop(both);
             }
             _ => ctx.yield_now().await,

@@ -139,9 +139,9 @@ where
     #[inline]
     fn handle_inline(&self, command: C, call: InlineCall<'_, C>) {
         let future = (self.0)(command);
-        let owed = call.owed();
-        let host = owed.host().clone();
-        host.start(HandlerTask::new(owed, future));
+        let answer = call.into_future_answer();
+        let host = answer.host().clone();
+        host.start(HandlerTask::new(answer, future));
     }
 }
 

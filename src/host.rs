@@ -236,14 +236,14 @@ impl ControlParts {
     }
 
     #[inline(always)]
-    pub(crate) fn fill<M>(self, life: Header, run: RunState) -> Control<M> {
+    pub(crate) fn fill<M>(self, header: Header, run: RunState) -> Control<M> {
         let Self { place, host, flags, parent, given, bound, most } = self;
         // The inbox is built before the head, because the construction of the inbox branches on the mailbox capacity.
         // If the head were built before this branch, the compiler would build the head on the stack, and then copy the
         // head.
         let inbox = Inbox::new(bound, most);
         let head = Head::new(run, place, host, flags, parent, given);
-        Control { life, head, inbox, first_wait: WaitRecord::none() }
+        Control { header, head, inbox, first_wait: WaitRecord::none() }
     }
 }
 
@@ -311,7 +311,7 @@ impl Host {
             return self.refused_control(Exit::Refused(Reason::from("all pids are in use")));
         };
         let place = parts.place;
-        let (entry, control) = Ref::pair(|life| parts.fill(life, RunState::over()));
+        let (entry, control) = Ref::pair(|header| parts.fill(header, RunState::over()));
         self.publish_pid(place, entry.into_any());
         if self.phase() == Phase::Closed {
             control.end_outside(&Exit::Refused(Reason::from("the runtime has shut down")));
@@ -340,8 +340,8 @@ impl Host {
     /// already published. The handle of a refused spawn points to such a control block.
     pub(crate) fn refused_control<N: Send + 'static>(&self, exit: Exit) -> Ref<Control<N>> {
         let head = Head::new(RunState::over(), LocalId::NOWHERE, self.clone(), 0, None, SpawnSettings::default());
-        let control = Ref::new(|life| Control {
-            life,
+        let control = Ref::new(|header| Control {
+            header,
             head,
             inbox: Inbox::new(MailboxCapacity::Unbounded, None),
             first_wait: WaitRecord::none(),

@@ -129,7 +129,7 @@ mod readme {}
 //   `Idle::park` in `scheduler/idle.rs`, or in the poller.
 // - Step 10 of `host/exit.rs` delivers an exit to links and monitors. This step calls `Links::dissolve` in
 //   `host/link.rs`.
-// - The function `Timers::turn_shard` in `host/timer.rs` fires due timers. A worker calls this function through the
+// - The function `Timers::fire_shard` in `host/timer.rs` fires due timers. A worker calls this function through the
 //   driver of the scheduler (`fire_due_timers` in `scheduler/worker.rs`).
 // - A command reaches its handler in `host/dispatch.rs`. After each step of a process, `task/effects.rs` calls the code
 //   in `host/dispatch.rs`.

@@ -667,7 +667,7 @@ impl<T: Task> Scheduler<T> {
         let blocked_since = since.filter(|_| !is_own_future && worker_slot.blocked_since() == since);
         let process = (label < OWN_FUTURE).then_some(label);
         let polls = self.metrics.polls(slot);
-        let is_asked_to_yield = worker_slot.asked().is_asked(label);
+        let is_asked_to_yield = worker_slot.preempt_word().is_requested(label);
         Some(CurrentStep { worker: slot, process, polls, is_own_future, blocked_since, is_asked_to_yield })
     }
 

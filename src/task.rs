@@ -105,7 +105,7 @@ pub(crate) struct Entry {
 pin_project! {
     /// Machine of a hand-written process.
     pub(crate) struct Raw<P: Process> {
-        life: LifecyclePhase<P>,
+        phase: LifecyclePhase<P>,
     }
 }
 
@@ -162,11 +162,11 @@ impl<P: Process> LifecyclePhase<P> {
 
 impl<P: Process> Raw<P> {
     pub(crate) fn new(process: P, entry: Option<Box<Entry>>) -> Self {
-        Self { life: LifecyclePhase::Fresh { process, entry } }
+        Self { phase: LifecyclePhase::Fresh { process, entry } }
     }
 
     pub(crate) fn into_inner(self) -> Option<P> {
-        match self.life {
+        match self.phase {
             LifecyclePhase::Fresh { process, .. }
             | LifecyclePhase::Alive { process, .. }
             | LifecyclePhase::Failed { process } => Some(process),
@@ -186,7 +186,7 @@ impl<P: Process> Machine for Raw<P> {
     }
 
     fn method(&self) -> &str {
-        match &self.life {
+        match &self.phase {
             LifecyclePhase::Fresh { entry: Some(entry), .. } => &entry.method,
             _ => "",
         }
@@ -195,7 +195,7 @@ impl<P: Process> Machine for Raw<P> {
     fn keep(self: Pin<&mut Self>, _: Ref<Control<P::Message>>) {}
 
     fn is_fresh(&self) -> bool {
-        matches!(self.life, LifecyclePhase::Fresh { .. })
+        matches!(self.phase, LifecyclePhase::Fresh { .. })
     }
 
     fn init_calls_user(&self) -> bool {
@@ -203,18 +203,18 @@ impl<P: Process> Machine for Raw<P> {
     }
 
     fn init(self: Pin<&mut Self>, me: &SelfHandle<P::Message>) -> Result<(), InitError> {
-        let life = self.project().life;
-        let LifecyclePhase::Fresh { process, entry } = std::mem::replace(life, LifecyclePhase::Gone) else {
+        let phase = self.project().phase;
+        let LifecyclePhase::Fresh { process, entry } = std::mem::replace(phase, LifecyclePhase::Gone) else {
             return Ok(());
         };
-        *life = LifecyclePhase::Failed { process };
-        let LifecyclePhase::Failed { process } = life else { unreachable!("set just now") };
+        *phase = LifecyclePhase::Failed { process };
+        let LifecyclePhase::Failed { process } = phase else { unreachable!("set just now") };
         let Entry { method, input } = entry.map(|entry| *entry).unwrap_or_default();
         let head = &me.control().head;
         let input = input.unwrap_or_else(|| Payload::new(()));
         process.init(Start { method: &method, input, pid: head.pid(), context: head.inherited() })?;
-        if let LifecyclePhase::Failed { process } = std::mem::replace(life, LifecyclePhase::Gone) {
-            *life = LifecyclePhase::Alive { process, mail: Mail::new() };
+        if let LifecyclePhase::Failed { process } = std::mem::replace(phase, LifecyclePhase::Gone) {
+            *phase = LifecyclePhase::Alive { process, mail: Mail::new() };
         }
         Ok(())
     }
@@ -225,10 +225,10 @@ impl<P: Process> Machine for Raw<P> {
         me: &SelfHandle<P::Message>,
         cx: &mut Context<'_>,
     ) -> Result<Next<P::Output>, Exit> {
-        let life = self.project().life;
+        let phase = self.project().phase;
         let mut out = StepOutput::new::<P::Output>(me, cx.waker());
         let Some(turn) = current.in_step(me.control().address()) else { unreachable!("it is stepped in its turn") };
-        let (next, mail) = match life {
+        let (next, mail) = match phase {
             LifecyclePhase::Alive { process, mail } => (process.step(mail.events(me.control()), &mut out)?, mail),
             LifecyclePhase::Upgraded(upgraded) => {
                 let Upgraded { process, mail } = &mut **upgraded;
@@ -246,14 +246,14 @@ impl<P: Process> Machine for Raw<P> {
         if let Some(successor) = out.take_successor()
             && matches!(next, Next::Wait | Next::Again)
         {
-            life.replace_by(successor);
+            phase.replace_by(successor);
             return Ok(if planted!("upgrade_does_not_step_again") { next } else { Next::Again });
         }
         Ok(if missed { Next::Again } else { next })
     }
 
     fn close(self: Pin<&mut Self>) {
-        match self.project().life {
+        match self.project().phase {
             LifecyclePhase::Alive { process, .. } => process.close(),
             LifecyclePhase::Upgraded(upgraded) => upgraded.process.close(),
             _ => {}
@@ -261,15 +261,15 @@ impl<P: Process> Machine for Raw<P> {
     }
 
     fn clear(self: Pin<&mut Self>, me: &SelfHandle<P::Message>) {
-        let mut life = std::mem::replace(self.project().life, LifecyclePhase::Gone);
-        if let Some(mail) = life.mail() {
+        let mut phase = std::mem::replace(self.project().phase, LifecyclePhase::Gone);
+        if let Some(mail) = phase.mail() {
             let (unread, _unheard) = mail.take();
             me.control().drop_unread(unread);
         }
     }
 
     fn is_gone(&self) -> bool {
-        matches!(self.life, LifecyclePhase::Gone)
+        matches!(self.phase, LifecyclePhase::Gone)
     }
 }
 
@@ -535,7 +535,7 @@ pub(crate) fn give_up<X: Machine>(
     Current::with(|current| {
         let mut this = Turn::new(current, machine, me, own);
         if !this.machine.is_gone() {
-            let _named = panic::name(me.control().head.pid(), X::name());
+            let _guard = panic::set_abort_process(me.control().head.pid(), X::name());
             let _ = this.end(Exit::Cancelled(Reason::SHUTDOWN));
         }
         this.left

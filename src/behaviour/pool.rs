@@ -391,12 +391,12 @@ where
             growth -= 1;
         }
         loop {
-            let mut left = self.members.hand_on(&mut self.mailbox, cx)?;
+            let mut left = self.members.forward_waiting(&mut self.mailbox, cx)?;
             if left == Some(true) {
                 // If a member frees space in its mailbox after the call of `watch`, the member wakes the pool. If a
-                // member freed space before this call, the second call of `hand_on` uses this space.
+                // member freed space before this call, the second call of `forward_waiting` uses this space.
                 self.members.watch(cx.waker());
-                left = self.members.hand_on(&mut self.mailbox, cx)?;
+                left = self.members.forward_waiting(&mut self.mailbox, cx)?;
             }
             match left {
                 None => {}

@@ -239,7 +239,7 @@ impl<T, Fut> Run<T, Fut> {
 
     /// Cancels the children if the process was cancelled. The children are cancelled before the body can react to the
     /// cancellation.
-    fn hand_on_cancel(self: Pin<&mut Self>, cx: &mut Cx<'_>) {
+    fn forward_cancel(self: Pin<&mut Self>, cx: &mut Cx<'_>) {
         let this = self.project();
         let Some(cancelled) = this.cancelled else { return };
         let Poll::Ready(_) = Pin::new(cancelled).poll(cx) else { return };
@@ -263,7 +263,7 @@ impl<T: Send + 'static, Fut: Future<Output: ProcessOutput<Output = T>>> Future f
         let mut left = EVENTS_AT_ONCE;
         loop {
             left = left.saturating_sub(self.as_mut().adopt());
-            self.as_mut().hand_on_cancel(cx);
+            self.as_mut().forward_cancel(cx);
             while left > 0
                 && let Poll::Ready(Some(exit)) = self.as_mut().project().children.poll_next_unpin(cx)
             {

@@ -217,9 +217,9 @@ pub trait Server: Sized + Send + 'static {
 async fn serve<S: Server>(mut server: S, mut ctx: Context<S::Message>) -> Result<S::Output, Exit> {
     // If the caller of the spawn has already set this flag (with `manual_start`), the code of the server must call
     // `mark_started`. Otherwise this function calls `mark_started`.
-    let ready_by_itself = ctx.control().head.set(flag::BY_HAND);
+    let must_mark_started = ctx.control().head.set(flag::BY_HAND);
     server.init(&mut ctx).await.map_err(init_failed)?;
-    if ready_by_itself {
+    if must_mark_started {
         ctx.mark_started();
     }
     let ended = receive_loop(&mut server, &mut ctx).await;
@@ -337,7 +337,7 @@ impl ServerContext {
         mailbox: &mut Mailbox<M>,
         cx: &mut Cx<'_>,
     ) -> Poll<NextInput<M>> {
-        self.timer.set_deadline(deadline);
+        self.timer.adapt_to_deadline(deadline);
         let is_spent = mailbox.is_spent(cx);
         if !is_spent {
             if self.timer.take_due() {
@@ -351,7 +351,7 @@ impl ServerContext {
         }
         match deadline {
             Some(deadline) if self.timer.poll_due(deadline, mailbox, cx) && !is_spent => {
-                self.timer.come = None;
+                self.timer.passed = None;
                 Poll::Ready(NextInput::Deadline)
             }
             _ => Poll::Pending,
@@ -365,36 +365,36 @@ struct ServerTimer {
     /// set again.
     sleep: Option<Sleep>,
     /// The deadline that has passed, and the number of messages that were queued at this deadline and are still unread.
-    come: Option<(Instant, usize)>,
+    passed: Option<(Instant, usize)>,
 }
 
 impl ServerTimer {
     /// Adapts this timer to the current deadline, which may have changed since the last poll. If the server has moved
     /// the deadline to a later time, this function discards the record of the passed deadline. If the server has no
     /// deadline, this function also discards the timer.
-    fn set_deadline(&mut self, deadline: Option<Instant>) {
+    fn adapt_to_deadline(&mut self, deadline: Option<Instant>) {
         match deadline {
             None => *self = Self::default(),
-            Some(deadline) => self.come = self.come.filter(|&(come, _)| deadline <= come),
+            Some(deadline) => self.passed = self.passed.filter(|&(passed, _)| deadline <= passed),
         }
     }
 
     /// If the deadline has passed, records the number of messages that the server handles before the timeout. Does
     /// nothing if this number is already recorded.
     fn detect<M: Send + 'static>(&mut self, deadline: Option<Instant>, mailbox: &mut Mailbox<M>) {
-        if self.come.is_none() {
-            self.come = deadline.filter(|&at| mailbox.me().now() >= at).map(|at| (at, mailbox.unread()));
+        if self.passed.is_none() {
+            self.passed = deadline.filter(|&at| mailbox.me().now() >= at).map(|at| (at, mailbox.unread()));
         }
     }
 
     /// Returns true if the deadline has passed, and all messages from before the deadline have been read. In this case,
     /// also clears the passed deadline.
     fn take_due(&mut self) -> bool {
-        self.come.take_if(|&mut (_, unread)| unread == 0).is_some()
+        self.passed.take_if(|&mut (_, unread)| unread == 0).is_some()
     }
 
     fn count_read(&mut self) {
-        if let Some((_, unread)) = &mut self.come {
+        if let Some((_, unread)) = &mut self.passed {
             *unread = unread.saturating_sub(1);
         }
     }
@@ -402,7 +402,7 @@ impl ServerTimer {
     /// Returns whether the deadline has passed and the mailbox has no unread message. If the deadline has not passed,
     /// the timer will wake the task at the deadline.
     fn poll_due<M: Send + 'static>(&mut self, deadline: Instant, mailbox: &mut Mailbox<M>, cx: &mut Cx<'_>) -> bool {
-        if self.come.is_none() {
+        if self.passed.is_none() {
             let sleep = self.sleep.get_or_insert_with(|| mailbox.me().sleep_until(deadline));
             if sleep.is_terminated() || deadline < sleep.deadline() {
                 sleep.reset(deadline);
@@ -411,12 +411,12 @@ impl ServerTimer {
             // this case.
             while sleep.poll_without_pause(cx).is_ready() {
                 if sleep.deadline() == deadline {
-                    self.come = Some((deadline, mailbox.unread()));
+                    self.passed = Some((deadline, mailbox.unread()));
                     break;
                 }
                 sleep.reset(deadline);
             }
         }
-        self.come.is_some() && mailbox.unread() == 0
+        self.passed.is_some() && mailbox.unread() == 0
     }
 }

@@ -20,7 +20,7 @@ use futures::{FutureExt, StreamExt};
 
 use crate::behaviour::intensity::Intensity;
 pub use crate::behaviour::supervisor::child::Child;
-use crate::behaviour::supervisor::child::{ChildReport, LiveChildren, NextNews, NotMade};
+use crate::behaviour::supervisor::child::{ChildReport, LiveChildren, NextReport, NotMade};
 pub use crate::behaviour::supervisor::plan::RestartPolicy;
 use crate::behaviour::supervisor::plan::{Action, End, ExitAction, Id, Over, Plan, Strategy};
 pub use crate::behaviour::supervisor::tree::{ChildInfo, ChildState, SupervisionTree};
@@ -41,7 +41,7 @@ use crate::process::pid::Pid;
 use crate::task::body::Body;
 
 /// Maximum number of child reports that a supervisor handles in one step.
-const NEWS_AT_ONCE: usize = 256;
+const REPORTS_PER_STEP: usize = 256;
 
 /// Process that supervises its children. The design follows OTP's `supervisor`.
 ///
@@ -121,7 +121,7 @@ pub struct Supervisor {
     /// child.
     pids: BTreeMap<Pid, Id>,
     live_children: Arc<LiveChildren>,
-    lives: FuturesUnordered<NextNews>,
+    instances: FuturesUnordered<NextReport>,
     alarm: Option<(Instant, Sleep)>,
     begun: bool,
     ready: bool,
@@ -292,7 +292,7 @@ impl Supervisor {
             names: BTreeMap::new(),
             pids: BTreeMap::new(),
             live_children: Arc::default(),
-            lives: FuturesUnordered::new(),
+            instances: FuturesUnordered::new(),
             alarm: None,
             begun: false,
             ready: false,
@@ -375,7 +375,7 @@ impl Supervisor {
             return true;
         };
         match make.get_mut().make(me, id, spec) {
-            Ok((member, life)) => {
+            Ok((member, instance)) => {
                 let own = member.control.head().pid();
                 // If the child has a kept mailbox, `member.pid` is the pid of this mailbox.
                 let kept = Some(member.pid).filter(|pid| *pid != own);
@@ -387,7 +387,7 @@ impl Supervisor {
                     self.pids.insert(kept, id);
                 }
                 self.live_children.insert(id, member);
-                self.lives.push(NextNews(Some(life)));
+                self.instances.push(NextReport(Some(instance)));
                 return true;
             }
             Err(NotMade::Panicked(exit)) => self.has_ended(me, id, Over::Unmade, Held::new(exit)),
@@ -424,7 +424,7 @@ impl Supervisor {
         self.plan.started(id, me.now());
         if let Some(kept) = self.children.get_mut(&id)
             && !kept.starters.is_empty()
-            && self.plan.is_up_to_stay(id)
+            && self.plan.is_up_with_no_stop_planned(id)
             && let Some(member) = self.live_children.get(id)
         {
             kept.starters.drain(..).for_each(|reply| reply.send(Ok(member.pid)));
@@ -562,7 +562,7 @@ impl Supervisor {
         // A supervisor reports its own start after all its children have started.
         control.head().set(flag::BY_HAND);
         if !control.head().has(flag::SUPERVISED) {
-            me.host().register_root(&*control);
+            me.host().register_top_level_supervisor(&*control);
         }
         me.trap_exit(true);
         for child in std::mem::take(&mut self.initial_children) {
@@ -574,14 +574,14 @@ impl Supervisor {
     /// false if more reports may be waiting.
     fn listen(&mut self, me: &SelfHandle<SupervisorMessage>, cx: &mut Cx<'_>, left: &mut usize) -> bool {
         while *left > 0 {
-            let Poll::Ready(Some((id, news, life))) = self.lives.poll_next_unpin(cx) else { return true };
+            let Poll::Ready(Some((id, report, instance))) = self.instances.poll_next_unpin(cx) else { return true };
             *left -= 1;
-            match news {
+            match report {
                 ChildReport::Started => self.has_started(me, id),
                 ChildReport::Ended(exit) => self.instance_has_exited(me, id, exit),
             }
-            if let Some(life) = life {
-                self.lives.push(NextNews(Some(life)));
+            if let Some(instance) = instance {
+                self.instances.push(NextReport(Some(instance)));
             }
         }
         false
@@ -665,7 +665,7 @@ impl Process for Supervisor {
         // The children can exit on other workers during this step, so each pass of this loop can receive new reports.
         // All passes share one limit. Without this limit, the step might never end, and the supervisor could not be
         // killed.
-        let mut left = NEWS_AT_ONCE;
+        let mut left = REPORTS_PER_STEP;
         loop {
             let heard_all = self.listen(me, &mut cx, &mut left);
             if let Some(end) = self.plan.ended() {

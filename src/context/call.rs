@@ -135,39 +135,39 @@ const _: () = assert!(size_of::<Caller>() <= 24 && size_of::<Answer<u64>>() <= 1
 impl Caller {
     /// Returns the process that may wait for the answer, if the caller is a process.
     #[inline]
-    fn asker(&self) -> Option<&ProcessRef> {
+    fn calling_process(&self) -> Option<&ProcessRef> {
         match self {
-            Self::Process(asker) | Self::Within(asker) => Some(asker),
+            Self::Process(process) | Self::Within(process) => Some(process),
             Self::Callee(_) | Self::Host(_) | Self::Yield(_) => None,
         }
     }
 
     #[inline]
-    fn begin_wait(&self, asked: &mut CallRecord, is_limited: bool) {
-        if let Some(asker) = self.asker() {
-            asked.place = asker.begin_wait(&asked.wait(is_limited));
+    fn begin_wait(&self, record: &mut CallRecord, is_limited: bool) {
+        if let Some(process) = self.calling_process() {
+            record.place = process.begin_wait(&record.wait(is_limited));
         }
     }
 
     #[inline]
-    fn end_wait(&self, asked: &CallRecord, is_limited: bool) {
-        if let Some(asker) = self.asker() {
-            asker.end_wait(asked.place, || asked.wait(is_limited));
+    fn end_wait(&self, record: &CallRecord, is_limited: bool) {
+        if let Some(process) = self.calling_process() {
+            process.end_wait(record.place, || record.wait(is_limited));
         }
     }
 
     /// Returns whether this thread steps the calling process.
     #[inline]
     fn is_stepped_here(&self) -> bool {
-        self.asker().is_some_and(ProcessRef::is_here)
+        self.calling_process().is_some_and(ProcessRef::is_here)
     }
 
     /// Returns whether this thread steps the calling process, and whether `waker` is the waker of the process's task.
     #[inline]
     fn polled_by(&self, waker: &Waker) -> (bool, bool) {
-        let Some(asker) = self.asker() else { return (false, false) };
+        let Some(process) = self.calling_process() else { return (false, false) };
         Current::with(|current| {
-            let is_here = current.steps(asker.address());
+            let is_here = current.steps(process.address());
             (is_here, is_here && current.is_own_waker(waker))
         })
     }
@@ -192,7 +192,7 @@ impl Caller {
 impl answer::CallParty for Caller {
     #[inline]
     fn wake(&self) {
-        self.asker().expect("its task waits").wake_or_note();
+        self.calling_process().expect("its task waits").wake_or_note();
     }
 }
 
@@ -316,14 +316,14 @@ impl<T: Send + 'static> Reply<T> {
     /// no process, or the call is over.
     fn begin_forward<M: Send + 'static>(&self, to: &Address<M>) -> Option<Forward> {
         let reply = self.to.as_ref()?;
-        let asker = reply.asker()?.head();
-        let shared = asker.host().shared();
+        let caller = reply.calling_process()?.head();
+        let shared = caller.host().shared();
         let word = |pid: Pid| if shared.pid_table.is_here(pid) { pid.word() } else { 0 };
         let from = Current::with(Current::pid).map(word);
-        let key = (asker.pid().word(), reply.address());
+        let key = (caller.pid().word(), reply.address());
         shared
             .forwarded
-            .begin(key, from, asker.host().word_of(&to.way()), |waker| reply.watch(&mut WatchKey::default(), waker))
+            .begin(key, from, caller.host().word_of(&to.way()), |waker| reply.watch(&mut WatchKey::default(), waker))
     }
 
     /// Returns whether the caller no longer waits for the answer.
@@ -434,7 +434,7 @@ pub struct Call<T> {
     // The future is moved before its first poll, so the future should be small. Therefore the request is stored in the
     // shared cell, and the future has only two words.
     /// The caller's half of the cell. The field is `None` after the call has ended.
-    asking: Option<PendingReply<T>>,
+    pending: Option<PendingReply<T>>,
     limit: Option<Box<Sleep>>,
 }
 
@@ -445,24 +445,24 @@ impl<T> fmt::Debug for Call<T> {
 }
 
 /// Sends the request of an unsent call.
-fn send<T>(asking: &mut PendingReply<T>, is_limited: bool) {
-    let (party, asked) = asking.parts();
-    let RequestStage::Unsent(request) = &mut asked.stage else { unreachable!("only an unsent call is sent") };
+fn send<T>(pending: &mut PendingReply<T>, is_limited: bool) {
+    let (party, record) = pending.parts();
+    let RequestStage::Unsent(request) = &mut record.stage else { unreachable!("only an unsent call is sent") };
     match request.send() {
         Ok(()) => {
             let counted = Counted::new(party.counts(false), is_limited);
             // The host is looked up only in a sampled turn, because most calls are not measured.
             let since = if is_sampled_turn() { party.host().sampled_now() } else { 0 };
-            asked.stage = RequestStage::Sent { counted, since };
+            record.stage = RequestStage::Sent { counted, since };
             if counted != Counted::No {
-                party.begin_wait(asked, is_limited);
+                party.begin_wait(record, is_limited);
             }
         }
         Err(error) => {
             // The refused request may still contain the message, and the message may contain the callee's half of this
             // cell. The drop of the callee's half must not wake the caller. Therefore the slot is closed first.
-            let refused = mem::replace(&mut asked.stage, RequestStage::Refused(*error, BudgetPause::default()));
-            asking.close();
+            let refused = mem::replace(&mut record.stage, RequestStage::Refused(*error, BudgetPause::default()));
+            pending.close();
             drop(refused);
         }
     }
@@ -470,18 +470,18 @@ fn send<T>(asking: &mut PendingReply<T>, is_limited: bool) {
 
 /// Updates whether the calling process counts and records a sent call. `is_polled_here` says whether a step of the
 /// process polls the call now. Returns whether the count has changed.
-fn update_count<T>(asking: &mut PendingReply<T>, is_polled_here: bool, is_limited: bool) -> bool {
-    let (party, asked) = asking.parts();
-    let RequestStage::Sent { counted, .. } = &mut asked.stage else { return false };
+fn update_count<T>(pending: &mut PendingReply<T>, is_polled_here: bool, is_limited: bool) -> bool {
+    let (party, record) = pending.parts();
+    let RequestStage::Sent { counted, .. } = &mut record.stage else { return false };
     let counts = party.counts(is_polled_here);
     if (*counted != Counted::No) == counts {
         return false;
     }
     let former = mem::replace(counted, Counted::new(counts, is_limited));
     if counts {
-        party.begin_wait(asked, is_limited)
+        party.begin_wait(record, is_limited)
     } else {
-        party.end_wait(asked, former == Counted::Limited)
+        party.end_wait(record, former == Counted::Limited)
     }
     true
 }
@@ -489,13 +489,13 @@ fn update_count<T>(asking: &mut PendingReply<T>, is_polled_here: bool, is_limite
 impl<T> Call<T> {
     /// Sends the request immediately. Without `start`, the first poll of the future sends the request.
     pub fn start(mut self) -> Self {
-        if let Some(asking) = &mut self.asking
-            && let RequestStage::Unsent(_) = asking.parts().1.stage
+        if let Some(pending) = &mut self.pending
+            && let RequestStage::Unsent(_) = pending.parts().1.stage
         {
             // The task does not wait for the answer before the first poll. An answer that arrives before the first poll
             // must not wake the task.
-            asking.listen_later();
-            send(asking, self.limit.is_some());
+            pending.listen_later();
+            send(pending, self.limit.is_some());
         }
         self
     }
@@ -505,15 +505,15 @@ impl<T> Call<T> {
     #[inline]
     fn end(&mut self, answered: bool) {
         self.limit = None;
-        let Some(mut asking) = self.asking.take() else { return };
-        let (party, asked) = asking.parts();
-        match asked.stage {
+        let Some(mut pending) = self.pending.take() else { return };
+        let (party, record) = pending.parts();
+        match record.stage {
             RequestStage::Sent { counted, since } => {
                 if counted != Counted::No {
-                    party.end_wait(asked, counted == Counted::Limited);
+                    party.end_wait(record, counted == Counted::Limited);
                 }
                 if !answered {
-                    asking.close();
+                    pending.close();
                 } else if since != 0 {
                     party.host().sample_call(since);
                 }
@@ -522,8 +522,8 @@ impl<T> Call<T> {
             // this drop, this cycle of references would never be freed. The slot is closed first, because the drop of
             // the callee's half must not wake the caller.
             RequestStage::Unsent(_) => {
-                let request = mem::replace(&mut asked.stage, RequestStage::Sent { counted: Counted::No, since: 0 });
-                asking.close();
+                let request = mem::replace(&mut record.stage, RequestStage::Sent { counted: Counted::No, since: 0 });
+                pending.close();
                 drop(request);
             }
             RequestStage::Refused(..) => {}
@@ -535,9 +535,9 @@ impl<T> Call<T> {
     /// the request is sent.
     #[inline(always)]
     fn take(&mut self) -> Option<Result<T, CallError>> {
-        let asking = self.asking.as_mut()?;
-        let RequestStage::Sent { .. } = asking.parts().1.stage else { return None };
-        let answer = asking.take()?;
+        let pending = self.pending.as_mut()?;
+        let RequestStage::Sent { .. } = pending.parts().1.stage else { return None };
+        let answer = pending.take()?;
         self.end(true);
         Some(answer.map_err(|error| *error))
     }
@@ -545,8 +545,8 @@ impl<T> Call<T> {
     /// Sets a time limit. The time limit starts when this method is called. If the reply does not arrive in time, the
     /// future fails with [`CallError::TimedOut`]. A second time limit replaces the first time limit.
     pub fn timeout(mut self, time: Duration) -> Self {
-        if let Some(asking) = &mut self.asking {
-            let limit = Box::new(asking.party().host().sleep(time));
+        if let Some(pending) = &mut self.pending {
+            let limit = Box::new(pending.party().host().sleep(time));
             self.limit = Some(limit);
             self.record_limit();
         }
@@ -573,24 +573,24 @@ impl<T> Call<T> {
     #[inline(never)]
     fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, CallError>> {
         let this = self;
-        let Some(asking) = &mut this.asking else { return Poll::Pending };
-        let (is_here, is_task) = asking.parts().0.polled_by(cx.waker());
+        let Some(pending) = &mut this.pending else { return Poll::Pending };
+        let (is_here, is_task) = pending.parts().0.polled_by(cx.waker());
         // The request is sent first. `listen` may clone the waker, and a panic in this clone must not prevent the send.
-        if let RequestStage::Unsent(_) = asking.parts().1.stage {
-            send(asking, this.limit.is_some());
+        if let RequestStage::Unsent(_) = pending.parts().1.stage {
+            send(pending, this.limit.is_some());
         }
         // The waker must be registered before `take` is called. If `take` finds no answer, a later answer wakes the
         // registered waker.
-        asking.listen(is_task, cx.waker());
+        pending.listen(is_task, cx.waker());
         if let Some(answer) = this.take() {
             return Poll::Ready(answer);
         }
-        let Some(asking) = &mut this.asking else { unreachable!("only an answered call is over") };
-        let (party, asked) = asking.parts();
-        let answer = match &mut asked.stage {
+        let Some(pending) = &mut this.pending else { unreachable!("only an answered call is over") };
+        let (party, record) = pending.parts();
+        let answer = match &mut record.stage {
             RequestStage::Sent { counted, .. } => {
                 if (*counted != Counted::No) != party.counts(is_here) {
-                    update_count(asking, is_here, this.limit.is_some());
+                    update_count(pending, is_here, this.limit.is_some());
                 }
                 let limit = this.limit.as_deref_mut().map(|limit| Pin::new(limit).poll(cx));
                 match limit {
@@ -611,7 +611,7 @@ impl<T> Call<T> {
 
 impl<T> FusedFuture for Call<T> {
     fn is_terminated(&self) -> bool {
-        self.asking.is_none()
+        self.pending.is_none()
     }
 }
 
@@ -622,7 +622,7 @@ impl<T> Drop for Call<T> {
 }
 
 /// Sends a request. If the request is refused, this function counts the refusal in the metrics of the caller's host.
-fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<(), SendError<N>> {
+fn send_request<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<(), SendError<N>> {
     match to {
         Way::Here(control) => control.push(request).map_err(|(refusal, request)| {
             host.shared().metrics.add(Counter::Refused, 1);
@@ -633,46 +633,46 @@ fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<()
 }
 
 /// Creates a call and its request, and does not send the request. The caller of this function must send the returned
-/// request. `asker` is the calling process. If `asker` is `None`, the call belongs to the process that this thread
-/// steps. If this thread steps no process, the call belongs to the host. `callee` is the word of the callee's pid, or
-/// 0. `line` is the line that makes the call.
+/// request. If `calling_process` is `None`, the call belongs to the process that this thread steps. If this thread
+/// steps no process, the call belongs to the host. `callee` is the word of the callee's pid, or 0. `line` is the line
+/// that makes the call.
 pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
     host: &Host,
-    asker: Option<ProcessRef>,
+    calling_process: Option<ProcessRef>,
     (callee, line): (u64, &'static Location<'static>),
     request: impl FnOnce(Reply<T>) -> N,
 ) -> (Call<T>, N) {
     let of_turn = || ProcessRef::of_turn(host).map_or_else(|| Caller::Host(host.clone()), Caller::Within);
-    let party = || asker.map_or_else(of_turn, Caller::Process);
+    let party = || calling_process.map_or_else(of_turn, Caller::Process);
     let since = host.sampled_now();
-    let (asking, other) = ReplyReceiver::new(false, party, || CallRecord::sent(since, callee, line));
-    (Call { asking: Some(asking), limit: None }, request(Reply { to: Some(other) }))
+    let (pending, other) = ReplyReceiver::new(false, party, || CallRecord::sent(since, callee, line));
+    (Call { pending: Some(pending), limit: None }, request(Reply { to: Some(other) }))
 }
 
 impl<T> Call<T> {
     /// Updates whether the calling process counts and records a sent call. `is_polled` says whether the future is
     /// polled now. Returns whether the count has changed.
     pub(crate) fn update_count(&mut self, is_polled: bool, is_limited: bool) -> bool {
-        let Some(asking) = &mut self.asking else { return false };
-        let is_here = is_polled && asking.party().is_stepped_here();
-        update_count(asking, is_here, is_limited)
+        let Some(pending) = &mut self.pending else { return false };
+        let is_here = is_polled && pending.party().is_stepped_here();
+        update_count(pending, is_here, is_limited)
     }
 
     /// Records that the call has a time limit, if the calling process has a record of the call.
     pub(crate) fn record_limit(&mut self) {
-        let Some(asking) = &mut self.asking else { return };
-        let (party, asked) = asking.parts();
-        if let RequestStage::Sent { counted: counted @ Counted::Unlimited, .. } = &mut asked.stage {
+        let Some(pending) = &mut self.pending else { return };
+        let (party, record) = pending.parts();
+        if let RequestStage::Sent { counted: counted @ Counted::Unlimited, .. } = &mut record.stage {
             *counted = Counted::Limited;
-            party.end_wait(asked, false);
-            party.begin_wait(asked, true);
+            party.end_wait(record, false);
+            party.begin_wait(record, true);
         }
     }
 
     /// Sets the callee of a call that the calling process does not count yet.
     pub(crate) fn set_callee(&mut self, callee: Pid) {
-        if let Some(asking) = &mut self.asking {
-            asking.parts().1.callee = callee.word();
+        if let Some(pending) = &mut self.pending {
+            pending.parts().1.callee = callee.word();
         }
     }
 }
@@ -692,38 +692,38 @@ impl Host {
     #[track_caller]
     pub(crate) fn call_from<N: Send + 'static, T: Send + 'static>(
         &self,
-        asker: ProcessRef,
+        calling_process: ProcessRef,
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        self.call_as(Some(asker), Caller::Process, to, request)
+        self.call_as(Some(calling_process), Caller::Process, to, request)
     }
 
     #[inline(always)]
     #[track_caller]
     fn call_as<N: Send + 'static, T: Send + 'static>(
         &self,
-        asker: Option<ProcessRef>,
-        asks: impl FnOnce(ProcessRef) -> Caller,
+        calling_process: Option<ProcessRef>,
+        as_caller: impl FnOnce(ProcessRef) -> Caller,
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        let (way, is_in_turn, line) = (to.way(), asker.is_some(), Location::caller());
+        let (way, is_in_turn, line) = (to.way(), calling_process.is_some(), Location::caller());
         let callee = self.word_of(&way);
-        let party = || match (asker, &way) {
-            (Some(asker), _) => asks(asker),
+        let party = || match (calling_process, &way) {
+            (Some(calling_process), _) => as_caller(calling_process),
             (None, Way::Here(control)) => Caller::Callee(control.any()),
             (None, Way::Pid(_) | Way::Name(_)) => Caller::Host(self.clone()),
         };
-        let asked = || CallRecord::sent(0, callee, line);
-        let (mut asking, other) = ReplyReceiver::new(is_in_turn, party, asked);
+        let record = || CallRecord::sent(0, callee, line);
+        let (mut pending, other) = ReplyReceiver::new(is_in_turn, party, record);
         let message = request(Reply { to: Some(other) });
         let request = match way {
             Way::Here(control) => Request::Here(control.any(), Some(Payload::new(message))),
             way => {
                 let (host, to, mut message) = (self.clone(), way.keep(), Some(message));
                 Request::There(Box::new(move || {
-                    let sent = ask(&host, &to.way(), message.take().expect("it is sent once"));
+                    let sent = send_request(&host, &to.way(), message.take().expect("it is sent once"));
                     sent.map_err(|refused| {
                         let kind = refused.kind();
                         message = Some(refused.into_message());
@@ -732,8 +732,8 @@ impl Host {
                 }))
             }
         };
-        asking.parts().1.stage = RequestStage::Unsent(request);
-        Call { asking: Some(asking), limit: None }
+        pending.parts().1.stage = RequestStage::Unsent(request);
+        Call { pending: Some(pending), limit: None }
     }
 }
 
@@ -745,7 +745,7 @@ pub(crate) fn call_as_yield<N: Send + 'static, T: Send + 'static>(
     request: impl FnOnce(Reply<T>) -> N,
 ) {
     let message = request(Reply::to_yield(UntypedCompletion::new(control.clone(), tag)));
-    if let Err(refused) = ask(control.head().host(), to, message) {
+    if let Err(refused) = send_request(control.head().host(), to, message) {
         let error = CallError::Send(refused.kind());
         // The drop of the refused message also drops its `Reply`, and this drop answers the yield with `Dropped`. Only
         // the first answer to a yield takes effect. Therefore the refusal must answer the yield before the message is

@@ -149,24 +149,24 @@ fn members<N: Send + 'static>(control: &Ref<Control<N>>) -> Vec<Callee<N>> {
 /// A call whose request was not sent yet.
 struct Unsent<N, T> {
     /// Position of the called process in the list of answers.
-    place: usize,
+    position: usize,
     to: Destination<N>,
     call: Call<T>,
     request: N,
 }
 
 /// A sent call, and the position of the called process in the list of answers.
-struct Numbered<T> {
-    place: usize,
+struct SentCall<T> {
+    position: usize,
     call: Call<T>,
 }
 
-impl<T> Future for Numbered<T> {
+impl<T> Future for SentCall<T> {
     type Output = (usize, Result<T, CallError>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let place = self.place;
-        Pin::new(&mut self.call).poll(cx).map(|answer| (place, answer))
+        let position = self.position;
+        Pin::new(&mut self.call).poll(cx).map(|answer| (position, answer))
     }
 }
 
@@ -200,7 +200,7 @@ enum Needed {
 pub struct MultiCall<N, T, O = All<T>> {
     host: Host,
     unsent: Vec<Unsent<N, T>>,
-    calls: FuturesUnordered<Numbered<T>>,
+    calls: FuturesUnordered<SentCall<T>>,
     answers: Vec<Answer<T>>,
     replied: usize,
     failed: usize,
@@ -245,17 +245,17 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
     #[track_caller]
     pub(crate) fn new(
         host: &Host,
-        asker: Option<&ProcessRef>,
+        calling_process: Option<&ProcessRef>,
         to: impl Callees<N>,
         mut request: impl FnMut(Reply<T>) -> N,
     ) -> Self {
         let callees = to.callees(host);
         let answers = callees.iter().map(|callee| (callee.pid, None)).collect();
-        let asker = || asker.map(|asker| ProcessRef::new((**asker).clone()));
+        let caller = || calling_process.map(|process| ProcessRef::new((**process).clone()));
         let line = Location::caller();
-        let unsent = |(place, Callee { to, .. })| {
-            let (call, request) = sent_elsewhere(host, asker(), (host.word_of(&to.way()), line), &mut request);
-            Unsent { place, to, call, request }
+        let unsent = |(position, Callee { to, .. })| {
+            let (call, request) = sent_elsewhere(host, caller(), (host.word_of(&to.way()), line), &mut request);
+            Unsent { position, to, call, request }
         };
         Self {
             host: host.clone(),
@@ -310,7 +310,7 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
     pub fn timeout(mut self, time: Duration) -> Self {
         if self.output.is_some() {
             self.limit = Some(Box::new(self.host.sleep(time)));
-            Pin::new(&mut self.calls).iter_pin_mut().for_each(|numbered| numbered.get_mut().call.record_limit());
+            Pin::new(&mut self.calls).iter_pin_mut().for_each(|sent| sent.get_mut().call.record_limit());
         }
         self
     }
@@ -360,24 +360,24 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
         if self.is_decided() {
             return;
         }
-        for Unsent { place, to, call, request } in std::mem::take(&mut self.unsent) {
+        for Unsent { position, to, call, request } in std::mem::take(&mut self.unsent) {
             match self.host.try_send_by(&to.way(), request) {
-                Ok(()) => self.calls.push(Numbered { place, call }),
+                Ok(()) => self.calls.push(SentCall { position, call }),
                 Err((refusal, request)) => {
                     self.host.shared().metrics.add(Counter::Refused, 1);
                     // The refused request contains a `Reply`. The call is closed first, because this `Reply` must not
                     // answer the call.
                     drop(call);
-                    self.undelivered.push((self.answers[place].0, request));
-                    self.answer(place, Err(CallError::Send(refusal)));
+                    self.undelivered.push((self.answers[position].0, request));
+                    self.answer(position, Err(CallError::Send(refusal)));
                 }
             }
         }
     }
 
-    fn answer(&mut self, place: usize, answer: Result<T, CallError>) {
+    fn answer(&mut self, position: usize, answer: Result<T, CallError>) {
         *(if answer.is_ok() { &mut self.replied } else { &mut self.failed }) += 1;
-        self.answers[place].1 = Some(answer);
+        self.answers[position].1 = Some(answer);
     }
 
     /// Ends the multi-call: cancels the calls in flight, and returns the output.
@@ -385,9 +385,9 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
         self.output = None;
         self.limit = None;
         self.calls.clear();
-        for Unsent { place, call, request, .. } in std::mem::take(&mut self.unsent) {
+        for Unsent { position, call, request, .. } in std::mem::take(&mut self.unsent) {
             drop(call);
-            self.undelivered.push((self.answers[place].0, request));
+            self.undelivered.push((self.answers[position].0, request));
         }
         let needed = match self.needed {
             Needed::All => self.answers.len(),
@@ -401,7 +401,7 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
     /// a change.
     fn update_counts(&mut self, is_polled: bool) {
         let (is_limited, mut calls) = (self.limit.is_some(), Pin::new(&mut self.calls).iter_pin_mut());
-        while calls.next().is_some_and(|numbered| numbered.get_mut().call.update_count(is_polled, is_limited)) {}
+        while calls.next().is_some_and(|sent| sent.get_mut().call.update_count(is_polled, is_limited)) {}
     }
 }
 
@@ -423,7 +423,7 @@ impl<N: Send + 'static, T: Send + 'static, O> Future for MultiCall<N, T, O> {
         this.update_counts(true);
         while !this.is_decided() {
             match this.calls.poll_next_unpin(cx) {
-                Poll::Ready(Some((place, answer))) => this.answer(place, answer),
+                Poll::Ready(Some((position, answer))) => this.answer(position, answer),
                 Poll::Ready(None) => unreachable!("without a call in flight, the outcome is decided"),
                 Poll::Pending => {
                     let Some(limit) = this.limit.as_deref_mut() else { return Poll::Pending };

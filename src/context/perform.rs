@@ -334,43 +334,43 @@ impl<C: Command> Future for Perform<C> {
     type Output = Result<C::Reply, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self(issue, pause) = &mut *self;
-        if matches!(issue.state, State::Fresh(_)) && issue.offer(cx) {
+        let Self(body_yield, pause) = &mut *self;
+        if matches!(body_yield.state, State::Fresh(_)) && body_yield.offer(cx) {
             return Poll::Pending;
         }
-        let failure = match &issue.state {
+        let failure = match &body_yield.state {
             State::Over => return Poll::Pending,
-            State::Fresh(_) => match issue.launch(|| answer_target(cx), None) {
+            State::Fresh(_) => match body_yield.launch(|| answer_target(cx), None) {
                 Ok(_) => return Poll::Pending,
                 Err(failure) => failure,
             },
-            State::Flying(_) | State::Inline(_) if !issue.is_in_step() => Failure::Outside,
-            &State::Inline(number) => match issue.claim(number) {
+            State::Flying(_) | State::Inline(_) if !body_yield.is_in_step() => Failure::Outside,
+            &State::Inline(number) => match body_yield.claim(number) {
                 Some(answer) => {
-                    issue.answered();
+                    body_yield.answered();
                     return Poll::Ready(typed(answer));
                 }
-                None => match issue.poll_table(Tag::inline(number), cx) {
+                None => match body_yield.poll_table(Tag::inline(number), cx) {
                     Some(Ok(answer)) => {
-                        issue.answered();
+                        body_yield.answered();
                         return Poll::Ready(typed(answer));
                     }
                     Some(Err(())) => {
-                        issue.flies(Tag::inline(number));
+                        body_yield.flies(Tag::inline(number));
                         return Poll::Pending;
                     }
                     // The command is still on the inline path.
                     None => {
                         if !Current::with(|current| current.is_own_waker(cx.waker())) {
-                            issue.move_to_table(|| answer_target(cx));
+                            body_yield.move_to_table(|| answer_target(cx));
                         }
                         return Poll::Pending;
                     }
                 },
             },
-            State::Flying(tag) => match issue.poll_table(tag.erase(), cx) {
+            State::Flying(tag) => match body_yield.poll_table(tag.erase(), cx) {
                 Some(Ok(answer)) => {
-                    issue.answered();
+                    body_yield.answered();
                     return Poll::Ready(typed(answer));
                 }
                 Some(Err(())) => return Poll::Pending,
@@ -380,7 +380,7 @@ impl<C: Command> Future for Perform<C> {
         // No handler has answered. Perhaps the future has never waited. A body that repeats the command must let other
         // tasks run. After a pause, the next poll finds the failure again.
         ready!(pause.spend(cx));
-        issue.end();
+        body_yield.end();
         Poll::Ready(Err(failure))
     }
 }

@@ -549,7 +549,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// A time limit of zero passes immediately. A time limit beyond the clock's range of 584 years has no effect.
     pub fn set_timeout<C>(&mut self, tag: Tag<C>, time: Duration) {
         // A process can reuse a tag that it has chosen. The timer must not end a later command with the same tag.
-        let Some(tag) = self.yields().present(tag.erase().of_present()) else { return };
+        let Some(tag) = self.yields().with_current_generation(tag.erase().strip_generation()) else { return };
         answer_at(&self.me.any(), tag, self.me.host().now() + time, Err(Failure::TimedOut));
     }
 
@@ -582,7 +582,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     ///
     /// Returns true if the yield was in flight. Returns false if the yield was already answered or cancelled.
     pub fn cancel_yield<C>(&mut self, tag: Tag<C>) -> bool {
-        self.yields().cancel(tag.erase().of_present())
+        self.yields().cancel(tag.erase().strip_generation())
     }
 }
 

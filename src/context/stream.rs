@@ -24,7 +24,7 @@ use crate::process::yields::{AnswerTarget, Pulled};
 /// The stream ends after the last item, even if the answer is a failure. [`last`](Self::last) returns the answer.
 #[must_use = "streams do nothing unless polled"]
 pub struct ItemStream<C: StreamCommand> {
-    issue: BodyYield<C>,
+    body_yield: BodyYield<C>,
     /// The answer to the command. The field is set when all items have been pulled, or when the stream has failed.
     last: Option<Answer>,
     /// Without the budget, a body that pulls many items would keep its worker.
@@ -33,15 +33,15 @@ pub struct ItemStream<C: StreamCommand> {
 
 impl<C: StreamCommand> ItemStream<C> {
     pub(crate) fn new(control: ProcessRef, command: C) -> Self {
-        let issue = BodyYield::new(control, Payload::new(Streamed(command)));
-        Self { issue, last: None, pause: BudgetPause::default() }
+        let body_yield = BodyYield::new(control, Payload::new(Streamed(command)));
+        Self { body_yield, last: None, pause: BudgetPause::default() }
     }
 
     /// Sets a time limit. The time limit starts when this method is called. If the answer does not arrive in time, the
     /// stream ends with [`Failure::TimedOut`], and the handler sees the cancellation. The process can still pull the
     /// items that the handler has sent before the time limit.
     pub fn timeout(mut self, time: Duration) -> Self {
-        self.issue.limit(time);
+        self.body_yield.limit(time);
         self
     }
 
@@ -49,7 +49,7 @@ impl<C: StreamCommand> ItemStream<C> {
     /// is called outside the process, the method has no effect, and the first poll in the process yields the command. A
     /// poll outside the process ends the stream with [`Failure::Outside`].
     pub fn start(mut self) -> Self {
-        let _ = self.issue.launch(|| AnswerTarget::Own, Some(Buffer::new(C::BUFFER)));
+        let _ = self.body_yield.launch(|| AnswerTarget::Own, Some(Buffer::new(C::BUFFER)));
         self
     }
 
@@ -80,21 +80,21 @@ impl<C: StreamCommand> ItemStream<C> {
     }
 
     fn poll_pull_free(&mut self, cx: &mut Context<'_>) -> Poll<Option<C::Item>> {
-        if self.last.is_some() || self.issue.is_over() {
+        if self.last.is_some() || self.body_yield.is_over() {
             return Poll::Ready(None);
         }
-        let failure = match self.issue.launch(|| answer_target(cx), Some(Buffer::new(C::BUFFER))) {
+        let failure = match self.body_yield.launch(|| answer_target(cx), Some(Buffer::new(C::BUFFER))) {
             Ok(Some(_)) => return Poll::Pending,
             Ok(None) => {
-                let tag = self.issue.flying().expect("it was launched and is not over");
-                match self.issue.control().head().yields().pull(tag, answer_target(cx)) {
+                let tag = self.body_yield.flying().expect("it was launched and is not over");
+                match self.body_yield.control().head().yields().pull(tag, answer_target(cx)) {
                     Some(Pulled::Wait) => return Poll::Pending,
                     Some(Pulled::Item(item)) => match item.downcast::<C::Item>() {
                         Ok(item) => return Poll::Ready(Some(item)),
                         Err(item) => unreachable!("a `{}` was sent by a typed completion", item.type_name()),
                     },
                     Some(Pulled::End(answer)) => {
-                        self.issue.answered();
+                        self.body_yield.answered();
                         self.last = Some(answer);
                         return Poll::Ready(None);
                     }
@@ -103,7 +103,7 @@ impl<C: StreamCommand> ItemStream<C> {
             }
             Err(failure) => failure,
         };
-        self.issue.end();
+        self.body_yield.end();
         self.last = Some(Err(failure));
         Poll::Ready(None)
     }
@@ -121,7 +121,7 @@ impl<C: StreamCommand> Stream for ItemStream<C> {
 
 impl<C: StreamCommand> FusedStream for ItemStream<C> {
     fn is_terminated(&self) -> bool {
-        self.issue.is_over()
+        self.body_yield.is_over()
     }
 }
 

@@ -16,7 +16,7 @@ use pin_project_lite::pin_project;
 
 #[allow(unused_imports)]
 use crate::context::time::reuse as spare;
-use crate::context::time::reuse::Timer;
+use crate::context::time::reuse::SleepTimer;
 use crate::host::control::Change;
 use crate::host::refs::SleeperRef;
 use crate::host::timer::Fire;
@@ -45,11 +45,11 @@ pub struct Sleep {
     deadline: Instant,
     /// The timer that wakes this sleep. If an earlier sleep has set the timer, the timer may be due before the deadline
     /// of this sleep.
-    timer: Option<Timer>,
+    timer: Option<SleepTimer>,
     /// True if the timer is an alarm of the alarm thread, which the whole program shares. A sleep uses the alarm thread
     /// if the timers of the runtime may never fire. This is the case after the runtime has shut down, or if the runtime
     /// has no workers.
-    rings: bool,
+    uses_alarm_thread: bool,
     over: bool,
     /// True if the duration of the sleep is longer than zero and the sleep was not polled yet.
     fresh: bool,
@@ -99,7 +99,7 @@ impl Sleep {
             sleeper,
             deadline,
             timer: None,
-            rings: false,
+            uses_alarm_thread: false,
             over: false,
             fresh: false,
             own: false,
@@ -159,12 +159,12 @@ impl Sleep {
     #[cold]
     fn move_timer(&mut self) {
         let Some(timer) = self.timer.take() else { return };
-        if self.rings {
+        if self.uses_alarm_thread {
             let waker = Alarm::of(timer.key()).into_waker();
-            self.rings = waker.is_some();
+            self.uses_alarm_thread = waker.is_some();
             self.timer = waker.map(|waker| {
                 let key = alarm::ring(self.deadline - self.now(), waker).into_key();
-                Timer::new(key, self.deadline)
+                SleepTimer::new(key, self.deadline)
             });
             return;
         }
@@ -177,7 +177,7 @@ impl Sleep {
         {
             panic::wake(waker);
         }
-        self.timer = Some(Timer::new(key, self.deadline));
+        self.timer = Some(SleepTimer::new(key, self.deadline));
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -198,7 +198,7 @@ impl Sleep {
     fn cancel(&mut self) {
         self.count(false);
         let Some(timer) = self.timer.take() else { return };
-        if std::mem::take(&mut self.rings) {
+        if std::mem::take(&mut self.uses_alarm_thread) {
             drop(Alarm::of(timer.key()));
         } else {
             self.sleeper.host().shared().timers.settle(timer.key(), timer.due());
@@ -298,11 +298,11 @@ impl Sleep {
                 return Poll::Ready(());
             }
             let key = alarm::ring(self.deadline - self.now(), cx.waker().clone()).into_key();
-            self.timer = Some(Timer::new(key, self.deadline));
-            self.rings = true;
+            self.timer = Some(SleepTimer::new(key, self.deadline));
+            self.uses_alarm_thread = true;
             return Poll::Pending;
         }
-        if self.rings {
+        if self.uses_alarm_thread {
             // The timer is an alarm that an earlier poll has set. It is not a timer of the runtime.
             self.cancel();
         }
@@ -311,7 +311,7 @@ impl Sleep {
             self.count(true);
             let host = self.sleeper.host();
             let key = host.fire_at(self.deadline, Fire::Wake(cx.waker().clone()));
-            self.timer = Some(Timer::new(key, self.deadline));
+            self.timer = Some(SleepTimer::new(key, self.deadline));
             if self.is_closed() {
                 // The runtime has shut down, and may have cleared its timers before this timer was set. Such a timer
                 // never fires. Therefore this line wakes the task, and the task polls the sleep again.

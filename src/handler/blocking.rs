@@ -33,18 +33,18 @@ impl Host {
         Fut: Future<Output = ()> + Send + 'static,
     {
         if const { is_large::<Fut, ()>() } {
-            self.spawn_registered(Box::into_pin(Box::new(future)));
+            self.schedule_future(Box::into_pin(Box::new(future)));
         } else {
-            self.spawn_registered(future);
+            self.schedule_future(future);
         }
     }
 
-    fn spawn_registered(&self, future: impl Future<Output = ()> + Send + 'static) {
+    fn schedule_future(&self, future: impl Future<Output = ()> + Send + 'static) {
         if self.phase() == Phase::Closed {
             drop(catch(|| drop(future)));
             return;
         }
-        self.clone().task(Registered { future: Some(future), host: self.clone(), key: None }).schedule();
+        self.clone().task(SpawnedFuture { future: Some(future), host: self.clone(), key: None }).schedule();
     }
 
     /// Creates a detached task. The caller runs or queues the task. The task may own the last reference to the host.
@@ -229,18 +229,18 @@ impl<T> Drop for Blocking<T> {
 pin_project! {
     /// A future without a pid. At a shutdown, the runtime must find and drop the future. The runtime finds a runnable
     /// future in a queue, and a waiting future by its waker, which is in a list.
-    struct Registered<F> {
+    struct SpawnedFuture<F> {
         #[pin]
         future: Option<F>,
         host: Host,
         key: Option<usize>,
     }
 
-    impl<F> PinnedDrop for Registered<F> {
+    impl<F> PinnedDrop for SpawnedFuture<F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             if let Some(key) = this.key.take() {
-                let waker = this.host.shared().futures.lock().remove(key);
+                let waker = this.host.shared().future_wakers.lock().remove(key);
                 drop(waker);
             }
             // The destructor of the future may panic. This panic must not unwind into the crate `async-task`.
@@ -249,7 +249,7 @@ pin_project! {
     }
 }
 
-impl<F: Future<Output = ()>> Future for Registered<F> {
+impl<F: Future<Output = ()>> Future for SpawnedFuture<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<()> {
@@ -262,7 +262,7 @@ impl<F: Future<Output = ()>> Future for Registered<F> {
             Ok(Poll::Ready(())) => Poll::Ready(()),
             Ok(Poll::Pending) => {
                 if this.key.is_none() {
-                    *this.key = Some(this.host.shared().futures.lock().insert(cx.waker().clone()));
+                    *this.key = Some(this.host.shared().future_wakers.lock().insert(cx.waker().clone()));
                     // The shutdown sets the phase before it reads the list. Therefore, either the shutdown finds the
                     // waker in the list, or this load sees the new phase.
                     if this.host.phase() == Phase::Closed {
@@ -310,8 +310,8 @@ mod tests {
         let mut sizes_after = |seconds| {
             let sleep = host.sleep(Duration::from_secs(seconds));
             simulation.run(sleep);
-            let futures = host.shared().futures.lock();
-            (futures.len(), futures.capacity())
+            let wakers = host.shared().future_wakers.lock();
+            (wakers.len(), wakers.capacity())
         };
         let (pending, capacity) = sizes_after(1);
         assert!((pending, capacity >= COUNT) == (COUNT, true), "{pending}, {capacity}");

@@ -209,7 +209,7 @@ impl Drop for CancelRegistration {
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Cancelled {
-    whose: CancelSource,
+    source: CancelSource,
     listening: Listening,
     pause: BudgetPause,
     over: bool,
@@ -226,8 +226,8 @@ impl Cancelled {
         Self::of(CancelSource::Process(control))
     }
 
-    fn of(whose: CancelSource) -> Self {
-        Self { whose, listening: Listening::default(), pause: BudgetPause::default(), over: false }
+    fn of(source: CancelSource) -> Self {
+        Self { source, listening: Listening::default(), pause: BudgetPause::default(), over: false }
     }
 
     /// Makes the future resolve even if the budget of the turn is spent.
@@ -247,7 +247,7 @@ impl Future for Cancelled {
         }
         let listening = &mut this.listening;
         let has_waited = listening.is_active();
-        let reason = match &this.whose {
+        let reason = match &this.source {
             CancelSource::Process(control) => {
                 let head = control.head();
                 head.poll_news(listening, cx, || head.cancel().map(|(reason, _)| reason))

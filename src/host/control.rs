@@ -45,7 +45,7 @@ use crate::process::yields::{Answered, Answerer, Late};
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Control<M> {
-    pub(crate) life: Header,
+    pub(crate) header: Header,
     pub(crate) head: Head,
     pub(crate) inbox: Inbox<M>,
     /// Record of the first operation that the process waits for: see [`waits`].
@@ -140,7 +140,7 @@ impl<M: Send + 'static> Control<M> {
     /// process. In a turn of the process, the event must not wake the process, because the same turn steps the process
     /// again.
     #[inline]
-    fn put_by<E>(&self, put: impl FnOnce(bool) -> Result<Wakes, E>) -> Result<Wakes, E> {
+    fn put_event<E>(&self, put: impl FnOnce(bool) -> Result<Wakes, E>) -> Result<Wakes, E> {
         let is_own_turn = Current::with(|current| current.is_in_turn_of(self.address()));
         let wakes = put(!is_own_turn)?;
         if is_own_turn {
@@ -504,15 +504,15 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
-        self.put_by(|wake_own| self.inbox.signal(self, signal, wake_own))
+        self.put_event(|wake_own| self.inbox.signal(self, signal, wake_own))
     }
 
     fn put_answer(&self, tag: Tag, answer: &mut Option<Answer>) -> Result<Wakes, ()> {
-        self.put_by(|wake_own| self.inbox.answer(self, tag, answer, wake_own))
+        self.put_event(|wake_own| self.inbox.answer(self, tag, answer, wake_own))
     }
 
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes> {
-        self.put_by(|wake_own| self.inbox.down(self, number, pid, reason, wake_own).ok_or(())).ok()
+        self.put_event(|wake_own| self.inbox.down(self, number, pid, reason, wake_own).ok_or(())).ok()
     }
 
     fn discard_down(&self, number: u64) {
@@ -706,7 +706,7 @@ impl dyn AnyControl {
 
     /// Returns whether a turn of this process is in progress on this thread.
     pub(crate) fn has_turn_here(&self) -> bool {
-        Current::with(|current| current.is_inside_turn_of(std::ptr::from_ref(self).cast::<()>() as usize))
+        Current::with(|current| current.is_in_any_turn_of(std::ptr::from_ref(self).cast::<()>() as usize))
     }
 
     /// Delivers the cancel event, at most once. Returns false if the event was delivered before. This function does not

@@ -1,6 +1,7 @@
-//! Finds the handler of a command. For a [`NamedCommand`], the name of the command selects the handler. For any other
-//! command, the type of the command selects the handler. The set of handlers does not change after the build of the
-//! runtime. Therefore the table of handlers, in `table.rs`, has no lock.
+//! Finds the handler of a command, and calls the handler: `Dispatcher::dispatch` for a command in the table of yields,
+//! and `Dispatcher::dispatch_inline` for an inline command. For a [`NamedCommand`], the name of the command selects the
+//! handler. For any other command, the type of the command selects the handler. The set of handlers does not change
+//! after the build of the runtime. Therefore the table of handlers, in `table.rs`, has no lock.
 
 pub(crate) mod attempt;
 pub(crate) mod completion;
@@ -100,7 +101,12 @@ struct Typed<C, H>(H, PhantomData<fn(C)>);
 struct TypedInline<C, H>(H, PhantomData<fn(C)>);
 
 /// Passes a command to the handler of its type.
-fn handle<C: Command>(handler: &impl Handler<C>, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
+fn pass_to_handler<C: Command>(
+    handler: &impl Handler<C>,
+    command: &mut Option<Payload>,
+    to: Ref<dyn AnyControl>,
+    tag: Tag,
+) {
     match Payload::take::<C>(command) {
         Some(command) => handler.handle(command, Completion::new(UntypedCompletion::new(to, tag))),
         None => unreachable!("it was looked up by its type"),
@@ -122,7 +128,7 @@ impl<C: Command, H: Handler<C>> AnyHandler<dyn AnyControl> for Typed<C, H> {
     }
 
     fn handle(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
-        handle(&self.0, command, to, tag);
+        pass_to_handler(&self.0, command, to, tag);
     }
 
     fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Ref<dyn AnyControl>) {
@@ -147,7 +153,7 @@ impl<C: Command, H: InlineHandler<C>> AnyHandler<dyn AnyControl> for TypedInline
     }
 
     fn handle(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
-        handle(&self.0, command, to, tag);
+        pass_to_handler(&self.0, command, to, tag);
     }
 
     fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Ref<dyn AnyControl>) {

@@ -246,8 +246,8 @@ impl Host {
     /// Step 11: notifies a shutdown that waits for this exit.
     #[inline]
     fn notify_shutdown(&self, head: &Head) {
-        if head.has(flag::ROOT) {
-            self.unregister_root();
+        if head.has(flag::TOP_LEVEL) {
+            self.unregister_top_level_supervisor();
         }
         if self.phase() != Phase::Open {
             // Two processes may exit at the same time. The thread of each exit counts the exit before this fence. All

@@ -142,14 +142,14 @@ impl Host {
 
     /// Returns the supervisors that have no supervisor themselves.
     #[cfg(feature = "console")]
-    pub(crate) fn root_supervisors(&self) -> Vec<Pid> {
-        let mut roots = Vec::new();
+    pub(crate) fn top_level_supervisors(&self) -> Vec<Pid> {
+        let mut supervisors = Vec::new();
         self.shared().pid_table.visit(|control| {
             let head = control.head();
-            roots.extend(head.has(flag::ROOT).then(|| head.pid()));
+            supervisors.extend(head.has(flag::TOP_LEVEL).then(|| head.pid()));
             Ok(())
         });
-        roots
+        supervisors
     }
 
     /// Returns the process whose step spawned this process, or `Some(None)` if this process has no parent. Returns

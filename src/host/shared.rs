@@ -105,8 +105,8 @@ pub(crate) struct Environment {
     pub(crate) chance: Mutex<Rng>,
 }
 
-/// Threshold for the capacity of the list [`Shared::futures`]. Up to this capacity, the list frees no memory.
-const KEPT_FUTURES: usize = 4096;
+/// Threshold for the capacity of the list [`Shared::future_wakers`]. Up to this capacity, the list frees no memory.
+const KEPT_FUTURE_WAKERS: usize = 4096;
 
 /// The state that all hosts of a runtime share.
 pub(crate) struct Shared {
@@ -119,12 +119,12 @@ pub(crate) struct Shared {
     pub(crate) report: Mutex<Option<ShutdownReport>>,
     /// List of wakers. The list has one waker for each pending future that belongs to no process. The runtime calls
     /// these wakers when the runtime enters the phase `Closed`.
-    pub(crate) futures: Mutex<SparseSlab<Waker, KEPT_FUTURES>>,
+    pub(crate) future_wakers: Mutex<SparseSlab<Waker, KEPT_FUTURE_WAKERS>>,
     /// Event of a shutdown. The runtime notifies this event when the last process has exited, and when the shutdown has
     /// ended.
     pub(crate) emptied: Event,
     /// Number of running top-level supervisors. A top-level supervisor has no supervisor itself.
-    pub(crate) roots: AtomicUsize,
+    pub(crate) top_level_supervisors: AtomicUsize,
     pub(crate) dead_letter_mailboxes: Mutex<Vec<counted::Weak<Control<Envelope>>>>,
     pub(crate) nodes: Mutex<BTreeMap<u32, Arc<dyn Deliver>>>,
     pub(crate) blocked_steps: BlockedSteps,
@@ -135,15 +135,15 @@ pub(crate) struct Shared {
 impl Shared {
     /// Creates the state of a new runtime.
     pub(crate) fn new(environment: Environment) -> Self {
-        panic::watch();
+        panic::install_panic_hook();
         Self {
             environment,
             phase: AtomicU8::new(0),
             deadline: AtomicU64::new(u64::MAX),
             report: Mutex::default(),
-            futures: Mutex::default(),
+            future_wakers: Mutex::default(),
             emptied: Event::new(),
-            roots: AtomicUsize::new(0),
+            top_level_supervisors: AtomicUsize::new(0),
             dead_letter_mailboxes: Mutex::default(),
             nodes: Mutex::default(),
             blocked_steps: BlockedSteps::default(),

@@ -128,11 +128,11 @@ impl Host {
     pub(crate) fn begin_shutdown(&self, deadline: Instant) -> bool {
         let former = self.shared().deadline.fetch_min(deadline.ns(), Ordering::SeqCst);
         self.advance(Phase::Closing);
-        self.cancel_all(|head| head.has(flag::ROOT));
-        // A root is a top-level supervisor. This function sets the phase, and then reads the number of roots. An
-        // exiting root first decrements the number of roots, and then reads the phase. Therefore, if this function
-        // reads a number above zero, the last root reads the new phase and calls `shut_down_rest`.
-        if self.shared().roots.load(Ordering::SeqCst) == 0 {
+        self.cancel_all(|head| head.has(flag::TOP_LEVEL));
+        // This function sets the phase, and then reads the number of top-level supervisors. An exiting top-level
+        // supervisor first decrements this number, and then reads the phase. Therefore, if this function reads a number
+        // above zero, the last top-level supervisor reads the new phase and calls `shut_down_rest`.
+        if self.shared().top_level_supervisors.load(Ordering::SeqCst) == 0 {
             self.shut_down_rest();
         }
         let is_earlier = deadline.ns() < former;
@@ -150,26 +150,26 @@ impl Host {
         AllEnded { host: self, listening: Listening::default(), deadline, killed: None, ring, alarm: None }
     }
 
-    /// Registers a root, which is a supervisor that has no supervisor itself. Does nothing if the process is registered
+    /// Registers a top-level supervisor, which has no supervisor itself. Does nothing if the process is registered
     /// already. An upgraded process may register again, but its exit unregisters only once. Only the process itself
     /// calls this function.
-    pub(crate) fn register_root(&self, root: &dyn AnyControl) {
-        if root.head().has(flag::ROOT) {
+    pub(crate) fn register_top_level_supervisor(&self, supervisor: &dyn AnyControl) {
+        if supervisor.head().has(flag::TOP_LEVEL) {
             return;
         }
-        self.shared().roots.fetch_add(1, Ordering::SeqCst);
-        root.head().set(flag::ROOT);
+        self.shared().top_level_supervisors.fetch_add(1, Ordering::SeqCst);
+        supervisor.head().set(flag::TOP_LEVEL);
         // A shutdown may begin at the same time. `begin_shutdown` first sets the phase, and then searches for processes
-        // with the flag `ROOT`. This function first sets `ROOT`, and then reads the phase. Therefore either the
-        // shutdown finds this root, or this function reads the new phase.
+        // with the flag `TOP_LEVEL`. This function first sets `TOP_LEVEL`, and then reads the phase. Therefore either
+        // the shutdown finds this supervisor, or this function reads the new phase.
         if self.phase() != Phase::Open {
-            root.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
+            supervisor.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
         }
     }
 
     #[cold]
-    pub(super) fn unregister_root(&self) {
-        if self.shared().roots.fetch_sub(1, Ordering::SeqCst) == 1 && self.phase() != Phase::Open {
+    pub(super) fn unregister_top_level_supervisor(&self) {
+        if self.shared().top_level_supervisors.fetch_sub(1, Ordering::SeqCst) == 1 && self.phase() != Phase::Open {
             self.shut_down_rest();
         }
     }
@@ -234,8 +234,8 @@ impl Shared {
         // breaks this reference cycle.
         let nodes = mem::take(&mut *self.nodes.lock());
         nodes.into_values().for_each(|receiver| drop(drop_caught(receiver)));
-        let futures: Vec<Waker> = self.futures.lock().iter().map(|(_, waker)| waker.clone()).collect();
-        futures.into_iter().for_each(Waker::wake);
+        let wakers: Vec<Waker> = self.future_wakers.lock().iter().map(|(_, waker)| waker.clone()).collect();
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Ends a shutdown: refuses all work, kills the processes that have not exited, and returns the report. Only the

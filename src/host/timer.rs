@@ -1,9 +1,10 @@
 //! The timers of a runtime: one timer wheel for each worker, and one timer wheel for all other threads. Each wheel has
 //! its own lock.
 //!
-//! This module has no thread and never blocks. The scheduler gets the time until the next deadline from `wait`. After
-//! this time, the scheduler calls `fire_due_batch`, which checks all wheels. Therefore a blocked worker does not delay
-//! the timers of its wheel.
+//! This module has no thread and never blocks. The timekeeper, which is one thread of the scheduler, calls `keep_time`,
+//! and promises to check the timers after the returned time. The other workers call `wait`, which returns the time
+//! until the earliest deadline without a promise. When this deadline has passed, a worker calls `fire_due_batch`, which
+//! checks all wheels. Therefore a blocked worker does not delay the timers of its wheel.
 
 pub(crate) mod alarm;
 pub(crate) mod backoff;
@@ -121,10 +122,10 @@ pub(crate) struct Timers {
     shards: Box<[CachePadded<Shard>]>,
     /// Time in ns: a thread has promised to check the timers at this time or earlier. `u64::MAX` if no thread has
     /// promised a check.
-    kept: CachePadded<AtomicU64>,
+    promised: CachePadded<AtomicU64>,
     /// Earliest deadline in ns that was reported to a thread. A later cancellation of the timer does not change this
     /// value. `u64::MAX` if the reported deadline has passed.
-    told: CachePadded<AtomicU64>,
+    reported: CachePadded<AtomicU64>,
     /// Time of a recent clock reading, in ns: see [`recent`](Self::recent).
     recent: CachePadded<AtomicU64>,
     /// A clock reading replaces `recent` if the reading is later by more than this time, in ns.
@@ -169,7 +170,7 @@ impl Timers {
         let shards = (0..=workers).map(|_| CachePadded(shard())).collect();
         let word = |value| CachePadded(AtomicU64::new(value));
         let recent_slack = if clock.is_virtual() { 0 } else { TICK };
-        Self { clock, shards, kept: word(u64::MAX), told: word(u64::MAX), recent: word(0), recent_slack }
+        Self { clock, shards, promised: word(u64::MAX), reported: word(u64::MAX), recent: word(0), recent_slack }
     }
 
     /// Returns the clock that the timers use.
@@ -238,13 +239,13 @@ impl Timers {
         // deadline returns true.
         //
         // The SeqCst accesses pair with the accesses in `keep_time`. Either `keep_time` reads the `nearest` that was
-        // stored above, or this call reads the `kept` that `keep_time` has stored. With a weaker ordering, each thread
-        // could miss the store of the other thread, and the timer would fire late.
+        // stored above, or this call reads the `promised` that `keep_time` has stored. With a weaker ordering, each
+        // thread could miss the store of the other thread, and the timer would fire late.
         let earlier = first_here
-            && due < self.kept.load(Ordering::SeqCst)
+            && due < self.promised.load(Ordering::SeqCst)
             && self.shards.iter().all(|other| other.nearest.load(Ordering::SeqCst) >= due);
         if earlier {
-            self.told.fetch_min(due, Ordering::Relaxed);
+            self.reported.fetch_min(due, Ordering::Relaxed);
         }
         (Key { shard: which as u32, handle }, earlier)
     }
@@ -295,9 +296,9 @@ impl Timers {
         true
     }
 
-    /// Fires all timers that are due at the time of the call, and returns the number of fired timers. Such a call is a
-    /// *turn* of the timers. A timer that is inserted during the turn waits for the next turn. Therefore the turn ends
-    /// even if the function of a timer inserts the timer again.
+    /// Fires all timers that are due at the time of the call, and returns the number of fired timers. A timer that is
+    /// inserted during the call waits for the next call. Therefore the call ends even if the function of a timer
+    /// inserts the timer again.
     ///
     /// Several threads may call this function at the same time. These threads share the work.
     pub(crate) fn fire_due(&self) -> usize {
@@ -318,16 +319,16 @@ impl Timers {
     }
 
     /// Fires due timers as [`fire_due`](Self::fire_due) does, but at most one timer of each wheel.
-    pub(crate) fn turn_one(&self) -> usize {
+    pub(crate) fn fire_one(&self) -> usize {
         self.fire_at_most(1, &mut Vec::new(), &|| ())
     }
 
     fn fire_at_most(&self, most: usize, woken: &mut Vec<PendingSchedule>, begin: &dyn Fn()) -> usize {
         let now = self.now();
-        self.shards.iter().map(|shard| Self::turn_shard(shard, now, most, woken, begin)).sum()
+        self.shards.iter().map(|shard| Self::fire_shard(shard, now, most, woken, begin)).sum()
     }
 
-    fn turn_shard(
+    fn fire_shard(
         shard: &Shard,
         now: Instant,
         most: usize,
@@ -342,7 +343,7 @@ impl Timers {
         loop {
             let mut wheel = shard.wheel.lock();
             // Each new timer has a higher number than all earlier timers. Therefore a timer with this number or a
-            // higher number was inserted after the start of this turn.
+            // higher number was inserted after the start of this call.
             let newer = *newer.get_or_insert(wheel.next_number());
             let done = wheel.advance(now.ns() / TICK, BATCH);
             wheel.touch(BATCH);
@@ -399,26 +400,26 @@ impl Timers {
     /// and not once for each timeout.
     pub(crate) fn keep_time(&self) -> Option<Duration> {
         let now = self.now();
-        let mut told = self.told.load(Ordering::Relaxed);
-        if told <= now.ns() {
-            told = u64::MAX;
-            self.told.store(told, Ordering::Relaxed);
+        let mut reported = self.reported.load(Ordering::Relaxed);
+        if reported <= now.ns() {
+            reported = u64::MAX;
+            self.reported.store(reported, Ordering::Relaxed);
         }
         loop {
             let nearest = self.nearest_ns();
-            self.kept.store(nearest.min(told), Ordering::SeqCst);
-            // Another thread may have inserted an earlier timer before the store to `kept` became visible. The other
-            // thread then sends no notification. Therefore this loop reads the deadlines again.
+            self.promised.store(nearest.min(reported), Ordering::SeqCst);
+            // Another thread may have inserted an earlier timer before the store to `promised` became visible. The
+            // other thread then sends no notification. Therefore this loop reads the deadlines again.
             if self.nearest_ns() >= nearest || planted!("timers_keeper_looks_once") {
-                let kept = nearest.min(told);
-                return (kept != u64::MAX).then(|| Instant::from_ns(kept) - now);
+                let promised = nearest.min(reported);
+                return (promised != u64::MAX).then(|| Instant::from_ns(promised) - now);
             }
         }
     }
 
     /// Withdraws the promise that a thread checks the timers.
     pub(crate) fn stop_keeping_time(&self) {
-        self.kept.store(u64::MAX, Ordering::SeqCst);
+        self.promised.store(u64::MAX, Ordering::SeqCst);
     }
 
     /// Returns the number of the next timer on the last wheel. A simulation uses only this wheel.
@@ -570,8 +571,8 @@ mod tests {
     #[test]
     fn only_a_deadline_before_the_next_check_is_reported() {
         let f = Fixture::new();
-        let (first, told) = f.note(100, 1);
-        assert!(told);
+        let (first, must_notify) = f.note(100, 1);
+        assert!(must_notify);
         assert_eq!(f.timers.keep_time(), Some(Duration::from_millis(100)));
         assert!(f.timers.cancel(first).is_some());
         assert_eq!([f.note(200, 2).1, f.note(150, 3).1, f.note(99, 4).1], [false, false, true]);
@@ -614,13 +615,13 @@ mod tests {
             f.note(10, what);
         }
         f.clock.advance(Duration::from_millis(10));
-        let mut told = Vec::new();
+        let mut fired = Vec::new();
         while f.timers.wait() == Some(Duration::ZERO) {
             let some = f.timers.fire_due_batch(&mut Vec::new(), &|| ());
             assert!((1..2 * BATCH).contains(&some), "{some}");
-            told.extend(f.log());
+            fired.extend(f.log());
         }
-        assert_eq!(told, Vec::from_iter(0..1_000));
+        assert_eq!(fired, Vec::from_iter(0..1_000));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::observe::trace::options::{Filter, TraceOptions};
 use crate::observe::trace::reader::EntryReader;
 use crate::observe::trace::session::Session;
 use crate::observe::trace::timeline::{Alive, Gauges, Lookup};
-use crate::observe::trace::{TraceEvent, Urgency};
+use crate::observe::trace::{EventKind, TraceEvent};
 use crate::platform::sync::Arc;
 use crate::process::event::Tag;
 use crate::process::pid::Pid;
@@ -32,34 +32,38 @@ use crate::process::state::current::Current;
 
 /// Functions that record the events of processes.
 impl Host {
-    fn record(&self, urgency: Urgency, event: impl FnOnce() -> TraceEvent) -> bool {
-        self.shared().metrics.record(urgency, event, || self.now())
+    fn record(&self, kind: EventKind, event: impl FnOnce() -> TraceEvent) -> bool {
+        self.shared().metrics.record(kind, event, || self.now())
     }
 
     /// Records that a turn begins. Returns true if the events of this turn are recorded. `steps` is true if the turn
     /// begins with a step.
     pub(crate) fn trace_turn(&self, head: &Head, steps: bool) -> bool {
-        self.record(Urgency::First, || TraceEvent::State { process: word(head), to: ProcessState::Running, steps })
+        self.record(EventKind::FirstOfTurn, || TraceEvent::State {
+            process: word(head),
+            to: ProcessState::Running,
+            steps,
+        })
     }
 
     /// Records that a step begins. The caller must first check that the events of this turn are recorded.
     pub(crate) fn trace_step(&self, head: &Head) {
-        self.record(Urgency::Last, || TraceEvent::Step { process: word(head) });
+        self.record(EventKind::NeverDiscarded, || TraceEvent::Step { process: word(head) });
     }
 
     /// Records the new state of a process. The state `Running` is recorded by [`trace_turn`](Self::trace_turn) instead.
     pub(in crate::host) fn trace_state(&self, head: &Head, to: ProcessState) {
-        let urgency = match to {
-            ProcessState::Ready if self.is_outside_or_traced() => Urgency::Wake,
-            ProcessState::Suspended => Urgency::Wake,
+        let kind = match to {
+            ProcessState::Ready if self.is_outside_or_traced() => EventKind::Wake,
+            ProcessState::Suspended => EventKind::Wake,
             ProcessState::Blocked | ProcessState::Idle | ProcessState::Complete
                 if Current::try_with(Current::is_traced).unwrap_or(false) =>
             {
-                Urgency::Last
+                EventKind::NeverDiscarded
             }
             _ => return,
         };
-        self.record(urgency, || TraceEvent::State { process: word(head), to, steps: false });
+        self.record(kind, || TraceEvent::State { process: word(head), to, steps: false });
     }
 
     /// Returns the process of this runtime that this thread steps. If the thread steps a process of another runtime,
@@ -94,7 +98,7 @@ impl Host {
     fn trace_recorded_send(&self, head: &Head) {
         if self.is_outside_or_traced() {
             let from = self.stepped().map_or(0, Pid::word);
-            self.record(Urgency::InTurn, || TraceEvent::Sent { to: word(head), from });
+            self.record(EventKind::InTurn, || TraceEvent::Sent { to: word(head), from });
         }
     }
 
@@ -104,28 +108,31 @@ impl Host {
     pub(crate) fn trace_receive(&self, head: &Head) {
         // The reader of the mailbox may also be another process, or code outside the processes. In both cases, this
         // function records the owner of the mailbox.
-        self.record(Urgency::InTurn, || TraceEvent::Received { process: word(head) });
+        self.record(EventKind::InTurn, || TraceEvent::Received { process: word(head) });
     }
 
     /// Records that a process does not receive its messages in the order in which they were sent.
     #[cold]
     pub(crate) fn trace_reorder(&self, head: &Head) {
-        self.record(Urgency::InTurn, || TraceEvent::Reordered { process: word(head) });
+        self.record(EventKind::InTurn, || TraceEvent::Reordered { process: word(head) });
     }
 
     /// Records that the process of this turn yields a command.
     #[cold]
     pub(crate) fn trace_yield(&self, head: &Head, tag: Tag) {
-        self.record(Urgency::InTurn, || TraceEvent::Yielded { process: word(head), tag: tag.of_present().number });
+        self.record(EventKind::InTurn, || TraceEvent::Yielded {
+            process: word(head),
+            tag: tag.strip_generation().number,
+        });
     }
 
     /// Records the answer to a command of an observed process.
     #[cold]
     pub(crate) fn trace_answer(&self, head: &Head, tag: Tag) {
         if self.is_outside_or_traced() {
-            self.record(Urgency::InTurn, || TraceEvent::Completed {
+            self.record(EventKind::InTurn, || TraceEvent::Completed {
                 process: word(head),
-                tag: tag.of_present().number,
+                tag: tag.strip_generation().number,
             });
         }
     }
@@ -134,7 +141,7 @@ impl Host {
     pub(in crate::host) fn trace_preempted(&self) {
         let is_traced = Current::try_with(Current::is_traced).unwrap_or(false);
         if let Some(pid) = self.stepped().filter(|_| is_traced) {
-            self.record(Urgency::InTurn, || TraceEvent::Preempted { process: pid.word() });
+            self.record(EventKind::InTurn, || TraceEvent::Preempted { process: pid.word() });
         }
     }
 
@@ -162,7 +169,7 @@ impl Host {
             });
             return;
         }
-        self.record(Urgency::InTurn, || {
+        self.record(EventKind::InTurn, || {
             let label = recorder.label(head.first_name().as_deref(), type_name, method);
             TraceEvent::Created { process: word(head), parent: head.parent().map_or(0, Pid::word), label }
         });
@@ -174,7 +181,7 @@ impl Host {
         let in_turn = Current::try_with(Current::is_traced).unwrap_or(false);
         // The trace of one process ends with this event.
         let is_last = in_turn || self.shared().metrics.recorder().ends_with(word(head));
-        self.record(if is_last { Urgency::Last } else { Urgency::Wake }, || {
+        self.record(if is_last { EventKind::NeverDiscarded } else { EventKind::Wake }, || {
             let label = self.shared().metrics.recorder().label(last.name.as_deref(), last.type_name, "");
             TraceEvent::Ended { process: word(head), label }
         });

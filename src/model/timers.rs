@@ -39,17 +39,17 @@ impl Fired {
     }
 }
 
-/// Two threads turn the wheel and a third thread cancels a timer, at the same time. The timer either fires once or is
+/// Two threads fire due timers and a third thread cancels a timer, at the same time. The timer either fires once or is
 /// cancelled. Then a second timer may use the entry of the first timer. The second timer does not fire early, and a
 /// second cancellation of the first timer does not cancel the second timer.
 pub fn cancel_against_fire() {
     let (timers, first, second) = (timers(), Fired::default(), Fired::default());
     let key = first.set(&timers, None, SOON);
-    let turning = spawn(&timers, |timers| timers.fire_due());
+    let firing = spawn(&timers, |timers| timers.fire_due());
     let cancelling = spawn(&timers, move |timers| timers.cancel(key).is_some());
     timers.fire_due();
     let late = second.set(&timers, None, LATER);
-    join(turning);
+    join(firing);
     let cancelled = join(cancelling);
     assert_eq!(first.get() + usize::from(cancelled), 1);
     assert!(timers.cancel(key).is_none(), "gone for good");
@@ -64,25 +64,25 @@ pub fn waker_against_fire() {
     let timers = timers();
     let former = Waiter::here();
     let (key, _) = timers.insert(None, SOON, Fire::Wake(former.waker()));
-    let turning = spawn(&timers, |timers| timers.fire_due());
+    let firing = spawn(&timers, |timers| timers.fire_due());
     let waiter = Waiter::here();
     if timers.update(key, &waiter.waker()) {
         waiter.wait();
     }
-    join(turning);
+    join(firing);
     assert_eq!((Arc::strong_count(&former), Arc::strong_count(&waiter)), (1, 1), "wakers are let go of");
 }
 
-/// While one thread turns a wheel, later deadlines are inserted into this wheel and into another wheel. Neither
-/// deadline is lost.
+/// While one thread fires the due timers of a wheel, later deadlines are inserted into this wheel and into another
+/// wheel. Neither deadline is lost.
 pub fn insert_against_turn() {
     let (timers, fired) = (timers(), Fired::default());
     fired.set(&timers, Some(0), SOON);
-    let turning = spawn(&timers, |timers| timers.fire_due());
+    let firing = spawn(&timers, |timers| timers.fire_due());
     let never = |timers: &Timers, worker, at| timers.insert(worker, at, Fire::Call(Box::new(|| ()))).0;
     let other = spawn(&timers, move |timers| never(timers, None, LATEST));
     let later = never(&timers, Some(0), LATER);
-    join(turning);
+    join(firing);
     join(other);
     assert_eq!((fired.get(), timers.nearest()), (1, Some(LATER)));
     assert!(timers.cancel(later).is_some());
@@ -102,11 +102,11 @@ pub fn insert_against_keeper() {
     timers.fire_due();
     assert_eq!(timers.keep_time(), Some(near - SOON));
     assert!(timers.cancel(taken_back).is_some());
-    let told = spawn(&timers, move |timers| never(timers, LATEST).1);
-    let kept = timers.keep_time().expect("there is one");
-    let told = join(told);
+    let inserting = spawn(&timers, move |timers| never(timers, LATEST).1);
+    let promised = timers.keep_time().expect("there is one");
+    let must_notify = join(inserting);
     assert!(
-        told || kept <= LATEST - SOON,
-        "the timekeeper sleeps for {kept:?}, and the inserting thread does not wake it"
+        must_notify || promised <= LATEST - SOON,
+        "the timekeeper sleeps for {promised:?}, and the inserting thread does not wake it"
     );
 }

@@ -108,10 +108,10 @@ impl Outside {
 
     #[cold]
     fn begin(outside: &Cell<Option<Self>>) -> Self {
-        let own = OWNED_BLOCK.try_with(|desk| {
+        let own = OWNED_BLOCK.try_with(|owned_block| {
             let taken = CounterBlock::take();
-            let own = taken.as_ref().map(|desk| Self { block: desk.0, own: true });
-            desk.set(taken);
+            let own = taken.as_ref().map(|block| Self { block: block.0, own: true });
+            owned_block.set(taken);
             own
         });
         let here = own.ok().flatten().unwrap_or_else(Self::shared);
@@ -731,7 +731,7 @@ mod tests {
     #[test]
     fn a_counter_block_has_one_owner_at_a_time() {
         let held: Vec<_> = std::iter::from_fn(CounterBlock::take).collect();
-        let numbers: std::collections::BTreeSet<_> = held.iter().map(|desk| desk.0).collect();
+        let numbers: std::collections::BTreeSet<_> = held.iter().map(|block| block.0).collect();
         assert!(numbers.len() == held.len() && numbers.iter().all(|number| *number < OWNED_BLOCKS));
     }
 

@@ -332,12 +332,12 @@ impl Recorder {
     /// Permits each thread to record `count` further events, as [`Ring::permit`] describes. The threads of a simulation
     /// always get the largest limit, because a simulation discards no event.
     fn permit(&self, count: u64) {
-        let (count, most) = match (self.overwrites(), self.workers.is_empty()) {
+        let (count, max_further) = match (self.overwrites(), self.workers.is_empty()) {
             (true, _) => (u64::MAX, u64::MAX),
             (false, true) => (reader::PERMITTED, reader::PERMITTED),
             (false, false) => (count, reader::PERMITTED),
         };
-        self.rings().filter_map(OnceLock::get).for_each(|ring| ring.permit(count, most));
+        self.rings().filter_map(OnceLock::get).for_each(|ring| ring.permit(count, max_further));
     }
 
     /// Counts the flight recorder as a session.
@@ -362,18 +362,18 @@ impl Recorder {
     }
 }
 
-/// Decides when an event may be discarded.
+/// Kind of an event. The kind decides when the event may be discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Urgency {
+pub(crate) enum EventKind {
     /// The first event of a turn, or an event outside the turns. The event is discarded if the limit is reached.
-    First,
+    FirstOfTurn,
     /// An event in a turn that is recorded. The event is discarded only if the limit is exceeded by `IN_TURN` records.
     /// The caller may hold a lock.
     InTurn,
     /// A wake-up. The event is discarded only if the limit is exceeded by `AFTER_TURN` records.
     Wake,
     /// The end of something that was recorded. The event is never discarded.
-    Last,
+    NeverDiscarded,
 }
 
 impl Metrics {
@@ -386,7 +386,7 @@ impl Metrics {
     pub(crate) fn discards_turn(&self) -> bool {
         let recorder = self.recorder();
         let ring = self.worker().and_then(|slot| recorder.workers.get(slot)).and_then(OnceLock::get);
-        let Some(ring) = ring.filter(|ring| !ring.has_room(Urgency::First.reserve())) else { return false };
+        let Some(ring) = ring.filter(|ring| !ring.has_room(EventKind::FirstOfTurn.reserve())) else { return false };
         if !recorder.is_on() {
             return false;
         }
@@ -400,7 +400,7 @@ impl Metrics {
     #[cold]
     pub(crate) fn record(
         &self,
-        urgency: Urgency,
+        kind: EventKind,
         event: impl FnOnce() -> TraceEvent,
         at: impl FnOnce() -> Instant,
     ) -> bool {
@@ -412,15 +412,15 @@ impl Metrics {
             && let Some(place) = recorder.workers.get(slot)
         {
             let ring = place.get_or_init(|| recorder.new_ring());
-            return ring.write(urgency.reserve(), Lane::Worker(slot as u16), urgency, event, at);
+            return ring.write(kind.reserve(), Lane::Worker(slot as u16), kind, event, at);
         }
-        self.record_in_shared_ring(urgency, event, at)
+        self.record_in_shared_ring(kind, event, at)
     }
 
     /// Records an event of a thread outside the slots, or of a simulation.
     fn record_in_shared_ring(
         &self,
-        urgency: Urgency,
+        kind: EventKind,
         event: impl FnOnce() -> TraceEvent,
         at: impl FnOnce() -> Instant,
     ) -> bool {
@@ -434,11 +434,11 @@ impl Metrics {
         let ring = place.get_or_init(|| recorder.new_ring());
         // In a simulation, `make_room` calls the user's writer. Therefore it is not called for events that may be
         // recorded under a lock. A simulation never discards such an event.
-        let reserve = if is_simulated && urgency == Urgency::InTurn { u64::MAX } else { urgency.reserve() };
+        let reserve = if is_simulated && kind == EventKind::InTurn { u64::MAX } else { kind.reserve() };
         if is_simulated && !ring.has_room(reserve) {
             recorder.make_room();
         }
-        lock.with(|()| ring.write(reserve, lane, urgency, event, at))
+        lock.with(|()| ring.write(reserve, lane, kind, event, at))
     }
 }
 
@@ -449,7 +449,7 @@ impl Ring {
         &self,
         reserve: u64,
         lane: Lane,
-        urgency: Urgency,
+        kind: EventKind,
         event: impl FnOnce() -> TraceEvent,
         at: impl FnOnce() -> Instant,
     ) -> bool {
@@ -458,7 +458,7 @@ impl Ring {
             return false;
         }
         let at = at().ns();
-        if urgency == Urgency::First
+        if kind == EventKind::FirstOfTurn
             && let Some(total) = self.report_lost()
         {
             self.push(TraceEntry { at, lane, event: TraceEvent::Lost { total } }.pack());
@@ -468,14 +468,14 @@ impl Ring {
     }
 }
 
-impl Urgency {
+impl EventKind {
     /// Number of records that the writer may write beyond its limit.
     fn reserve(self) -> u64 {
         match self {
-            Self::First => 0,
+            Self::FirstOfTurn => 0,
             Self::InTurn => IN_TURN,
             Self::Wake => AFTER_TURN,
-            Self::Last => u64::MAX,
+            Self::NeverDiscarded => u64::MAX,
         }
     }
 }

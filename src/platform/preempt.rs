@@ -14,27 +14,27 @@ const NO_PROCESS: u64 = u64::MAX;
 
 /// The word of one worker slot. The word contains the pid of the process that should let other processes run.
 #[derive(Debug)]
-pub(crate) struct Asked(CachePadded<AtomicU64>);
+pub(crate) struct PreemptWord(CachePadded<AtomicU64>);
 
-impl Asked {
+impl PreemptWord {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self(CachePadded(AtomicU64::new(NO_PROCESS))))
     }
 
     /// Requests that this process yields. Relaxed is sufficient for this store and for the reads. A thread that has
     /// read the word does not rely on other data that the requesting thread has written.
-    pub(crate) fn ask(&self, process: u64) {
+    pub(crate) fn request(&self, process: u64) {
         self.0.store(process, Ordering::Relaxed);
     }
 
     /// Returns whether the word contains a request for this process that the process has not taken yet.
-    pub(crate) fn is_asked(&self, process: u64) -> bool {
+    pub(crate) fn is_requested(&self, process: u64) -> bool {
         self.0.load(Ordering::Relaxed) == process
     }
 
     /// Assigns this word to the current thread. The thread reads this word until the returned guard is dropped.
-    pub(crate) fn act(self: &Arc<Self>) -> PreemptGuard {
-        PreemptGuard(THIS_THREAD.with(|this| this.asked.replace(Some(Arc::clone(self)))))
+    pub(crate) fn assign_to_thread(self: &Arc<Self>) -> PreemptGuard {
+        PreemptGuard(THIS_THREAD.with(|this| this.preempt_word.replace(Some(Arc::clone(self)))))
     }
 }
 
@@ -42,16 +42,16 @@ impl Asked {
 /// word identifies a process only within its own runtime. So without this call, a request for a process of a runtime
 /// could reach a process of the simulation.
 pub(crate) fn ignore() -> PreemptGuard {
-    PreemptGuard(THIS_THREAD.with(|this| this.asked.replace(None)))
+    PreemptGuard(THIS_THREAD.with(|this| this.preempt_word.replace(None)))
 }
 
 /// Guard that restores the former word of this thread.
 #[must_use]
-pub(crate) struct PreemptGuard(Option<Arc<Asked>>);
+pub(crate) struct PreemptGuard(Option<Arc<PreemptWord>>);
 
 impl Drop for PreemptGuard {
     fn drop(&mut self) {
-        THIS_THREAD.with(|this| this.asked.replace(self.0.take()));
+        THIS_THREAD.with(|this| this.preempt_word.replace(self.0.take()));
     }
 }
 
@@ -59,9 +59,9 @@ impl Drop for PreemptGuard {
 /// request.
 pub(crate) fn take(process: u64) -> bool {
     THIS_THREAD.with(|this| {
-        let word = this.asked.borrow();
-        let Some(Asked(asked)) = word.as_deref() else { return false };
-        asked.load(Ordering::Relaxed) == process
-            && asked.compare_exchange(process, NO_PROCESS, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        let word = this.preempt_word.borrow();
+        let Some(PreemptWord(word)) = word.as_deref() else { return false };
+        word.load(Ordering::Relaxed) == process
+            && word.compare_exchange(process, NO_PROCESS, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     })
 }

@@ -3,18 +3,18 @@
 use std::cell::RefCell;
 
 use crate::platform::delayed_wake::Delayed;
-use crate::platform::preempt::Asked;
+use crate::platform::preempt::PreemptWord;
 use crate::platform::sync::{Arc, NeverDropped, thread_local};
 
 /// State of one thread. The state is not dropped when the thread exits. Both fields are empty then.
 pub(super) struct ThisThread {
     /// The word of the worker slot that this thread uses: see `preempt.rs`.
-    pub(super) asked: RefCell<Option<Arc<Asked>>>,
+    pub(super) preempt_word: RefCell<Option<Arc<PreemptWord>>>,
     /// The wakers that this thread calls later: see `delayed_wake.rs`. `None` if no call of `delay` is running.
     pub(super) delayed: RefCell<Option<Delayed>>,
 }
 
 thread_local! {
     pub(super) static THIS_THREAD: NeverDropped<ThisThread> =
-        const { NeverDropped::new(ThisThread { asked: RefCell::new(None), delayed: RefCell::new(None) }) };
+        const { NeverDropped::new(ThisThread { preempt_word: RefCell::new(None), delayed: RefCell::new(None) }) };
 }

@@ -113,14 +113,14 @@ impl<T> Drop for Held<T> {
 
 /// Sets the pid and the code name that the message of an abort contains. The setting applies to aborts on this thread,
 /// until the returned guard is dropped.
-pub(crate) fn name(pid: Pid, code: &'static str) -> Named {
-    Named(Current::with(|current| current.dropped.replace(Some((pid, code)))))
+pub(crate) fn set_abort_process(pid: Pid, code: &'static str) -> AbortProcessGuard {
+    AbortProcessGuard(Current::with(|current| current.dropped.replace(Some((pid, code)))))
 }
 
 #[must_use]
-pub(crate) struct Named(Option<(Pid, &'static str)>);
+pub(crate) struct AbortProcessGuard(Option<(Pid, &'static str)>);
 
-impl Drop for Named {
+impl Drop for AbortProcessGuard {
     fn drop(&mut self) {
         let _ = Current::try_with(|current| current.dropped.set(self.0));
     }
@@ -133,7 +133,7 @@ impl Drop for Named {
 /// Only a panic hook can print which process panicked before the program aborts. A panic in a destructor during
 /// unwinding aborts the program inside the frames of the user code. After such a panic, no guard and no `catch_unwind`
 /// of the runtime runs.
-pub(crate) fn watch() {
+pub(crate) fn install_panic_hook() {
     static ADDED: OnceLock<()> = OnceLock::new();
     // The model checkers set their own hooks. A panicking thread cannot set a hook. If this thread is panicking, the
     // hook is added when the next runtime is built.

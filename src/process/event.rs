@@ -338,7 +338,7 @@ impl<C> Tag<C> {
 
     /// Returns the tag without its generation. The result refers to the command that has this tag now.
     #[inline]
-    pub(crate) fn of_present(self) -> Self {
+    pub(crate) fn strip_generation(self) -> Self {
         Self { number: Self::without_generation(self.number), ..self }
     }
 

@@ -116,7 +116,7 @@ impl<T> Drop for Clear<T> {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct RefCounted<T> {
-    life: Header,
+    header: Header,
     value: T,
 }
 
@@ -143,7 +143,7 @@ impl<T> Deref for RefCounted<T> {
 
 impl<T> Ref<RefCounted<T>> {
     pub(crate) fn counted(value: T) -> Self {
-        Self::new(|life| RefCounted { life, value })
+        Self::new(|header| RefCounted { header, value })
     }
 }
 
@@ -164,7 +164,7 @@ impl<T> CountedRefs<RefCounted<T>> {
     pub(crate) fn new(value: T, count: u32) -> Self {
         // SAFETY: `PLAIN` is the kind of a `RefCounted<T>`, and `1 + count` is at least 1. The returned reference owns
         // one count, and `Clones` owns the other counts.
-        let one = unsafe { Ref::with(Ref::<RefCounted<T>>::PLAIN, 1 + count, |life| RefCounted { life, value }) };
+        let one = unsafe { Ref::with(Ref::<RefCounted<T>>::PLAIN, 1 + count, |header| RefCounted { header, value }) };
         Self { left: Clones { at: one.at, left: count }, one }
     }
 }
@@ -307,11 +307,11 @@ impl Header {
     pub(crate) unsafe fn release_many(this: NonNull<Self>, counts: u32) {
         // SAFETY: the value is alive until the decrement below releases the caller's counts. The reference is not used
         // after that decrement, because another thread may then free the memory.
-        let life = unsafe { this.as_ref() };
+        let header = unsafe { this.as_ref() };
         // Release pairs with the acquire fence in `clear`. Therefore, the caller's accesses to the value happen before
         // the value is dropped. With a weaker ordering, the value could be dropped before these accesses.
         let order = if planted!("counts_release_relaxed") { Ordering::Relaxed } else { Ordering::Release };
-        if life.strong.fetch_sub(counts, order) == counts {
+        if header.strong.fetch_sub(counts, order) == counts {
             // SAFETY: the caller's counts were the last strong counts. An upgrade never raises the strong count from
             // zero. Therefore, no other thread can release the last strong count again, and `clear` is called once. The
             // strong references have not yet released their common weak count, so the memory is still allocated.
@@ -356,16 +356,16 @@ impl Header {
         // decrement below. The header is valid in that memory, because `HeaderFirst::clear` does not access the header
         // and the header has no destructor. After a decrement that is not the last decrement, the reference is not
         // used, because another thread may then free the memory.
-        let life = unsafe { this.as_ref() };
-        let layout = life.kind.layout;
+        let header = unsafe { this.as_ref() };
+        let layout = header.kind.layout;
         // Acquire pairs with the decrements of the other weak counts, which have release ordering. The owners of these
         // counts access the header before their decrements. With a weaker ordering, the memory could be freed before
         // these accesses. If this weak count is the only weak count, no other thread accesses the header any more, so
         // no decrement is needed.
         let order = if planted!("counts_free_unordered") { Ordering::Relaxed } else { Ordering::Acquire };
-        if life.weak.load(order) == 1 || life.weak.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if header.weak.load(order) == 1 || header.weak.fetch_sub(1, Ordering::AcqRel) == 1 {
             #[cfg(procession_loom)]
-            if life.strong.freed() | life.weak.freed() {
+            if header.strong.freed() | header.weak.freed() {
                 // A model that explores the counts keeps the memory, so that the model can report a later access.
                 return;
             }
@@ -465,7 +465,7 @@ impl<T: ?Sized> Ref<T> {
     }
 
     #[inline]
-    pub(crate) fn life(&self) -> &Header {
+    pub(crate) fn header(&self) -> &Header {
         // SAFETY: each value that a `Ref` points to was created as a `HeaderFirst` type, and such a value begins with
         // its header. This reference owns a strong count, or another reference owns a strong count as long as this
         // reference is used (`from_at`). Therefore, the value is alive.
@@ -474,16 +474,16 @@ impl<T: ?Sized> Ref<T> {
 
     /// Returns the name of the type of the process's code. Returns `None` if the value is not a process.
     pub(crate) fn type_name(&self) -> Option<&'static str> {
-        self.life().type_name()
+        self.header().type_name()
     }
 
     /// Returns the size of the allocation that contains the value, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.life().kind.layout.size()
+        self.header().kind.layout.size()
     }
 
     pub(crate) fn downgrade(this: &Self) -> Weak<T> {
-        if this.life().weak.fetch_add(1, Ordering::Relaxed) > MOST {
+        if this.header().weak.fetch_add(1, Ordering::Relaxed) > MOST {
             too_many();
         }
         Weak(this.at)
@@ -501,21 +501,21 @@ impl<T: ?Sized> Ref<T> {
 
     /// Creates `count` references with one atomic operation.
     pub(crate) fn clones(&self, count: u32) -> Clones<T> {
-        self.life().retain_many(count);
+        self.header().retain_many(count);
         Clones { at: self.at, left: count }
     }
 
     /// Returns the number of strong references.
     #[inline]
     pub(crate) fn count(&self) -> usize {
-        self.life().strong.load(Ordering::Relaxed) as usize
+        self.header().strong.load(Ordering::Relaxed) as usize
     }
 }
 
 impl<T: ?Sized> Clone for Ref<T> {
     #[inline]
     fn clone(&self) -> Self {
-        self.life().retain();
+        self.header().retain();
         Self { at: self.at }
     }
 }
@@ -626,13 +626,13 @@ mod tests {
     fn a_reference_returns_the_type_and_the_size_of_its_value() {
         static NAMED: VTable = Ref::<RefCounted<u64>>::kind(Task::NONE, Some(std::any::type_name::<u64>));
         // SAFETY: `NAMED` is a kind of the value. The result owns the only strong count.
-        let named = unsafe { Ref::with(&NAMED, 1, |life| RefCounted { life, value: 7_u64 }) };
+        let named = unsafe { Ref::with(&NAMED, 1, |header| RefCounted { header, value: 7_u64 }) };
         assert_eq!((named.type_name(), Ref::counted(7_u64).type_name()), (Some("u64"), None));
         assert_eq!(named.bytes(), size_of::<RefCounted<u64>>());
         // SAFETY: `new` requires the header of a task and the right to run this task. This value is not a task, but the
         // result of `new` is neither run nor dropped, so no function of a task is called. `type_name` reads only the
         // header, and `named` keeps the header alive.
-        let ready = ManuallyDrop::new(unsafe { RunnableProcess::new(NonNull::from(named.life())) });
+        let ready = ManuallyDrop::new(unsafe { RunnableProcess::new(NonNull::from(named.header())) });
         assert_eq!(ready.type_name(), "u64");
     }
 
@@ -664,7 +664,7 @@ mod tests {
         let near = |strong| {
             // SAFETY: `PLAIN` is the kind of the value, and `strong` is at least 1. The remaining counts have no owner,
             // so they are never released.
-            unsafe { Ref::with(Ref::<RefCounted<u64>>::PLAIN, strong, |life| RefCounted { life, value: 7 }) }
+            unsafe { Ref::with(Ref::<RefCounted<u64>>::PLAIN, strong, |header| RefCounted { header, value: 7 }) }
         };
         let twice = |more: &dyn Fn()| {
             more();
@@ -682,7 +682,7 @@ mod tests {
                 eprintln!("beyond the limit");
             }
             "downgrade" => {
-                one.life().weak.store(MOST, Ordering::Relaxed);
+                one.header().weak.store(MOST, Ordering::Relaxed);
                 twice(&|| forget(Ref::downgrade(&one)));
             }
             "upgrade" => {
@@ -690,7 +690,7 @@ mod tests {
                 twice(&|| forget(weak.upgrade()));
             }
             "wake" => {
-                let at = NonNull::from(one.life());
+                let at = NonNull::from(one.header());
                 // SAFETY: `new` requires the header of a task and the right to run this task. This value is not a task,
                 // but the result of `new` is neither run nor dropped, so no function of a task is called. `waker` and
                 // the clone of the waker access only the header, and `one` keeps the header alive.

@@ -68,7 +68,8 @@ pub(crate) enum AnswerTarget {
     Discard,
 }
 
-/// Action that queues the process after an answer, for the parameter `deliver` of [`Yields::complete`].
+/// Action that the parameter `deliver` of [`Yields::complete`] must take after an answer. Each action except
+/// [`Discard`](Self::Discard) queues the process or wakes a future of the process.
 #[must_use]
 #[derive(Debug)]
 pub(crate) enum Answered {
@@ -474,9 +475,11 @@ impl Yields {
     /// with the name of the command type and the time at which the command was yielded. If the table must store the
     /// answer, this function moves the answer out of `answer`.
     ///
-    /// For an accepted answer, this function calls `deliver` with the action that queues the process. After that, it
-    /// wakes the tasks that wait for the end of the command. These tasks are woken after the call of `deliver`, because
-    /// the waker of such a task may be foreign, and a foreign waker may block until the process has run.
+    /// For an accepted answer, this function calls `deliver` with the action that it must take. Except for
+    /// [`Answered::Discard`], this action queues the process or wakes a future of the process. After that, this
+    /// function wakes the tasks that wait for the end of the command. These tasks are woken after the call of
+    /// `deliver`, because the waker of such a task may be foreign, and a foreign waker may block until the process has
+    /// run.
     ///
     /// # Errors
     /// Returns the reason why the answer was refused. If the answer comes from the application, an answer of a wrong
@@ -670,7 +673,7 @@ impl Yields {
 
     /// Adds the generation to a tag that the process chose: the result refers to the command that has this tag now.
     /// Returns `None` if no command has the chosen tag now. Returns any other tag unchanged.
-    pub(crate) fn present(&self, tag: Tag) -> Option<Tag> {
+    pub(crate) fn with_current_generation(&self, tag: Tag) -> Option<Tag> {
         if !tag.is_chosen() {
             return Some(tag);
         }

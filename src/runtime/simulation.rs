@@ -412,7 +412,7 @@ impl Simulation {
         loop {
             match self.queue.next(timers.wait() == Some(Duration::ZERO)) {
                 Next::Entry(entry) => return Some(entry),
-                Next::Timer => drop(timers.turn_one()),
+                Next::Timer => drop(timers.fire_one()),
                 Next::Nothing => return None,
             }
         }

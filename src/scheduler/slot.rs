@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::platform::clock::Instant;
-use crate::platform::preempt::Asked;
+use crate::platform::preempt::PreemptWord;
 use crate::platform::sync::atomic::{AtomicU8, Ordering};
 use crate::platform::sync::tally::AtomicU64;
 use crate::platform::sync::{Arc, Mutex, tally};
@@ -42,7 +42,7 @@ pub(crate) struct WorkerSlot {
     /// observed calls are different calls.
     user_calls: AtomicU64,
     /// Word for preemption requests to the tasks that run in this slot.
-    asked: Arc<Asked>,
+    preempt_word: Arc<PreemptWord>,
     /// Whether a guest thread occupies the slot.
     has_guest: tally::AtomicBool,
     /// Time in ns at which a step of the worker was first seen to block. If several steps have blocked, the field
@@ -72,7 +72,7 @@ impl WorkerSlot {
             duty: AtomicU8::new(FREE),
             label: AtomicU64::new(NO_LABEL),
             user_calls: AtomicU64::new(0),
-            asked: Asked::new(),
+            preempt_word: PreemptWord::new(),
             has_guest: tally::AtomicBool::new(false),
             blocked_since: AtomicU64::new(0),
             report: Mutex::new(()),
@@ -163,14 +163,14 @@ impl WorkerSlot {
     pub(crate) fn ask(&self, label: u64) -> bool {
         let here = self.is_busy() && self.label() == label;
         if here {
-            self.asked.ask(label);
+            self.preempt_word.request(label);
         }
         here
     }
 
     /// Returns the word for preemption requests to this slot. The thread in this slot checks this word.
-    pub(crate) fn asked(&self) -> &Arc<Asked> {
-        &self.asked
+    pub(crate) fn preempt_word(&self) -> &Arc<PreemptWord> {
+        &self.preempt_word
     }
 
     pub(crate) fn label(&self) -> u64 {

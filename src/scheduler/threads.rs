@@ -11,7 +11,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::observe::WorkerState;
-use crate::observe::trace::{TraceEvent, Urgency};
+use crate::observe::trace::{EventKind, TraceEvent};
 use crate::platform::clock::Instant;
 use crate::platform::poller::Wait;
 use crate::platform::sync::atomic::Ordering;
@@ -485,7 +485,7 @@ impl<T: Task> Scheduler<T> {
     fn trace(&self, event: TraceEvent) {
         if self.metrics.recorder().is_on() {
             let now = || Instant::from_ns(self.driver.now().as_nanos() as u64);
-            self.metrics.record(Urgency::InTurn, || event, now);
+            self.metrics.record(EventKind::InTurn, || event, now);
         }
     }
 

@@ -85,7 +85,7 @@ pub(super) struct WorkerGuard<T: Task> {
     worker: Rc<Worker<T>>,
     outer: Option<Rc<Worker<T>>>,
     _counting: SlotGuard,
-    _asked: preempt::PreemptGuard,
+    _preempt_guard: preempt::PreemptGuard,
 }
 
 impl<T: Task> Deref for WorkerGuard<T> {
@@ -148,7 +148,7 @@ impl<T: Task> Worker<T> {
     /// Makes this thread act as the worker until the returned guard is dropped.
     pub(super) fn act(worker: UniqueRc<Self>) -> WorkerGuard<T> {
         let _counting = worker.scheduler.metrics.enter(worker.slot);
-        let _asked = worker.worker_slot.asked().act();
+        let _preempt_guard = worker.worker_slot.preempt_word().assign_to_thread();
         let worker = worker.share();
         let outer = T::current().with(|here| here.replace(Some(Rc::clone(&worker))));
         if let Some(outer) = &outer {
@@ -156,7 +156,7 @@ impl<T: Task> Worker<T> {
             all.push((Arc::clone(&outer.scheduler), outer.slot));
             worker.outer.replace(all);
         }
-        WorkerGuard { worker, outer, _counting, _asked }
+        WorkerGuard { worker, outer, _counting, _preempt_guard }
     }
 
     /// Returns the worker that this thread acts as.

@@ -195,18 +195,18 @@ impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut> Open<M, Pin<Box<Fut>>
 }
 
 /// Puts the body of a machine into a `Box`. If the body is already in a `Box`, returns this `Box`.
-pub(crate) trait Whole<F> {
-    fn whole(self) -> Box<F>;
+pub(crate) trait IntoBox<F> {
+    fn into_box(self) -> Box<F>;
 }
 
-impl<F> Whole<F> for F {
-    fn whole(self) -> Box<F> {
+impl<F> IntoBox<F> for F {
+    fn into_box(self) -> Box<F> {
         Box::new(self)
     }
 }
 
-impl<F> Whole<F> for Large<F> {
-    fn whole(self) -> Box<F> {
+impl<F> IntoBox<F> for Large<F> {
+    fn into_box(self) -> Box<F> {
         self.0
     }
 }
@@ -285,12 +285,12 @@ pub(crate) trait BodyMachine<F>: Machine + Send + 'static {
 impl<M, F, B, Fut> BodyMachine<F> for AsyncBody<M, B, Fut>
 where
     M: Send + 'static,
-    B: Open<M, Fut> + Whole<F> + Send + 'static,
+    B: Open<M, Fut> + IntoBox<F> + Send + 'static,
     Fut: Future<Output: ProcessOutput> + Send + 'static,
 {
     fn into_body(self) -> Box<F> {
         match self {
-            Self::Unstarted { body: Some(body), .. } => body.whole(),
+            Self::Unstarted { body: Some(body), .. } => body.into_box(),
             _ => unreachable!("it never ran"),
         }
     }

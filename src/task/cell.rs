@@ -77,7 +77,7 @@ unsafe impl<M> HeaderFirst for Control<M> {
         // The pattern names every field. Therefore, if a field is added, this function does not compile until the
         // pattern names the new field. The author must then also drop the new field here. The wait record has no
         // destructor.
-        let _all = |Self { life: _, head: _, inbox: _, first_wait: _ }| ();
+        let _all = |Self { header: _, head: _, inbox: _, first_wait: _ }| ();
         // SAFETY: by contract, `this` points to a whole control block, so the fields of the control block are in
         // bounds.
         let inbox = unsafe { &raw mut (*this.as_ptr()).inbox };
@@ -304,7 +304,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         let counts = 1 + u32::from(left);
         // The join handle owns a reference count. If the cell has no count besides `counts`, the handle was dropped,
         // and no task can receive the outcome.
-        if cell.shell.control.life.is_alone_with(counts) {
+        if cell.shell.control.header.is_alone_with(counts) {
             cell.shell.discard(outcome);
         } else {
             cell.shell.settle(outcome);
@@ -480,8 +480,9 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
     /// Creates the cell. Returns a reference for the pid table, and the reserved process.
     #[inline]
     pub(crate) fn new(schedule: S, blank: ControlParts) -> (Ref<dyn AnyControl>, Self) {
-        let make = |life| {
-            let shell = JoinBlock { control: blank.fill(life, RunState::active()), outcome: Lock::new(Outcome::new()) };
+        let make = |header| {
+            let shell =
+                JoinBlock { control: blank.fill(header, RunState::active()), outcome: Lock::new(Outcome::new()) };
             Cell { shell, schedule, machine: UnsafeCell::new(MaybeUninit::uninit()) }
         };
         let counts = 3 + u32::from(X::KEEPS_ITSELF);

@@ -175,7 +175,7 @@ impl<M: Send + 'static> Members<M> {
     /// Forwards the messages in the queue. Returns true if messages are left. In this case, either no member has free
     /// space for these messages, or the pass was cut and the keeper has woken itself. Returns `None` if this turn has
     /// forwarded the maximum number of messages.
-    pub(crate) fn hand_on(&self, queue: &mut Mailbox<M>, cx: &mut Context<'_>) -> Result<Option<bool>, Exit> {
+    pub(crate) fn forward_waiting(&self, queue: &mut Mailbox<M>, cx: &mut Context<'_>) -> Result<Option<bool>, Exit> {
         let mut pass = Pass::new(queue.unread());
         let some_left = queue.offer(cx, self.by_key(), |message| self.forward(message, &mut pass))?;
         if pass.left == 0 || pass.is_cut {
@@ -446,15 +446,15 @@ mod pass_tests {
         (0..3).for_each(|n| kept.send(n).unwrap());
         let woken = Arc::new(Woken(AtomicBool::new(false)));
         let waker = Waker::from(Arc::clone(&woken));
-        let mut hand_on = || members.hand_on(&mut queue, &mut Context::from_waker(&waker));
-        assert_eq!(hand_on().unwrap(), Some(true));
+        let mut forward_waiting = || members.forward_waiting(&mut queue, &mut Context::from_waker(&waker));
+        assert_eq!(forward_waiting().unwrap(), Some(true));
         assert!(!woken.0.load(Ordering::SeqCst));
         kept.send(3).unwrap();
         assert!(woken.0.swap(false, Ordering::SeqCst));
-        assert_eq!(hand_on().unwrap(), Some(true));
+        assert_eq!(forward_waiting().unwrap(), Some(true));
         rt.cancel(kept.pid(), "enough", Duration::ZERO).unwrap();
         assert!(woken.0.load(Ordering::SeqCst));
-        assert!(matches!(hand_on(), Err(Exit::Cancelled(_))));
+        assert!(matches!(forward_waiting(), Err(Exit::Cancelled(_))));
     }
 
     /// Senders append messages while a pass skips the messages of a full member. The pass ends, and the keeper wakes
@@ -480,8 +480,8 @@ mod pass_tests {
         // The keeper is not registered as the receiver during the pass. Therefore the sends do not wake the keeper.
         let woken = Arc::new(Woken(AtomicBool::new(false)));
         let waker = Waker::from(Arc::clone(&woken));
-        let handed = members.hand_on(&mut queue, &mut Context::from_waker(&waker)).unwrap();
-        assert_eq!((handed, appended.load(Ordering::SeqCst)), (Some(true), 3));
+        let result = members.forward_waiting(&mut queue, &mut Context::from_waker(&waker)).unwrap();
+        assert_eq!((result, appended.load(Ordering::SeqCst)), (Some(true), 3));
         assert!(woken.0.load(Ordering::SeqCst));
     }
 }

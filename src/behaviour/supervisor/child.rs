@@ -439,26 +439,26 @@ impl fmt::Debug for Instance {
 /// Future that returns the next report of an instance of a child. If the instance will make another report, the output
 /// also contains the instance.
 #[derive(Debug)]
-pub(super) struct NextNews(pub(super) Option<Instance>);
+pub(super) struct NextReport(pub(super) Option<Instance>);
 
-impl Future for NextNews {
+impl Future for NextReport {
     type Output = (Id, ChildReport, Option<Instance>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        let Some(life) = &mut self.0 else { return Poll::Pending };
-        let id = life.id;
-        if let Some(started) = &mut life.started {
+        let Some(instance) = &mut self.0 else { return Poll::Pending };
+        let id = instance.id;
+        if let Some(started) = &mut instance.started {
             match started.poll_without_budget(cx) {
                 Poll::Ready(Ok(())) => {
-                    life.started = None;
+                    instance.started = None;
                     return Poll::Ready((id, ChildReport::Started, self.0.take()));
                 }
                 // The instance has exited before its start was complete. The exit is the next report.
-                Poll::Ready(Err(_)) => life.started = None,
+                Poll::Ready(Err(_)) => instance.started = None,
                 Poll::Pending => {}
             }
         }
-        life.ended.as_mut().poll(cx).map(|exit| (id, ChildReport::Ended(exit), None))
+        instance.ended.as_mut().poll(cx).map(|exit| (id, ChildReport::Ended(exit), None))
     }
 }
 
@@ -474,7 +474,7 @@ impl<T, N: Send + 'static> Future for Watched<T, N> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Held<Exit>> {
         if let Some(kept) = &self.kept
-            && let Err(exit) = kept.hand_on(cx)
+            && let Err(exit) = kept.forward_waiting(cx)
         {
             match kept.address.head.cancel() {
                 // The kept mailbox was cancelled, so the instance is also cancelled. A cancelled mailbox forwards no
@@ -530,28 +530,28 @@ impl<N: Send + 'static> PersistentMailbox<N> {
         self.address.head.has_ended()
     }
 
-    /// Forwards all later messages to the instance `life`. If the instance exits with unread messages, these messages
-    /// return to the kept mailbox.
-    fn forward_to(&self, life: &Ref<Control<N>>) {
-        life.inbox.leave_to(self.members.clone());
-        self.members.set(0, life.clone());
+    /// Forwards all later messages to `instance`. If the instance exits with unread messages, these messages return to
+    /// the kept mailbox.
+    fn forward_to(&self, instance: &Ref<Control<N>>) {
+        instance.inbox.leave_to(self.members.clone());
+        self.members.set(0, instance.clone());
     }
 
     /// Forwards the waiting messages in order, until the mailbox of the instance is full.
-    fn hand_on(&self, cx: &mut Cx<'_>) -> Result<(), Exit> {
+    fn forward_waiting(&self, cx: &mut Cx<'_>) -> Result<(), Exit> {
         let Some(mut queue) = self.queue.lock().take() else { return Ok(()) };
-        let handed = self.hand_on_from(&mut queue, cx);
+        let result = self.forward_waiting_from(&mut queue, cx);
         *self.queue.lock() = Some(queue);
-        handed
+        result
     }
 
-    fn hand_on_from(&self, queue: &mut Mailbox<N>, cx: &mut Cx<'_>) -> Result<(), Exit> {
-        let mut left = self.members.hand_on(queue, cx)?;
+    fn forward_waiting_from(&self, queue: &mut Mailbox<N>, cx: &mut Cx<'_>) -> Result<(), Exit> {
+        let mut left = self.members.forward_waiting(queue, cx)?;
         if left == Some(true) {
             // If the instance frees space in its mailbox after the call of `watch`, the instance wakes the supervisor.
-            // If the instance freed space before this call, the second call of `hand_on` uses this space.
+            // If the instance freed space before this call, the second call of `forward_waiting` uses this space.
             self.members.watch(cx.waker());
-            left = self.members.hand_on(queue, cx)?;
+            left = self.members.forward_waiting(queue, cx)?;
         }
         if left == Some(false) {
             self.address.inbox.resume();

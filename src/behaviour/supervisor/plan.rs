@@ -70,7 +70,7 @@ pub(crate) struct Policy {
 /// Phase in the life cycle of a child.
 ///
 /// ```text
-///            next: its turn, its time       started
+///            next: its position, its time   started
 ///   Due ───────────────────────────▶ Starting ──▶ Up
 ///    ▲                                  │         │
 ///    │ exited, and the policy says so   │         │ next: to be stopped
@@ -91,7 +91,7 @@ pub(crate) enum ChildPhase {
 }
 
 impl ChildPhase {
-    fn lives(self) -> bool {
+    fn has_instance(self) -> bool {
         matches!(self, Self::Starting | Self::Up(_) | Self::Stopping)
     }
 }
@@ -145,7 +145,7 @@ struct PlannedChild {
     /// Whether the child keeps its position in the start order after a failed start. If a caller requests a restart of
     /// a child that has already started, or that an earlier request has put down (`Plan::put_down`), the child does not
     /// keep its position.
-    keeps_turn: bool,
+    keeps_position: bool,
     /// Number of restarts since the last stable instance, which determines the delay of the back-off. An instance is
     /// stable if it was up for long enough.
     attempt: u32,
@@ -210,7 +210,7 @@ pub(crate) struct Plan {
     /// Children that start one after another, in the order of their identifiers. A child stays in the set until it has
     /// started. A child that must be restarted during its start also stays in the set. In a one-for-one supervisor, a
     /// child that was told to stop during its start leaves the set, if the child will not be started again.
-    turns: BTreeSet<Id>,
+    start_order: BTreeSet<Id>,
     /// Children that start at a fixed time, independently of the other children.
     due: BTreeSet<(Instant, Id)>,
     end: Option<End>,
@@ -226,7 +226,7 @@ impl Plan {
             living: 0,
             stops: BTreeSet::new(),
             stopping: 0,
-            turns: BTreeSet::new(),
+            start_order: BTreeSet::new(),
             due: BTreeSet::new(),
             end: None,
         }
@@ -247,9 +247,10 @@ impl Plan {
         let id = self.next_id;
         self.next_id += 1;
         let cause = if on_trial { Cause::Added } else { Cause::Initial };
-        let child = PlannedChild { policy, phase: ChildPhase::Down, stop: None, cause, keeps_turn: true, attempt: 0 };
+        let child =
+            PlannedChild { policy, phase: ChildPhase::Down, stop: None, cause, keeps_position: true, attempt: 0 };
         self.children.insert(id, child);
-        self.wait_for_turn(id, now);
+        self.plan_start_in_order(id, now);
         id
     }
 
@@ -258,14 +259,14 @@ impl Plan {
     }
 
     /// Returns whether the child has started and will not be stopped.
-    pub(crate) fn is_up_to_stay(&self, id: Id) -> bool {
+    pub(crate) fn is_up_with_no_stop_planned(&self, id: Id) -> bool {
         self.children.get(&id).is_some_and(|child| matches!(child.phase, ChildPhase::Up(_)) && child.stop.is_none())
     }
 
-    /// Returns true if no child waits in `turns` for its start. While the supervisor stops its children in order to
-    /// exit, the result is always false.
+    /// Returns true if no child waits in `start_order` for its start. While the supervisor stops its children in order
+    /// to exit, the result is always false.
     pub(crate) fn is_settled(&self) -> bool {
-        self.turns.is_empty() && self.end.is_none()
+        self.start_order.is_empty() && self.end.is_none()
     }
 
     /// If all children are down, returns the reason for the exit of the supervisor.
@@ -282,19 +283,19 @@ impl Plan {
     }
 
     /// Plans a start in the order of the children, but not before `at`.
-    fn wait_for_turn(&mut self, id: Id, at: Instant) {
+    fn plan_start_in_order(&mut self, id: Id, at: Instant) {
         self.child(id).phase = ChildPhase::Due(at);
-        self.turns.insert(id);
+        self.start_order.insert(id);
     }
 
     /// Plans a start at `at`. If earlier starts of the child have failed and the child still waits for its first
     /// successful start, the child keeps its position in the start order. A child whose start was requested leaves the
     /// order, so that no other child waits for its back-off.
-    fn wait_for_time(&mut self, id: Id, at: Instant) {
+    fn plan_start_at(&mut self, id: Id, at: Instant) {
         let child = self.child(id);
         child.phase = ChildPhase::Due(at);
-        if !(child.keeps_turn && self.turns.contains(&id)) {
-            self.turns.remove(&id);
+        if !(child.keeps_position && self.start_order.contains(&id)) {
+            self.start_order.remove(&id);
             self.due.insert((at, id));
         }
     }
@@ -304,7 +305,7 @@ impl Plan {
         let child = self.child(id);
         if let ChildPhase::Due(at) = std::mem::replace(&mut child.phase, ChildPhase::Down) {
             self.due.remove(&(at, id));
-            self.turns.remove(&id);
+            self.start_order.remove(&id);
         }
     }
 
@@ -328,9 +329,9 @@ impl Plan {
     /// removed child.
     fn leave_order(&mut self, id: Id) {
         let child = &self.children[&id];
-        let stays = child.keeps_turn && matches!(child.stop, Some(Then::Start(_)));
+        let stays = child.keeps_position && matches!(child.stop, Some(Then::Start(_)));
         if self.strategy == Strategy::OneForOne && !stays {
-            self.turns.remove(&id);
+            self.start_order.remove(&id);
             let child = self.child(id);
             if matches!(child.cause, Cause::Initial) {
                 child.cause = Cause::Requested;
@@ -347,7 +348,7 @@ impl Plan {
         {
             child.phase = ChildPhase::Up(now);
             child.cause = Cause::Restart;
-            self.turns.remove(&id);
+            self.start_order.remove(&id);
         }
     }
 
@@ -363,17 +364,17 @@ impl Plan {
     ) -> ExitAction {
         let Some(child) = self.children.get_mut(&id) else { return ExitAction::Forgotten };
         let phase = std::mem::replace(&mut child.phase, ChildPhase::Down);
-        debug_assert!(phase.lives(), "the child that exited was running");
+        debug_assert!(phase.has_instance(), "the child that exited was running");
         self.living -= 1;
         self.stopping -= usize::from(phase == ChildPhase::Stopping);
         if let Some(then) = child.stop.take() {
             // The plan had to stop the child, so the reason of its exit does not matter.
             self.stops.remove(&id);
-            self.turns.remove(&id);
+            self.start_order.remove(&id);
             return match then {
                 Then::Stay => ExitAction::Down,
                 Then::Start(at) => {
-                    self.wait_for_turn(id, at);
+                    self.plan_start_in_order(id, at);
                     ExitAction::Again
                 }
                 Then::Forget => self.forget(id),
@@ -390,18 +391,18 @@ impl Plan {
                 return ExitAction::Down;
             }
             Cause::Requested if was_refused => {
-                self.turns.remove(&id);
+                self.start_order.remove(&id);
                 return ExitAction::Down;
             }
             _ => {}
         }
         if !child.policy.restart.follows(exit) {
             let is_temporary = child.policy.restart == RestartPolicy::Temporary;
-            self.turns.remove(&id);
+            self.start_order.remove(&id);
             return if is_temporary { self.forget(id) } else { ExitAction::Finished };
         }
         if over == Over::Cancelled {
-            self.turns.remove(&id);
+            self.start_order.remove(&id);
             return ExitAction::Down;
         }
         if !self.intensity.allows(now) {
@@ -420,13 +421,13 @@ impl Plan {
     /// children that the strategy includes.
     fn start_again(&mut self, id: Id, at: Instant) {
         let first = match self.strategy {
-            // A child that has started before does not wait for the other children. A child that is still in `turns`
-            // keeps its position there.
-            Strategy::OneForOne => return self.wait_for_time(id, at),
+            // A child that has started before does not wait for the other children. A child that is still in
+            // `start_order` keeps its position there.
+            Strategy::OneForOne => return self.plan_start_at(id, at),
             Strategy::OneForAll => 0,
             Strategy::RestForOne => id,
         };
-        self.wait_for_turn(id, at);
+        self.plan_start_in_order(id, at);
         let others: Vec<Id> =
             self.children.range(first..).map(|(&other, _)| other).filter(|&other| other != id).collect();
         for other in others {
@@ -435,7 +436,7 @@ impl Plan {
                 ChildPhase::Down => {}
                 ChildPhase::Due(own) => {
                     self.due.remove(&(own, other));
-                    self.wait_for_turn(other, own.max(at));
+                    self.plan_start_in_order(other, own.max(at));
                 }
                 // If a temporary child is stopped because another child restarts, the temporary child is not started
                 // again.
@@ -457,10 +458,10 @@ impl Plan {
 
     fn give_up(&mut self, end: End) {
         self.end.get_or_insert(end);
-        self.turns.clear();
+        self.start_order.clear();
         self.due.clear();
         for (&id, child) in &mut self.children {
-            if child.phase.lives() {
+            if child.phase.has_instance() {
                 child.stop = Some(Then::Stay);
                 if child.phase != ChildPhase::Stopping {
                     self.stops.insert(id);
@@ -486,7 +487,7 @@ impl Plan {
         let Some(child) = self.children.get(&id) else { return Some(ExitAction::Forgotten) };
         // A temporary child is always removed after its exit.
         let then = if child.policy.restart == RestartPolicy::Temporary { Then::Forget } else { then };
-        if child.phase.lives() {
+        if child.phase.has_instance() {
             self.mark_for_stop(id, then);
             return None;
         }
@@ -501,24 +502,24 @@ impl Plan {
         if self.end.is_some() || self.children.get(&id).is_none_or(|child| child.stop == Some(Then::Forget)) {
             return false;
         }
-        let is_in_order = self.turns.contains(&id);
+        let is_in_order = self.start_order.contains(&id);
         let child = self.child(id);
         child.attempt = 0;
-        child.keeps_turn &= is_in_order;
+        child.keeps_position &= is_in_order;
         if child.phase == ChildPhase::Down {
             child.cause = Cause::Requested;
         }
-        if child.phase.lives() {
+        if child.phase.has_instance() {
             self.mark_for_stop(id, Then::Start(now));
         } else {
             self.cancel_start(id);
-            self.wait_for_turn(id, now);
+            self.plan_start_in_order(id, now);
         }
         true
     }
 
     pub(super) fn forget(&mut self, id: Id) -> ExitAction {
-        self.turns.remove(&id);
+        self.start_order.remove(&id);
         self.children.remove(&id);
         ExitAction::Forgotten
     }
@@ -542,7 +543,7 @@ impl Plan {
                 self.due.pop_first();
                 id
             }
-            _ => *self.turns.first()?,
+            _ => *self.start_order.first()?,
         };
         let child = self.child(id);
         if !matches!(child.phase, ChildPhase::Due(at) if at <= now) {
@@ -566,10 +567,10 @@ impl Plan {
         if self.waits_for_stop() || !self.stops.is_empty() {
             return None;
         }
-        let in_turn = self.turns.first().and_then(|first| match self.children[first].phase {
+        let in_order = self.start_order.first().and_then(|first| match self.children[first].phase {
             ChildPhase::Due(at) => Some(at),
             _ => None,
         });
-        self.due.first().map(|&(at, _)| at).into_iter().chain(in_turn).min()
+        self.due.first().map(|&(at, _)| at).into_iter().chain(in_order).min()
     }
 }

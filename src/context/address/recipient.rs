@@ -43,8 +43,8 @@ pub struct Recipient<A> {
 /// A control block that accepts messages of type `A`.
 pub(crate) trait Takes<A>: Send + Sync {
     fn pid(&self) -> Pid;
-    fn take(&self, message: A) -> Result<(), SendError<A>>;
-    fn take_urgent(&self, message: A) -> Result<(), SendError<A>>;
+    fn deliver_converted(&self, message: A) -> Result<(), SendError<A>>;
+    fn deliver_urgent_converted(&self, message: A) -> Result<(), SendError<A>>;
 }
 
 impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
@@ -52,7 +52,7 @@ impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
         self.head.pid()
     }
 
-    fn take(&self, message: A) -> Result<(), SendError<A>> {
+    fn deliver_converted(&self, message: A) -> Result<(), SendError<A>> {
         if let Some(refusal) = self.refuses() {
             self.head.count(Counter::Refused);
             return Err(SendError::new(refusal, message).to(Addressee::Process(self.head.pid())));
@@ -65,7 +65,7 @@ impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
         Ok(())
     }
 
-    fn take_urgent(&self, message: A) -> Result<(), SendError<A>> {
+    fn deliver_urgent_converted(&self, message: A) -> Result<(), SendError<A>> {
         if let Some(refusal) = self.refuses_urgent() {
             self.head.count(Counter::Refused);
             return Err(SendError::new(refusal, message).to(Addressee::Process(self.head.pid())));
@@ -117,7 +117,7 @@ impl<A> Recipient<A> {
     /// - the mailbox is full and rejects messages;
     /// - the runtime has shut down.
     pub fn send(&self, message: A) -> Result<(), SendError<A>> {
-        self.to.take(message)
+        self.to.deliver_converted(message)
     }
 
     /// Sends an urgent message: see [`Address::send_urgent`]. Like [`send`](Self::send), this method converts the
@@ -129,6 +129,6 @@ impl<A> Recipient<A> {
     /// - the mailbox has no free space for urgent messages;
     /// - the runtime has shut down.
     pub fn send_urgent(&self, message: A) -> Result<(), SendError<A>> {
-        self.to.take_urgent(message)
+        self.to.deliver_urgent_converted(message)
     }
 }

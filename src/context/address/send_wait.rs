@@ -163,7 +163,7 @@ fn begin<N: Send + 'static>(
         enter(control, Payload::new(message), cx, line, State::Untyped)
             .map_err(|(refusal, payload)| (refusal, typed(payload)))
     } else {
-        control.take(message).map(|()| State::Over)
+        control.deliver_typed(message).map(|()| State::Over)
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn answer_at(to: &Ref<dyn AnyControl>, tag: Tag, at: Instant, answer:
     }
     let whom = to.clone();
     let key = host.fire_at(at, Fire::Call(Box::new(move || finish(&*whom, tag, answer))));
-    let timer = Arc::new(Timer { timers: Arc::clone(&host.shared().timers), key });
+    let timer = Arc::new(YieldTimer { timers: Arc::clone(&host.shared().timers), key });
     // The table of yields stores the waker until the yield ends. If the yield has already ended, `watch` drops the
     // waker, and this drop cancels the timer.
     to.head().yields().watch(tag, &mut WatchKey::default(), &Waker::from(timer));
@@ -43,16 +43,16 @@ fn finish(to: &dyn AnyControl, tag: Tag, answer: Answer) {
 
 /// The timer of one yield, which implements `Wake`. The table of yields stores the waker of this timer. When the yield
 /// ends, the table wakes or drops the waker. When the last clone of the waker is dropped, the timer is cancelled.
-struct Timer {
+struct YieldTimer {
     timers: Arc<Timers>,
     key: Key,
 }
 
-impl Wake for Timer {
+impl Wake for YieldTimer {
     fn wake(self: Arc<Self>) {}
 }
 
-impl Drop for Timer {
+impl Drop for YieldTimer {
     fn drop(&mut self) {
         drop(self.timers.cancel(self.key));
     }

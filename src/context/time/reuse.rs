@@ -22,14 +22,14 @@ use crate::process::state::current::Current;
 
 /// A timer that wakes a process with the waker of its task.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Timer {
-    /// Deadline in ns. The deadline is never 0, so an `Option<Timer>` is as small as a `Timer`. The deadline occupies a
-    /// whole word, because the code moves the deadline and the key separately.
+pub(crate) struct SleepTimer {
+    /// Deadline in ns. The deadline is never 0, so an `Option<SleepTimer>` is as small as a `SleepTimer`. The deadline
+    /// occupies a whole word, because the code moves the deadline and the key separately.
     due: NonZeroU64,
     key: Key,
 }
 
-impl Timer {
+impl SleepTimer {
     /// Creates a timer. A deadline of 0 ns is stored as 1 ns.
     #[inline]
     pub(crate) fn new(key: Key, due: Instant) -> Self {
@@ -55,7 +55,7 @@ impl Timer {
 /// - This thread is not in a step of the process.
 /// - The turn is outside the period in which sleeps may leave timers ([`Current::begin_keeping`]).
 #[inline]
-pub(crate) fn keep(of: &SleeperRef, timer: &Timer) -> bool {
+pub(crate) fn keep(of: &SleeperRef, timer: &SleepTimer) -> bool {
     let address = of.address();
     Current::with(|current| {
         let keeps = !current.timer.is_kept() && current.may_keep(address);
@@ -69,10 +69,10 @@ pub(crate) fn keep(of: &SleeperRef, timer: &Timer) -> bool {
 /// Takes over the timer that is kept for this process. Returns `None` if there is no kept timer, or if the timer is due
 /// after `by`. Also returns `None` if the timer may have fired before this turn.
 #[inline]
-pub(crate) fn take(of: &SleeperRef, by: Instant) -> Option<Timer> {
+pub(crate) fn take(of: &SleeperRef, by: Instant) -> Option<SleepTimer> {
     Current::with(|current| {
         let due = current.timer.due(of.address()).filter(|due| *due <= by && current.has_seen_before(*due))?;
-        current.timer.take(of.address()).map(|key| Timer::new(Key::unpack(key), due))
+        current.timer.take(of.address()).map(|key| SleepTimer::new(Key::unpack(key), due))
     })
 }
 

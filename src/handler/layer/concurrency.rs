@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::handler::layer::waiters::{Bound, Leave, Line, Turn, spawn_turn};
+use crate::handler::layer::waiters::{Bound, CommandWithHandler, Leave, Line, run_in_new_task};
 use crate::host::dispatch::Handler;
 use crate::host::dispatch::completion::Completion;
 use crate::host::job::blocking_pool::Overflow;
@@ -102,7 +102,7 @@ impl Permits {
             // If the runtime of the next command has shut down, this next command is dropped, and the loop continues
             // with the following command.
             let Some(next) = next else { return };
-            if spawn_turn(next, || Box::new(Permit(Arc::clone(self)))) {
+            if run_in_new_task(next, || Box::new(Permit(Arc::clone(self)))) {
                 return;
             }
         }
@@ -127,17 +127,17 @@ impl Drop for Permit {
 
 impl<C: Command, H: Handler<C>> Handler<C> for ConcurrencyLimit<H> {
     fn handle(&self, command: C, completion: Completion<C::Reply>) {
-        let turn = Turn::new(&self.inner, command, completion);
+        let command = CommandWithHandler::new(&self.inner, command, completion);
         let mut state = self.places.state.lock();
         if state.taken < self.most {
             state.taken += 1;
             drop(state);
-            return turn.run_immediately(Permit(Arc::clone(&self.places)));
+            return command.run_immediately(Permit(Arc::clone(&self.places)));
         }
-        let turned = state.line.join(Box::new(turn), self.bound, &self.places);
+        let rejected = state.line.join(Box::new(command), self.bound, &self.places);
         drop(state);
-        if let Some(turned) = turned {
-            turned.away(|| format!("concurrency limit of {}", self.most), self.bound.queue);
+        if let Some(rejected) = rejected {
+            rejected.refuse_or_drop(|| format!("concurrency limit of {}", self.most), self.bound.queue);
         }
     }
 }

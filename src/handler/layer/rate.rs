@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::handler::layer::retry::pause;
-use crate::handler::layer::waiters::{Bound, Leave, Line, Turn, run_in_order};
+use crate::handler::layer::waiters::{Bound, CommandWithHandler, Leave, Line, run_in_order};
 use crate::host::Host;
 use crate::host::dispatch::Handler;
 use crate::host::dispatch::completion::Completion;
@@ -222,7 +222,7 @@ impl SharedState {
                 return None;
             };
             // It is possible that the first command was just cancelled, and that the waker of its cancellation has not
-            // removed it from the queue yet. Such a command uses no token, and `WaitingCommand::go` drops it.
+            // removed it from the queue yet. Such a command uses no token, and `WaitingCommand::run_or_drop` drops it.
             if is_wanted {
                 let now = state.now(rate, host.shared().timers.clock());
                 if !state.schedule.pass(rate, now, LATE) {
@@ -287,15 +287,18 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
             drop(state);
             return self.inner.handle(command, completion);
         }
-        let turn = Turn::new(&self.inner, command, completion);
-        let turned = state.line.join(Box::new(turn), self.bound, &self.tap);
+        let command = CommandWithHandler::new(&self.inner, command, completion);
+        let rejected = state.line.join(Box::new(command), self.bound, &self.tap);
         let unattended = !state.line.is_empty() && !std::mem::replace(&mut state.attended, true);
         drop(state);
         if unattended {
             self.tap.attend(self.rate, &host);
         }
-        if let Some(turned) = turned {
-            turned.away(|| format!("rate limit of {} per {:?}", self.rate.count, self.rate.per), self.bound.queue);
+        if let Some(rejected) = rejected {
+            rejected.refuse_or_drop(
+                || format!("rate limit of {} per {:?}", self.rate.count, self.rate.per),
+                self.bound.queue,
+            );
         }
     }
 }
@@ -311,8 +314,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A waiting command. If `is_wanted` is false, the command was cancelled after it had joined the queue. `go` counts
-    /// its calls.
+    /// A waiting command. If `is_wanted` is false, the command was cancelled after it had joined the queue.
+    /// `run_or_drop` counts its calls.
     struct Fake {
         host: Host,
         is_wanted: bool,
@@ -332,7 +335,7 @@ mod tests {
             self.is_wanted
         }
 
-        fn go(self: Box<Self>, _: Box<dyn Send>) {
+        fn run_or_drop(self: Box<Self>, _: Box<dyn Send>) {
             self.calls.fetch_add(1, Ordering::SeqCst);
         }
 

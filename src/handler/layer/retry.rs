@@ -97,7 +97,7 @@ impl RetryPolicy {
 }
 
 /// A command that may be retried.
-struct Asking<H, C: Command> {
+struct RetriableCommand<H, C: Command> {
     inner: Arc<H>,
     policy: RetryPolicy,
     command: C,
@@ -105,8 +105,8 @@ struct Asking<H, C: Command> {
     retried: u32,
 }
 
-impl<C: Command + Clone, H: Handler<C>> Asking<H, C> {
-    fn ask(&self) -> HandlerCall<C::Reply> {
+impl<C: Command + Clone, H: Handler<C>> RetriableCommand<H, C> {
+    fn start_attempt(&self) -> HandlerCall<C::Reply> {
         self.completion.call_handler(&*self.inner, self.command.clone())
     }
 
@@ -117,7 +117,7 @@ impl<C: Command + Clone, H: Handler<C>> Asking<H, C> {
 
     /// Awaits the attempt, and retries until an attempt succeeds or no further attempt follows. Then answers the
     /// command.
-    async fn go_on(mut self, mut attempt: HandlerCall<C::Reply>) {
+    async fn finish_with_retries(mut self, mut attempt: HandlerCall<C::Reply>) {
         loop {
             let answer = attempt.await;
             // The predicate is user code and may panic. The clone of the command below may panic too.
@@ -134,7 +134,7 @@ impl<C: Command + Clone, H: Handler<C>> Asking<H, C> {
                 return;
             }
             self.retried += 1;
-            attempt = match catch(|| self.ask()) {
+            attempt = match catch(|| self.start_attempt()) {
                 Ok(attempt) => attempt,
                 Err(text) => return self.completion.fail(Failure::Panicked(text)),
             };
@@ -167,12 +167,12 @@ impl<C: Command + Clone, H: Handler<C>> Handler<C> for Retry<H> {
     fn handle(&self, command: C, completion: Completion<C::Reply>) {
         let host = completion.host().clone();
         let (inner, policy) = (Arc::clone(&self.inner), self.policy.clone());
-        let asking = Asking { inner, policy, command, completion, retried: 0 };
-        let attempt = asking.ask();
-        let mut asked = Box::pin(asking.go_on(attempt));
+        let retriable = RetriableCommand { inner, policy, command, completion, retried: 0 };
+        let attempt = retriable.start_attempt();
+        let mut future = Box::pin(retriable.finish_with_retries(attempt));
         // A command that is answered in the first poll needs no task.
-        if asked.as_mut().now_or_never().is_none() {
-            host.spawn_future(asked);
+        if future.as_mut().now_or_never().is_none() {
+            host.spawn_future(future);
         }
     }
 }

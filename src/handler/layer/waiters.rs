@@ -43,13 +43,13 @@ pub(super) trait WaitingCommand: Send {
 
     /// Hands the command to its handler. `place`, for example a permit, is dropped when the handler has answered. If
     /// the command is not wanted, drops the command and `place`.
-    fn go(self: Box<Self>, place: Box<dyn Send>);
+    fn run_or_drop(self: Box<Self>, place: Box<dyn Send>);
 
     fn refuse(self: Box<Self>, limit: String, queue: usize, displaced: bool);
 }
 
 /// A command and its handler.
-pub(super) struct Turn<H, C: Command> {
+pub(super) struct CommandWithHandler<H, C: Command> {
     inner: Arc<H>,
     command: C,
     completion: Completion<C::Reply>,
@@ -57,13 +57,13 @@ pub(super) struct Turn<H, C: Command> {
     unwanted: Option<Unwanted>,
 }
 
-impl<C: Command, H: Handler<C>> Turn<H, C> {
+impl<C: Command, H: Handler<C>> CommandWithHandler<H, C> {
     pub(super) fn new(inner: &Arc<H>, command: C, completion: Completion<C::Reply>) -> Self {
         Self { inner: Arc::clone(inner), command, completion, unwanted: None }
     }
 
-    /// Hands the command to its handler immediately, without a wait in a queue. [`WaitingCommand::go`] does the same
-    /// for a command that has waited.
+    /// Hands the command to its handler immediately, without a wait in a queue. [`WaitingCommand::run_or_drop`] does
+    /// the same for a command that has waited.
     pub(super) fn run_immediately<P: Send + 'static>(self, place: P) {
         let Self { inner, command, completion, unwanted } = self;
         drop(unwanted);
@@ -76,7 +76,7 @@ impl<C: Command, H: Handler<C>> Turn<H, C> {
     }
 }
 
-impl<C: Command, H: Handler<C>> WaitingCommand for Turn<H, C> {
+impl<C: Command, H: Handler<C>> WaitingCommand for CommandWithHandler<H, C> {
     fn host(&self) -> &Host {
         self.completion.host()
     }
@@ -90,7 +90,7 @@ impl<C: Command, H: Handler<C>> WaitingCommand for Turn<H, C> {
         !self.completion.is_cancelled()
     }
 
-    fn go(self: Box<Self>, place: Box<dyn Send>) {
+    fn run_or_drop(self: Box<Self>, place: Box<dyn Send>) {
         if self.is_wanted() {
             let _ = guarded(|| self.run_immediately(place));
         } else {
@@ -147,11 +147,11 @@ pub(super) enum QueueAnswer {
 }
 
 impl QueueAnswer {
-    pub(super) fn away(self, limit: impl FnOnce() -> String, queue: usize) {
+    pub(super) fn refuse_or_drop(self, limit: impl FnOnce() -> String, queue: usize) {
         match self {
-            Self::Refused(turn) => turn.refuse(limit(), queue, false),
-            Self::Displaced(turn) => turn.refuse(limit(), queue, true),
-            Self::Unwanted(turn) => drop(drop_caught(turn)),
+            Self::Refused(command) => command.refuse(limit(), queue, false),
+            Self::Displaced(command) => command.refuse(limit(), queue, true),
+            Self::Unwanted(command) => drop(drop_caught(command)),
         }
     }
 }
@@ -172,42 +172,42 @@ impl Line {
         self.waiting.len()
     }
 
-    /// Appends a command. When the command is cancelled, [`Leave::leave`] of `whose` removes the command from the
+    /// Appends a command. When the command is cancelled, [`Leave::leave`] of `owner` removes the command from the
     /// queue. The caller of this function holds the lock that `leave` takes. Therefore, `leave` cannot run before the
     /// command is in the queue.
     pub(super) fn join<L: Leave + 'static>(
         &mut self,
-        mut turn: Box<dyn WaitingCommand>,
+        mut command: Box<dyn WaitingCommand>,
         bound: Bound,
-        whose: &Arc<L>,
+        owner: &Arc<L>,
     ) -> Option<QueueAnswer> {
         let is_full = self.waiting.len() >= bound.queue;
         if is_full && (bound.queue == 0 || bound.when_full == Overflow::Reject) {
-            return Some(QueueAnswer::Refused(turn));
+            return Some(QueueAnswer::Refused(command));
         }
         let ticket = self.tickets;
         self.tickets += 1;
-        if !turn.watch(&Waker::from(Arc::new(RemoveWaker { line: Arc::downgrade(whose), ticket }))) {
-            return Some(QueueAnswer::Unwanted(turn));
+        if !command.watch(&Waker::from(Arc::new(RemoveWaker { line: Arc::downgrade(owner), ticket }))) {
+            return Some(QueueAnswer::Unwanted(command));
         }
         let displaced = if is_full { self.pop() } else { None };
-        self.waiting.insert(ticket, turn);
+        self.waiting.insert(ticket, command);
         displaced.map(QueueAnswer::Displaced)
     }
 
     /// Returns the command that has waited longest.
     pub(super) fn first(&self) -> Option<&dyn WaitingCommand> {
-        self.waiting.first_key_value().map(|(_, turn)| &**turn)
+        self.waiting.first_key_value().map(|(_, command)| &**command)
     }
 
     /// Removes the command that has waited longest.
     pub(super) fn pop(&mut self) -> Option<Box<dyn WaitingCommand>> {
-        self.waiting.pop_first().map(|(_, turn)| turn)
+        self.waiting.pop_first().map(|(_, command)| command)
     }
 
     /// Returns the host of the command that has waited longest. Commands whose runtime has shut down are ignored.
     pub(super) fn open_host(&self) -> Option<Host> {
-        self.waiting.values().map(|turn| turn.host()).find(|host| host.phase() != Phase::Closed).cloned()
+        self.waiting.values().map(|command| command.host()).find(|host| host.phase() != Phase::Closed).cloned()
     }
 
     pub(super) fn remove(&mut self, ticket: u64) -> Option<Box<dyn WaitingCommand>> {
@@ -218,25 +218,25 @@ impl Line {
 /// Spawns a task that hands a waiting command to its handler. The calling thread does not call the handler itself,
 /// because this thread may be delivering the answer to another command at this moment. If the runtime of the command
 /// has shut down, the function drops the command and returns `false`.
-pub(super) fn spawn_turn(turn: Box<dyn WaitingCommand>, place: impl FnOnce() -> Box<dyn Send>) -> bool {
-    let host = turn.host().clone();
+pub(super) fn run_in_new_task(command: Box<dyn WaitingCommand>, place: impl FnOnce() -> Box<dyn Send>) -> bool {
+    let host = command.host().clone();
     if host.phase() == Phase::Closed {
-        let _ = drop_caught(turn);
+        let _ = drop_caught(command);
         return false;
     }
     let place = place();
-    host.spawn_future(async move { turn.go(place) });
+    host.spawn_future(async move { command.run_or_drop(place) });
     true
 }
 
 /// Hands a waiting command to its handler. The caller is a task of the runtime of `here`. If the command belongs to the
 /// same runtime, the calling task itself calls the handler. Therefore, commands that are due at the same time keep
 /// their order. Separate tasks could run in any order. If the command belongs to another runtime, a [task of that
-/// runtime](spawn_turn) calls the handler.
-pub(super) fn run_in_order(turn: Box<dyn WaitingCommand>, here: &Host) {
-    if Arc::ptr_eq(turn.host().shared(), here.shared()) && here.phase() != Phase::Closed {
-        turn.go(Box::new(()));
+/// runtime](run_in_new_task) calls the handler.
+pub(super) fn run_in_order(command: Box<dyn WaitingCommand>, here: &Host) {
+    if Arc::ptr_eq(command.host().shared(), here.shared()) && here.phase() != Phase::Closed {
+        command.run_or_drop(Box::new(()));
     } else {
-        spawn_turn(turn, || Box::new(()));
+        run_in_new_task(command, || Box::new(()));
     }
 }

@@ -65,7 +65,7 @@ struct State<E: ?Sized> {
 }
 
 /// The children and processes of a node at the time when the node was closed, in the order of their registration.
-struct Registered<E: ?Sized> {
+struct ChildrenAndSubjects<E: ?Sized> {
     nodes: Vec<Arc<Node<E>>>,
     subjects: Vec<Ref<E>>,
 }
@@ -129,7 +129,7 @@ impl<E: Subject + ?Sized> Node<E> {
     pub(crate) fn cancel(self: &Arc<Self>, cause: &Cause) -> bool {
         let (mut closed, mut next) = (Vec::new(), vec![Arc::clone(self)]);
         while let Some(node) = next.pop() {
-            if let Some(Registered { nodes, subjects }) = node.close(cause) {
+            if let Some(ChildrenAndSubjects { nodes, subjects }) = node.close(cause) {
                 next.extend(nodes.into_iter().rev());
                 closed.push((node, subjects));
             }
@@ -154,7 +154,7 @@ impl<E: Subject + ?Sized> Node<E> {
     }
 
     /// Closes the node, and returns its children and processes. Returns `None` if the node was closed before.
-    fn close(&self, cause: &Cause) -> Option<Registered<E>> {
+    fn close(&self, cause: &Cause) -> Option<ChildrenAndSubjects<E>> {
         let mut state = self.state.lock();
         if state.cause.is_some() {
             return None;
@@ -162,7 +162,7 @@ impl<E: Subject + ?Sized> Node<E> {
         state.cause = Some(cause.clone());
         let nodes = state.nodes.values().filter_map(Weak::upgrade).collect();
         let subjects = std::mem::take(&mut state.subjects).into_values().filter_map(|subject| subject.upgrade());
-        Some(Registered { nodes, subjects: subjects.collect() })
+        Some(ChildrenAndSubjects { nodes, subjects: subjects.collect() })
     }
 
     /// Returns the cause of the cancellation, if the node is closed. Some processes of the node may not have been

@@ -66,7 +66,7 @@ pub(crate) mod flag {
     pub(crate) const SUPERVISED: u16 = 1 << 13;
     /// The process is a top-level supervisor, so the process itself has no supervisor. An orderly shutdown cancels the
     /// top-level supervisors first.
-    pub(crate) const ROOT: u16 = 1 << 14;
+    pub(crate) const TOP_LEVEL: u16 = 1 << 14;
     /// The process was upgraded to new code, and the new code has not reported its start yet.
     pub(crate) const UPGRADING: u16 = 1 << 15;
 }

@@ -20,7 +20,7 @@ use crate::process::state::inline_command::Number;
 use crate::process::yields::AnswerTarget;
 
 /// The right to answer an inline command inside the turn of its process. The handler of the command receives this
-/// value, and must call `answer` or `owed`. If the handler drops this value, the command gets no answer.
+/// value, and must call `answer` or `into_future_answer`. If the handler drops this value, the command gets no answer.
 pub(crate) struct InlineCall<'a, C: Command> {
     number: Number,
     home: &'a dyn Fn() -> Ref<dyn AnyControl>,
@@ -48,7 +48,7 @@ impl<'a, C: Command> InlineCall<'a, C> {
     /// Converts this right into a [`FutureAnswer`]. A handler with a future needs this conversion, because its future
     /// may still be pending after the first poll.
     #[inline]
-    pub(crate) fn owed(self) -> FutureAnswer<C> {
+    pub(crate) fn into_future_answer(self) -> FutureAnswer<C> {
         FutureAnswer::Now(self.number, ProcessRef::new((self.home)()))
     }
 }

@@ -132,7 +132,7 @@ impl Host {
         let shared = self.shared();
         let BlockingPoolMetrics { threads, idle_threads, queue_depth } = self.pool_figures();
         let is_pool_idle = threads == idle_threads && queue_depth == 0;
-        if !is_pool_idle || shared.timers.len() != 0 || !shared.futures.lock().is_empty() {
+        if !is_pool_idle || shared.timers.len() != 0 || !shared.future_wakers.lock().is_empty() {
             return false;
         }
         let gauges = || (shared.gauges)(&shared.place);

@@ -132,11 +132,11 @@ impl Host {
         match way {
             Way::Here(control) => control.push(message),
             Way::Pid(pid) => match self.shared().pid_table.get(*pid) {
-                Some(control) => control.take(message),
+                Some(control) => control.deliver_typed(message),
                 None => self.send_away(*pid, message),
             },
             Way::Name(name) => match self.namespace().names().get(name) {
-                Some(control) => control.take(message),
+                Some(control) => control.deliver_typed(message),
                 None => Err((self.gone(), message)),
             },
         }
@@ -154,11 +154,11 @@ impl Host {
         let sent = match &way {
             Way::Here(control) => control.push_urgent(message),
             Way::Pid(pid) => match self.shared().pid_table.get(*pid) {
-                Some(control) => control.take_urgent(message),
+                Some(control) => control.deliver_urgent_typed(message),
                 None => self.send_away(*pid, message),
             },
             Way::Name(name) => match self.namespace().names().get(name) {
-                Some(control) => control.take_urgent(message),
+                Some(control) => control.deliver_urgent_typed(message),
                 None => Err((self.gone(), message)),
             },
         };
@@ -175,7 +175,7 @@ impl Host {
 
 impl dyn AnyControl {
     /// Delivers a message whose type is known at compile time.
-    pub(crate) fn take<N: Send + 'static>(&self, message: N) -> Result<(), (SendErrorKind, N)> {
+    pub(crate) fn deliver_typed<N: Send + 'static>(&self, message: N) -> Result<(), (SendErrorKind, N)> {
         match self.as_any().downcast_ref::<Control<N>>() {
             Some(control) => control.push(message),
             None => self.deliver(Payload::new(message)).map_err(|(refusal, payload)| (refusal, back(payload))),
@@ -185,7 +185,7 @@ impl dyn AnyControl {
 
 impl dyn AnyControl {
     /// Delivers an urgent message whose type is known at compile time.
-    fn take_urgent<N: Send + 'static>(&self, message: N) -> Result<(), (SendErrorKind, N)> {
+    fn deliver_urgent_typed<N: Send + 'static>(&self, message: N) -> Result<(), (SendErrorKind, N)> {
         match self.as_any().downcast_ref::<Control<N>>() {
             Some(control) => control.push_urgent(message),
             None => self.deliver_urgent(Payload::new(message)).map_err(|(refusal, payload)| (refusal, back(payload))),

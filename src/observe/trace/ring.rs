@@ -91,12 +91,12 @@ impl Ring {
         self.writer.written.load(Acquire)
     }
 
-    /// Raises the limit by `count`. After the call, the limit permits at most `most` further records. The limit is a
-    /// token bucket.
-    pub(super) fn permit(&self, count: u64, most: u64) {
+    /// Raises the limit by `count`. After the call, the limit permits at most `max_further` further records. The limit
+    /// is a token bucket.
+    pub(super) fn permit(&self, count: u64, max_further: u64) {
         let written = self.written();
         let limit = self.limit.load(Relaxed).max(written).saturating_add(count);
-        self.limit.store(limit.min(written.saturating_add(most)), Relaxed);
+        self.limit.store(limit.min(written.saturating_add(max_further)), Relaxed);
     }
 
     /// Calls `each` for each record whose number is at least `from`. Returns the number of the next record, and the

@@ -71,12 +71,18 @@ pub(super) struct RareParts<M> {
     pub(super) bounded: Option<Bounded<M>>,
     /// Unread urgent messages, oldest first.
     pub(super) urgent: VecDeque<M>,
-    pub(super) way: Forwarding<M>,
+    pub(super) forwarding: Forwarding<M>,
 }
 
 impl<M> Default for RareParts<M> {
     fn default() -> Self {
-        Self { signals: Signals::default(), other: None, bounded: None, urgent: VecDeque::new(), way: Forwarding::Here }
+        Self {
+            signals: Signals::default(),
+            other: None,
+            bounded: None,
+            urgent: VecDeque::new(),
+            forwarding: Forwarding::Here,
+        }
     }
 }
 
@@ -160,14 +166,14 @@ impl<M> Locked<'_, M> {
         // The wakers of the receiver and of the waiting senders stay in the inbox. `Inbox::take_wakers` takes these
         // wakers when the exit is known.
         let signals = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
-        let way = self.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Forwarding::Here));
+        let forwarding = self.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.forwarding, Forwarding::Here));
         let watcher = self.bounded().and_then(Bounded::take_watcher);
         let urgent = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.urgent)).unwrap_or_default();
         let mut messages = self.take_all(Receiving::closing());
         if !urgent.is_empty() {
             messages.splice(0..0, urgent);
         }
-        let (heir, router) = match way {
+        let (heir, router) = match forwarding {
             Some(Forwarding::Left(heir)) => (Some(heir), None),
             Some(Forwarding::Routed { router, .. }) => (None, Some(router)),
             Some(Forwarding::Here) | None => (None, None),
@@ -387,7 +393,7 @@ impl<M> State<M> {
             aside.signals.is_empty()
                 && aside.urgent.is_empty()
                 && aside.bounded.is_none()
-                && !matches!(aside.way, Forwarding::Routed { .. })
+                && !matches!(aside.forwarding, Forwarding::Routed { .. })
         })
     }
 
@@ -405,14 +411,15 @@ impl<M> State<M> {
     /// Returns the router to which a message that is pushed now must be forwarded. Returns `None` if the message is
     /// stored in this mailbox.
     pub(super) fn router(&self) -> Option<Arc<dyn Router<M>>> {
-        match &self.aside.as_deref()?.way {
+        match &self.aside.as_deref()?.forwarding {
             Forwarding::Routed { router, some_wait: false } => Some(Arc::clone(router)),
             Forwarding::Routed { .. } | Forwarding::Left(_) | Forwarding::Here => None,
         }
     }
 
     pub(super) fn some_wait(&mut self, yes: bool) {
-        if let Some(Forwarding::Routed { some_wait, .. }) = self.aside.as_deref_mut().map(|aside| &mut aside.way) {
+        if let Some(Forwarding::Routed { some_wait, .. }) = self.aside.as_deref_mut().map(|aside| &mut aside.forwarding)
+        {
             *some_wait = yes;
         }
     }

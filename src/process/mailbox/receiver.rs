@@ -328,16 +328,7 @@ impl<M> Inbox<M> {
                 // This check happens under the lock, because another receiver may have replaced this receiver after the
                 // poll began.
                 let Some(by) = front.receiving() else {
-                    return (
-                        None,
-                        ReceiverDuties {
-                            former: Some(waker),
-                            room_waiter: None,
-                            slot_is_open: false,
-                            replaced: true,
-                            urgent: false,
-                        },
-                    );
+                    return (None, ReceiverDuties { replaced: true, ..ReceiverDuties::of_other(Some(waker), None) });
                 };
                 if !planted!("other_does_not_recall") {
                     // The receiver calls `close_outside_turn` before it checks for messages. The check finds each
@@ -374,10 +365,7 @@ impl<M> Inbox<M> {
                 }
                 Reader::Other(waker) => Some(waker),
             };
-            return (
-                None,
-                ReceiverDuties { former, room_waiter: None, slot_is_open: false, replaced: false, urgent: true },
-            );
+            return (None, ReceiverDuties { urgent: true, ..ReceiverDuties::of_other(former, None) });
         }
         state.buffer.shrink();
         match reader {

@@ -306,12 +306,12 @@ impl<M> Inbox<M> {
         let mut state = self.lock();
         state.access.close_outside_turn(own);
         Self::demote_urgent(&mut state);
-        state.aside.get_or_insert_default().way = Forwarding::Routed { router, some_wait: true };
+        state.aside.get_or_insert_default().forwarding = Forwarding::Routed { router, some_wait: true };
     }
 
     /// Returns the router to which messages are forwarded, if there is one.
     pub(crate) fn router(&self) -> Option<Arc<dyn Router<M>>> {
-        match self.state.lock().aside.as_deref().map(|aside| &aside.way) {
+        match self.state.lock().aside.as_deref().map(|aside| &aside.forwarding) {
             Some(Forwarding::Routed { router, .. }) => Some(Arc::clone(router)),
             _ => None,
         }
@@ -329,8 +329,8 @@ impl<M> Inbox<M> {
     /// this inbox. If messages are not forwarded, returns `None`.
     pub(crate) fn if_none_waits<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
         let state = self.state.lock();
-        let way = state.aside.as_deref().map(|aside| &aside.way);
-        matches!(way, Some(Forwarding::Routed { some_wait: false, .. })).then(f)
+        let forwarding = state.aside.as_deref().map(|aside| &aside.forwarding);
+        matches!(forwarding, Some(Forwarding::Routed { some_wait: false, .. })).then(f)
     }
 
     /// Sets the router that receives the unread messages when the inbox is closed. Does nothing if the inbox is already
@@ -341,7 +341,7 @@ impl<M> Inbox<M> {
         // runs user code, and user code must not run under the lock.
         let mut state = self.state.lock();
         if !state.closed {
-            state.aside.get_or_insert_default().way = Forwarding::Left(router);
+            state.aside.get_or_insert_default().forwarding = Forwarding::Left(router);
         }
     }
 

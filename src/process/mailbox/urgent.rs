@@ -42,7 +42,7 @@ impl<M> Inbox<M> {
         if state.closed {
             return Err(Unsent::Closed(message));
         }
-        if let Some(Forwarding::Routed { router, .. }) = state.aside.as_deref().map(|aside| &aside.way) {
+        if let Some(Forwarding::Routed { router, .. }) = state.aside.as_deref().map(|aside| &aside.forwarding) {
             let router = Arc::clone(router);
             return Err(Unsent::Routed(message, router));
         }

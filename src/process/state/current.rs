@@ -384,8 +384,8 @@ impl Current {
     }
 
     /// Returns whether this thread is in a turn of the process with this control block. If the turn polls the future of
-    /// a handler, this poll is part of the turn. If this function returns true, an answer to the process needs no
-    /// wake-up.
+    /// a handler, this poll is part of the turn. An outer turn does not count. If this function returns true, an answer
+    /// to the process needs no wake-up.
     #[inline]
     pub(crate) fn is_in_turn_of(&self, process: usize) -> bool {
         self.turn.get() == process
@@ -393,7 +393,7 @@ impl Current {
 
     /// Returns whether this thread runs a turn of the process with this control block. An outer turn counts too,
     /// because the present turn may be nested in it.
-    pub(crate) fn is_inside_turn_of(&self, process: usize) -> bool {
+    pub(crate) fn is_in_any_turn_of(&self, process: usize) -> bool {
         self.is_in_turn_of(process) || self.outer.borrow().iter().any(|outer| outer.turn == process)
     }
 

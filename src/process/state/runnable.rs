@@ -119,11 +119,11 @@ impl RunnableProcess {
 
     #[inline]
     fn task(&self) -> &'static Task {
-        &self.life().kind.task
+        &self.header().kind.task
     }
 
     #[inline]
-    fn life(&self) -> &Header {
+    fn header(&self) -> &Header {
         // SAFETY: this right to run owns one of the strong reference counts, so the value is alive.
         unsafe { self.0.as_ref() }
     }
@@ -158,7 +158,7 @@ impl RunnableProcess {
 
     /// Returns the name of the type of the process's code.
     pub(crate) fn type_name(&self) -> &'static str {
-        self.life().type_name().unwrap_or_default()
+        self.header().type_name().unwrap_or_default()
     }
 
     /// Returns the address of the header.
@@ -315,7 +315,7 @@ impl<T: ?Sized> Ref<T> {
     /// # Safety
     /// The value is an entry of the pid table, and stays in the table during the call.
     pub(crate) unsafe fn joiner(&self) -> Option<Joiner> {
-        let joiner = self.life().kind.task.joiner;
+        let joiner = self.header().kind.task.joiner;
         // SAFETY: the function `joiner` belongs to the type of this value. The reference keeps the value alive during
         // the call, and its pointer has the provenance of the whole value. By contract the value stays in the table.
         unsafe { joiner(self.at().cast()) }
@@ -408,13 +408,13 @@ impl Wake for DelayedSchedule {
 /// Waker of a process. The waker is a counted reference to the header of the process's cell. The functions of the waker
 /// work for each type of cell.
 static WAKER: RawWakerVTable = {
-    fn life(at: *const ()) -> NonNull<Header> {
-        NonNull::new(at.cast_mut().cast()).expect("a waker leads to the life of a cell")
+    fn header(at: *const ()) -> NonNull<Header> {
+        NonNull::new(at.cast_mut().cast()).expect("a waker points to the header of a cell")
     }
     unsafe fn clone(at: *const ()) -> RawWaker {
         // SAFETY: the value is alive, because a waker owns a strong count, or is borrowed from a right to run that owns
         // a strong count.
-        unsafe { life(at).as_ref() }.retain();
+        unsafe { header(at).as_ref() }.retain();
         RawWaker::new(at, &WAKER)
     }
     unsafe fn wake(at: *const ()) {
@@ -440,14 +440,14 @@ static WAKER: RawWakerVTable = {
         // SAFETY: the value is alive, because a waker owns a strong count, or is borrowed from a right to run that owns
         // a strong count. A waker is created only for a task, a task is `Stepped`, and the pointer covers the whole
         // cell.
-        if let Some(woken) = unsafe { wake_at(life(at), RunState::wake) } {
+        if let Some(woken) = unsafe { wake_at(header(at), RunState::wake) } {
             woken.queue_delayed();
         }
     }
     unsafe fn drop(at: *const ()) {
         // SAFETY: a waker that is dropped owns a strong count, and this count is released here. A borrowed waker is
         // never dropped.
-        unsafe { Header::release(life(at)) };
+        unsafe { Header::release(header(at)) };
     }
     RawWakerVTable::new(clone, wake, wake_by_ref, drop)
 };

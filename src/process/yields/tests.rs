@@ -98,12 +98,15 @@ fn a_chosen_tag_is_present_while_a_command_has_this_tag() {
     let yields = Yields::new();
     let (chosen, spent) = (Tag::<NamedCommand>::chosen(7), start(&yields));
     assert!(yields.cancel(spent));
-    assert_eq!((yields.present(spent), yields.present(chosen.erase())), (Some(spent), None));
+    assert_eq!(
+        (yields.with_current_generation(spent), yields.with_current_generation(chosen.erase())),
+        (Some(spent), None)
+    );
     let command = Some(Payload::new(()));
     let tag = yields.start(AnswerTarget::Event, Some(chosen), command, None).expect("the tag is free").erase();
-    assert_eq!(yields.present(chosen.erase()).map(|present| present.number), Some(tag.number));
+    assert_eq!(yields.with_current_generation(chosen.erase()).map(|found| found.number), Some(tag.number));
     assert!(yields.cancel(tag));
-    assert_eq!(yields.present(chosen.erase()), None);
+    assert_eq!(yields.with_current_generation(chosen.erase()), None);
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub(super) fn supervision_tree(host: Host) -> Later {
 
 async fn ask(host: Host) -> Reply {
     let until = host.now() + SILENCE;
-    let roots = host.root_supervisors();
+    let roots = host.top_level_supervisors();
     let trees = join_all(roots.iter().map(|root| tree_until(&host, *root, Some(until)))).await;
     let is_silent = |tree: &Result<SupervisionTree, CallError>| matches!(tree, Err(CallError::TimedOut));
     if !trees.is_empty() && trees.iter().all(is_silent) {

@@ -28,7 +28,7 @@ use crate::process::pid::Pid;
 use crate::process::state::priority::Priority;
 use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Ref, Schedule};
-use crate::task::body::{Body, BodyMachine, Whole, with_machine, with_process};
+use crate::task::body::{Body, BodyMachine, IntoBox, with_machine, with_process};
 use crate::task::cell::ReservedProcess;
 use crate::task::join::JoinHandle;
 use crate::task::spawn::{SpawnRequest, Spawned};
@@ -342,7 +342,7 @@ impl ProcessBuilder {
         with_process!(Q, process, entry, |machine| match self.launch(machine) {
             Ok(spawned) => Ok(JoinHandle::new(spawned)),
             Err((refusal, machine)) =>
-                Err(SpawnError::boxed(refusal, machine.into_inner().expect("a refused body never ran").whole())),
+                Err(SpawnError::boxed(refusal, machine.into_inner().expect("a refused body never ran").into_box())),
         })
     }
 }
@@ -524,7 +524,7 @@ impl Host {
                 Err(Unclaimed::Taken(holder)) => holder,
             };
             let Err((refusal, refused)) =
-                holder.take(message.take().expect("the message is in its place until it is sent"))
+                holder.deliver_typed(message.take().expect("the message is in its place until it is sent"))
             else {
                 return Ok(Err(holder.head().pid()));
             };

@@ -26,7 +26,7 @@ pub(crate) fn text(tables: &[(Option<usize>, Vec<Row>)]) -> String {
                 cost.wall,
                 cost.cores,
                 cost.ratio,
-                cost.together,
+                cost.parallel_rounds,
                 row.is_starved(),
             );
         }

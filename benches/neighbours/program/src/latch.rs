@@ -16,14 +16,14 @@ pub(crate) struct Latch {
 pub(crate) static DONE: Latch = Latch { left: AtomicU64::new(0), waiter: Mutex::new(None) };
 
 impl Latch {
-    /// Closes the latch. After `count` calls of the method [`one`](Self::one), the latch is open again.
+    /// Closes the latch. After `count` calls of the method [`count_down`](Self::count_down), the latch is open again.
     pub(crate) fn close(&self, count: u64) {
         *self.waiter.lock().expect("nobody panics here") = Some(thread::current());
         self.left.store(count, Ordering::Release);
     }
 
     /// Decrements the counter of the latch by one.
-    pub(crate) fn one(&self) {
+    pub(crate) fn count_down(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1
             && let Some(waiter) = &*self.waiter.lock().expect("nobody panics here")
         {

@@ -77,7 +77,7 @@ fn bars(row: &Row) -> String {
         .collect();
     if let (Shape::Parallel, Some(tokio)) = (row.shape, row.cost(Runner::Tokio)) {
         let starved = if row.is_starved() { "starved: " } else { "" };
-        words.push(format!("{starved}both parallel in {} of {}", tokio.together, row.rounds));
+        words.push(format!("{starved}both parallel in {} of {}", tokio.parallel_rounds, row.rounds));
     }
     words.join(", ")
 }

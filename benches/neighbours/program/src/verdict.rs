@@ -77,14 +77,14 @@ pub(crate) const fn best(most: f64) -> Bar {
     Bar { against: Against::Best, most }
 }
 
-/// A line of the table for a workload, with its bars.
+/// A quantity of a workload that the table shows, and the bars for this quantity.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Judged {
     pub(crate) quantity: Quantity,
     pub(crate) bars: &'static [Bar],
 }
 
-/// Returns a line that shows the CPU time. Most rows have only this line.
+/// Returns a line that shows the CPU time. Most workloads have only this line.
 pub(crate) const fn cpu(bars: &'static [Bar]) -> Judged {
     Judged { quantity: Quantity::Cpu, bars }
 }
@@ -115,10 +115,10 @@ pub(crate) struct Cost {
     /// the machine affects procession and this runner equally.
     pub(crate) ratio: f64,
     /// Number of rounds in which both procession and this runner used a second worker.
-    pub(crate) together: usize,
+    pub(crate) parallel_rounds: usize,
 }
 
-/// A line of the table. The line shows one quantity of one workload, for all runners of the workload.
+/// Results of one workload: the values of one quantity, for all runners of the workload. A row is a line of the table.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,
@@ -161,16 +161,16 @@ impl Row {
                 cores(ours) > PARALLEL_CORES && (cores(theirs) > PARALLEL_CORES || !runner.is_parallel())
             };
             let pairs: Vec<_> = ours.into_iter().flatten().zip(samples).collect();
-            let together: Vec<_> = pairs.iter().copied().filter(|(ours, theirs)| both(ours, theirs)).collect();
-            let few = workload.shape == Shape::Sequential || together.len() < min_parallel_rounds(pairs.len());
-            let counted = if few { &pairs } else { &together };
+            let both_parallel: Vec<_> = pairs.iter().copied().filter(|(ours, theirs)| both(ours, theirs)).collect();
+            let few = workload.shape == Shape::Sequential || both_parallel.len() < min_parallel_rounds(pairs.len());
+            let counted = if few { &pairs } else { &both_parallel };
             Cost {
                 runner: *runner,
                 ns: median(samples.iter().map(of)),
                 wall: median(samples.iter().map(|sample| nanos(sample.wall) / done)),
                 cores: median(samples.iter().map(cores)),
                 ratio: median(counted.iter().map(|(ours, theirs)| of(ours) / of(theirs))),
-                together: together.len(),
+                parallel_rounds: both_parallel.len(),
             }
         });
         let counted: Vec<_> = ours.into_iter().flatten().filter_map(|sample| sample.counts).collect();
@@ -223,7 +223,8 @@ impl Row {
     /// unreliable. Only a row with parallel work can be starved. The function counts the rounds in which procession and
     /// tokio both used a second worker.
     pub(crate) fn is_starved(&self) -> bool {
-        let starved = |cost: &Cost| cost.runner.is_parallel() && cost.together < min_parallel_rounds(self.rounds);
+        let starved =
+            |cost: &Cost| cost.runner.is_parallel() && cost.parallel_rounds < min_parallel_rounds(self.rounds);
         self.shape == Shape::Parallel && self.cost(Runner::Tokio).is_some_and(starved)
     }
 

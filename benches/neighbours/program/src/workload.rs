@@ -23,7 +23,8 @@ mod yields;
 use crate::round::{Round, Runner, Sample};
 use crate::verdict::{Judged, Shape};
 
-/// A workload. The table has one row for each measured quantity of the workload.
+/// Work that several runners do, with one implementation for each runner. The table has one
+/// [`Row`](crate::verdict::Row) for each measured quantity of the workload.
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     /// Number of operations of a full round.
@@ -68,25 +69,25 @@ use runs;
 
 /// All workloads, in the order of the table.
 pub(crate) const ALL: &[&[Workload]] = &[
-    ping_pong::ROWS,
-    ring::ROWS,
-    counting::ROWS,
-    create_one_exit::ROWS,
-    throughput::ROWS,
-    big::ROWS,
-    chameneos::ROWS,
-    fib::ROWS,
-    yields::ROWS,
-    spawn::ROWS,
-    chain::ROWS,
-    call::ROWS,
-    wake_idle::ROWS,
-    crowd::ROWS,
-    command::ROWS,
-    command_thread::ROWS,
-    timers::ROWS,
-    links::ROWS,
-    server::ROWS,
+    ping_pong::WORKLOADS,
+    ring::WORKLOADS,
+    counting::WORKLOADS,
+    create_one_exit::WORKLOADS,
+    throughput::WORKLOADS,
+    big::WORKLOADS,
+    chameneos::WORKLOADS,
+    fib::WORKLOADS,
+    yields::WORKLOADS,
+    spawn::WORKLOADS,
+    chain::WORKLOADS,
+    call::WORKLOADS,
+    wake_idle::WORKLOADS,
+    crowd::WORKLOADS,
+    command::WORKLOADS,
+    command_thread::WORKLOADS,
+    timers::WORKLOADS,
+    links::WORKLOADS,
+    server::WORKLOADS,
 ];
 
 /// The basic rows. `--check` measures these rows if no row is named.

@@ -63,17 +63,21 @@ fn each_child_starts_after_the_previous_child_has_started() {
 #[test]
 fn a_child_that_has_started_stays_up_until_a_stop_is_planned() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 2]);
-    assert!(!plan.is_up_to_stay(0), "the child is due");
+    assert!(!plan.is_up_with_no_stop_planned(0), "the child is due");
     assert_eq!(next(&mut plan, at(0)), [Start(0)]);
-    assert!(!plan.is_up_to_stay(0), "the child is starting");
+    assert!(!plan.is_up_with_no_stop_planned(0), "the child is starting");
     plan.started(0, at(1));
-    assert!(plan.is_up_to_stay(0) && !plan.is_up_to_stay(1) && !plan.is_up_to_stay(2));
+    assert!(
+        plan.is_up_with_no_stop_planned(0)
+            && !plan.is_up_with_no_stop_planned(1)
+            && !plan.is_up_with_no_stop_planned(2)
+    );
     assert_eq!(bring_up(&mut plan, at(1)), [1]);
     // After the exit of the second child, the plan stops the first child.
     plan.exited(1, Over::Ended, &boom(), at(2), || 0);
-    assert!(!plan.is_up_to_stay(0), "a stop is planned");
+    assert!(!plan.is_up_with_no_stop_planned(0), "a stop is planned");
     assert_eq!(next(&mut plan, at(2)), [Stop(0)]);
-    assert!(!plan.is_up_to_stay(0), "the child is stopping");
+    assert!(!plan.is_up_with_no_stop_planned(0), "the child is stopping");
 }
 
 #[test]
@@ -405,8 +409,8 @@ fn the_backoff_grows_and_is_reset_after_a_stable_instance() {
     plan.add(Policy { restart: Permanent, backoff: Some(backoff) }, false, at(0));
     bring_up(&mut plan, at(0));
     let mut now = 0;
-    for (lives, wait) in [(1, 10), (1, 20), (1, 40), (99, 40), (100, 10), (1, 20)] {
-        now += lives;
+    for (uptime, wait) in [(1, 10), (1, 20), (1, 40), (99, 40), (100, 10), (1, 20)] {
+        now += uptime;
         plan.exited(0, Over::Ended, &boom(), at(now), || 0);
         assert_eq!(plan.next_time(), Some(at(now + wait)));
         assert_eq!(next(&mut plan, at(now + wait - 1)), []);
@@ -571,7 +575,7 @@ fn a_child_never_has_two_instances() {
             for action in next(&mut plan, at(now)) {
                 match action {
                     Start(id) => {
-                        assert!(!alive.iter().any(|&(other, _)| other == id), "two lives of {id}, seed {seed}");
+                        assert!(!alive.iter().any(|&(other, _)| other == id), "two instances of {id}, seed {seed}");
                         alive.push((id, false));
                     }
                     Stop(id) => {

@@ -11,7 +11,7 @@ use crate::latch::DONE;
 use crate::tasks::Tasks;
 use crate::verdict::{Shape, actix, cpu, tokio};
 
-pub(super) const ROWS: &[Workload] = &[Workload {
+pub(super) const WORKLOADS: &[Workload] = &[Workload {
     name: "big",
     ops: PROCESSES as u64 * 20_000,
     shape: Shape::Parallel,
@@ -53,7 +53,7 @@ impl<To> Player<To> {
             Message::Pong => {
                 self.left -= 1;
                 match self.left {
-                    0 => DONE.one(),
+                    0 => DONE.count_down(),
                     _ => send(&everyone[random_index(&mut self.chance)], Message::Ping(self.own)),
                 }
             }

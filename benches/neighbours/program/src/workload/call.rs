@@ -8,7 +8,7 @@ use crate::latch::DONE;
 use crate::tasks::Tasks;
 use crate::verdict::{Shape, best, cpu, tokio};
 
-pub(super) const ROWS: &[Workload] = &[
+pub(super) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "call",
         ops: 1_000_000,
@@ -44,7 +44,7 @@ fn ours<const CLIENTS: usize, const SERVERS: usize>(rt: &Runtime, n: u64) {
                 value = server.call(|reply| (value, reply)).await.expect("the server answers");
             }
             assert_eq!(value, n);
-            DONE.one();
+            DONE.count_down();
         }));
     }
     DONE.wait();
@@ -74,7 +74,7 @@ pub(super) fn tasks<T: Tasks, const CLIENTS: usize, const SERVERS: usize>(on: &T
                 value = T::answer(answer).await;
             }
             assert_eq!(value, n);
-            DONE.one();
+            DONE.count_down();
         });
     }
     DONE.wait();
@@ -103,7 +103,7 @@ fn actors<A: Actors, const CLIENTS: usize, const SERVERS: usize>(on: &A, n: u64)
                     value = A::ask::<Server>(&server, value).await;
                 }
                 assert_eq!(value, n);
-                DONE.one();
+                DONE.count_down();
             });
         }
     });

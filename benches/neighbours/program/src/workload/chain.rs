@@ -7,7 +7,7 @@ use crate::latch::DONE;
 use crate::tasks::Tasks;
 use crate::verdict::{Shape, best, cpu, tokio};
 
-pub(super) const ROWS: &[Workload] = &[Workload {
+pub(super) const WORKLOADS: &[Workload] = &[Workload {
     name: "chain",
     ops: 1_000_000,
     shape: Shape::Sequential,
@@ -22,7 +22,7 @@ fn ours(rt: &Runtime, n: u64) {
 
     fn link(me: &SelfHandle, n: u64) {
         match n {
-            0 => DONE.one(),
+            0 => DONE.count_down(),
             _ => drop(me.spawn(async move |ctx: Context| link(&ctx, n - 1))),
         }
     }
@@ -36,7 +36,7 @@ fn tasks<T: Tasks>(on: &T, n: u64) {
 
     fn link<T: Tasks>(on: T, n: u64) {
         match n {
-            0 => DONE.one(),
+            0 => DONE.count_down(),
             _ => on.clone().spawn(async move { link(on, n - 1) }),
         }
     }

@@ -10,7 +10,7 @@ use crate::latch::DONE;
 use crate::tasks::Tasks;
 use crate::verdict::{Shape, cpu, tokio};
 
-pub(super) const ROWS: &[Workload] = &[Workload {
+pub(super) const WORKLOADS: &[Workload] = &[Workload {
     name: "chameneos",
     ops: 400_000,
     shape: Shape::Parallel,
@@ -94,7 +94,7 @@ impl<C> Mall<C> {
             return Then::Next;
         }
         assert_eq!(self.met[0], self.met[1]);
-        DONE.one();
+        DONE.count_down();
         Then::Stop
     }
 }

@@ -11,7 +11,7 @@ use crate::round::{Round, Sample};
 use crate::tasks::Tasks;
 use crate::verdict::{Shape, cpu};
 
-pub(super) const ROWS: &[Workload] = &[
+pub(super) const WORKLOADS: &[Workload] = &[
     // A handler answers inline. On the other runtimes, a task answers.
     Workload {
         name: "command-inline",
@@ -86,7 +86,7 @@ fn perform_all(rt: &Runtime, n: u64) {
             value = ctx.perform(Increment(value)).await.expect("it has a handler");
         }
         assert_eq!(value, n);
-        DONE.one();
+        DONE.count_down();
     }));
     DONE.wait();
 }
@@ -100,7 +100,7 @@ fn tasks_for_each<T: Tasks>(on: &T, n: u64) {
             value = inside.join(async move { value + 1 }).await;
         }
         assert_eq!(value, n);
-        DONE.one();
+        DONE.count_down();
     });
     DONE.wait();
 }

@@ -18,7 +18,7 @@ use crate::round::{Round, Sample};
 use crate::tasks::Tasks;
 use crate::verdict::{Shape, cpu};
 
-pub(super) const ROWS: &[Workload] = &[
+pub(super) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "command-thread",
         ops: 1_000_000,
@@ -56,7 +56,7 @@ fn each(round: &Round) -> Sample {
                     value = ctx.perform(Increment(value)).await.expect("it is answered");
                 }
                 assert_eq!(value, share(n, at));
-                DONE.one();
+                DONE.count_down();
             }));
         }
         DONE.wait();
@@ -108,7 +108,7 @@ impl Process for InFlight {
         if self.in_flight > 0 {
             return Ok(Next::Wait);
         }
-        DONE.one();
+        DONE.count_down();
         Ok(Next::Done(()))
     }
 }
@@ -160,7 +160,7 @@ fn tasks<T: Tasks>(on: &T, n: u64) {
                 flying.push(ask());
             }
         }
-        DONE.one();
+        DONE.count_down();
     });
     DONE.wait();
     answering.join().expect("it does not panic");
@@ -184,7 +184,7 @@ fn tasks_each<T: Tasks>(on: &T, n: u64) {
                 value = T::answer(answer).await;
             }
             assert_eq!(value, share(n, at));
-            DONE.one();
+            DONE.count_down();
         });
     }
     drop(send);

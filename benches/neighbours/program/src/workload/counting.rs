@@ -9,7 +9,7 @@ use crate::latch::DONE;
 use crate::tasks::Tasks;
 use crate::verdict::{Shape, best, cpu, tokio};
 
-pub(super) const ROWS: &[Workload] = &[Workload {
+pub(super) const WORKLOADS: &[Workload] = &[Workload {
     name: "counting",
     ops: 5_000_000,
     shape: Shape::Parallel,
@@ -25,7 +25,7 @@ fn ours(rt: &Runtime, n: u64) {
             sum += ctx.receive().await.expect("nobody ends it");
         }
         assert_eq!(sum, n * (n - 1) / 2);
-        DONE.one();
+        DONE.count_down();
     });
     drop(rt.spawn(async move |_: Context| {
         for i in 0..n {
@@ -44,7 +44,7 @@ fn tasks<T: Tasks>(on: &T, n: u64) {
             sum += T::receive(&mut receiver).await.expect("the sender sends");
         }
         assert_eq!(sum, n * (n - 1) / 2);
-        DONE.one();
+        DONE.count_down();
     });
     on.spawn(async move {
         for i in 0..n {
@@ -70,7 +70,7 @@ impl Actor for Counter {
             return Then::Next;
         }
         assert_eq!(self.sum, self.n * (self.n - 1) / 2);
-        DONE.one();
+        DONE.count_down();
         Then::Stop
     }
 }

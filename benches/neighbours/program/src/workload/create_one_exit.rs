@@ -9,7 +9,7 @@ use crate::latch::DONE;
 use crate::tasks::Tasks;
 use crate::verdict::{Shape, actix, cpu, tokio};
 
-pub(super) const ROWS: &[Workload] = &[Workload {
+pub(super) const WORKLOADS: &[Workload] = &[Workload {
     name: "create-1-exit",
     ops: 1_000_000,
     shape: Shape::Parallel,
@@ -23,7 +23,7 @@ fn ours(rt: &Runtime, n: u64) {
         for i in 0..n {
             let child = ctx.spawn(async |mut ctx: Context<u64>| {
                 ctx.receive().await.expect("nobody ends it");
-                DONE.one();
+                DONE.count_down();
             });
             child.send(i).expect("the child waits");
         }
@@ -39,7 +39,7 @@ fn tasks<T: Tasks>(on: &T, n: u64) {
             let (sender, mut receiver) = T::channel::<u64>();
             inside.spawn(async move {
                 T::receive(&mut receiver).await.expect("one is sent");
-                DONE.one();
+                DONE.count_down();
             });
             T::send(&sender, i);
         }
@@ -53,7 +53,7 @@ impl Actor for Child {
     type Message = u64;
 
     fn handle(&mut self, _: u64) -> Then {
-        DONE.one();
+        DONE.count_down();
         Then::Stop
     }
 }

@@ -9,7 +9,7 @@ use crate::latch::DONE;
 use crate::tasks::Tasks;
 use crate::verdict::{Shape, cpu};
 
-pub(super) const ROWS: &[Workload] = &[Workload {
+pub(super) const WORKLOADS: &[Workload] = &[Workload {
     name: "crowd",
     ops: 200_000,
     shape: Shape::Parallel,
@@ -22,7 +22,7 @@ fn ours(rt: &Runtime, n: u64) {
     drop(rt.spawn(async move |ctx: Context| {
         let one = async |mut ctx: Context<u64>| {
             ctx.receive().await.expect("nobody ends it");
-            DONE.one();
+            DONE.count_down();
         };
         let crowd: Vec<_> = (0..n).map(|_| ctx.spawn(one).address()).collect();
         for (i, one) in (0..).zip(crowd) {
@@ -40,7 +40,7 @@ fn tasks<T: Tasks>(on: &T, n: u64) {
             let (sender, mut receiver) = T::channel::<u64>();
             inside.spawn(async move {
                 T::receive(&mut receiver).await.expect("one is sent");
-                DONE.one();
+                DONE.count_down();
             });
             sender
         };
@@ -58,7 +58,7 @@ impl Actor for Receiver {
     type Message = u64;
 
     fn handle(&mut self, _: u64) -> Then {
-        DONE.one();
+        DONE.count_down();
         Then::Stop
     }
 }

@@ -8,7 +8,7 @@ use crate::latch::DONE;
 use crate::tasks::Tasks;
 use crate::verdict::{Shape, best, cpu, tokio};
 
-pub(super) const ROWS: &[Workload] = &[Workload {
+pub(super) const WORKLOADS: &[Workload] = &[Workload {
     name: "fib",
     ops: calls(25),
     shape: Shape::Parallel,
@@ -41,7 +41,7 @@ fn ours(rt: &Runtime, n: u64) {
     let k = argument(n);
     drop(rt.spawn(async move |ctx: Context| {
         assert_eq!(fib(ctx, k).await.expect("no call fails"), numbers(k).0);
-        DONE.one();
+        DONE.count_down();
     }));
     DONE.wait();
 
@@ -63,7 +63,7 @@ fn tasks<T: Tasks>(on: &T, n: u64) {
     let (inside, k) = (on.clone(), argument(n));
     on.spawn(async move {
         assert_eq!(fib(inside, k).await, numbers(k).0);
-        DONE.one();
+        DONE.count_down();
     });
     DONE.wait();
 

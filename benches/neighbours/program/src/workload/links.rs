@@ -11,7 +11,7 @@ use crate::latch::DONE;
 use crate::round::{Round, Runner};
 use crate::verdict::{Shape, cpu, tokio};
 
-pub(super) const ROWS: &[Workload] = &[
+pub(super) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "link-unlink",
         ops: 2_000_000,
@@ -60,7 +60,7 @@ macro_rules! beside_another {
                     $once;
                 }
                 other.abort();
-                DONE.one();
+                DONE.count_down();
             }));
             DONE.wait();
         }
@@ -86,7 +86,7 @@ fn spawn_monitor(rt: &Runtime, n: u64) {
         for _ in 0..n {
             assert!(matches!(ctx.event().await, Event::Down { .. }), "nothing else comes");
         }
-        DONE.one();
+        DONE.count_down();
     }));
     DONE.wait();
 }
@@ -99,7 +99,7 @@ fn join_set(rt: &tokio::runtime::Runtime, n: u64) {
             children.spawn(async {});
         }
         while children.join_next().await.is_some() {}
-        DONE.one();
+        DONE.count_down();
     });
     DONE.wait();
 }
@@ -108,7 +108,7 @@ fn restart(rt: &Runtime, n: u64) {
     let mut tree = Supervisor::one_for_one().intensity(u32::MAX, Duration::from_secs(1));
     for _ in 0..n {
         tree = tree.add(Child::unnamed(async |mut ctx: Context<()>| {
-            DONE.one();
+            DONE.count_down();
             ctx.receive().await
         }));
     }

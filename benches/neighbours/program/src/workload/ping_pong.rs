@@ -8,7 +8,7 @@ use crate::latch::DONE;
 use crate::tasks::Tasks;
 use crate::verdict::{Shape, actix, cpu, tokio};
 
-pub(super) const ROWS: &[Workload] = &[
+pub(super) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "ping-pong",
         ops: 1_000_000,
@@ -44,7 +44,7 @@ fn ours<const PAIRS: u64>(rt: &Runtime, n: u64) {
                 ball = ping.receive().await.expect("nobody ends it");
             }
             assert_eq!(ball, n);
-            DONE.one();
+            DONE.count_down();
         }));
     }
     DONE.wait();
@@ -70,7 +70,7 @@ fn tasks<T: Tasks, const PAIRS: u64>(on: &T, n: u64) {
                 ball = T::receive(&mut ping).await.expect("pong sends");
             }
             assert_eq!(ball, n);
-            DONE.one();
+            DONE.count_down();
         });
     }
     DONE.wait();
@@ -94,7 +94,7 @@ impl<A: Actors> Actor for Player<A> {
     fn handle(&mut self, message: Play<A>) -> Then {
         match message {
             Play::Meet(other) => self.other = Some(other),
-            Play::Ball(passes) if passes == self.n => DONE.one(),
+            Play::Ball(passes) if passes == self.n => DONE.count_down(),
             Play::Ball(passes) => A::tell(self.other.as_ref().expect("they met"), Play::Ball(passes + 1)),
         }
         Then::Next

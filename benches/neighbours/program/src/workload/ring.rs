@@ -8,7 +8,7 @@ use crate::latch::DONE;
 use crate::tasks::Tasks;
 use crate::verdict::{Shape, actix, cpu, tokio};
 
-pub(super) const ROWS: &[Workload] = &[Workload {
+pub(super) const WORKLOADS: &[Workload] = &[Workload {
     name: "ring",
     ops: 1_000_000,
     shape: Shape::Sequential,
@@ -41,7 +41,7 @@ fn ours(rt: &Runtime, n: u64) {
         loop {
             let hops = ctx.receive().await.expect("nobody ends it");
             if hops == 0 {
-                return DONE.one();
+                return DONE.count_down();
             }
             next.send(hops - 1).expect("it waits");
             if is_last_round(hops) {
@@ -70,7 +70,7 @@ fn tasks<T: Tasks>(on: &T, n: u64) {
         loop {
             let hops = T::receive(&mut receiver).await.expect("the ring is closed");
             if hops == 0 {
-                return DONE.one();
+                return DONE.count_down();
             }
             T::send(&next, hops - 1);
             if is_last_round(hops) {
@@ -96,7 +96,7 @@ impl<A: Actors> Actor for Node<A> {
         match message {
             Ring::Next(next) => self.next = Some(next),
             Ring::Token(0) => {
-                DONE.one();
+                DONE.count_down();
                 return Then::Stop;
             }
             Ring::Token(hops) => {

@@ -7,7 +7,7 @@ use crate::latch::DONE;
 use crate::round::Runner;
 use crate::verdict::{Shape, by_hand, cpu};
 
-pub(super) const ROWS: &[Workload] = &[
+pub(super) const WORKLOADS: &[Workload] = &[
     // One process sends casts without a pause, so the messages arrive in bursts.
     Workload {
         name: "server-cast",
@@ -77,7 +77,7 @@ fn casts(rt: &Runtime, sum: JoinHandle<(), Msg>, n: u64) {
         let all = ctx.call(&sum, Msg::Get).await?;
         assert_eq!(all, n * (n - 1) / 2);
         sum.abort();
-        DONE.one();
+        DONE.count_down();
         Ok(())
     }));
     DONE.wait();
@@ -90,7 +90,7 @@ fn calls(rt: &Runtime, sum: JoinHandle<(), Msg>, n: u64) {
             assert_eq!(ctx.call(&sum, Msg::Get).await?, 0);
         }
         sum.abort();
-        DONE.one();
+        DONE.count_down();
         Ok(())
     }));
     DONE.wait();

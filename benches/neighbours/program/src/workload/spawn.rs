@@ -7,7 +7,7 @@ use crate::latch::DONE;
 use crate::tasks::Tasks;
 use crate::verdict::{Shape, best, cpu, tokio};
 
-pub(super) const ROWS: &[Workload] = &[
+pub(super) const WORKLOADS: &[Workload] = &[
     // The measuring thread spawns the tasks.
     Workload {
         name: "spawn-outside",
@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Workload] = &[
 fn ours_outside(rt: &Runtime, n: u64) {
     DONE.close(n);
     for _ in 0..n {
-        drop(rt.spawn(async |_: Context| DONE.one()));
+        drop(rt.spawn(async |_: Context| DONE.count_down()));
     }
     DONE.wait();
 }
@@ -37,7 +37,7 @@ fn ours_outside(rt: &Runtime, n: u64) {
 fn tasks_outside<T: Tasks>(on: &T, n: u64) {
     DONE.close(n);
     for _ in 0..n {
-        on.spawn(async { DONE.one() });
+        on.spawn(async { DONE.count_down() });
     }
     DONE.wait();
 }
@@ -46,7 +46,7 @@ fn ours_inside(rt: &Runtime, n: u64) {
     DONE.close(n);
     drop(rt.spawn(async move |ctx: Context| {
         for _ in 0..n {
-            drop(ctx.spawn(async |_: Context| DONE.one()));
+            drop(ctx.spawn(async |_: Context| DONE.count_down()));
         }
     }));
     DONE.wait();
@@ -57,7 +57,7 @@ fn tasks_inside<T: Tasks>(on: &T, n: u64) {
     let inside = on.clone();
     on.spawn(async move {
         for _ in 0..n {
-            inside.spawn(async { DONE.one() });
+            inside.spawn(async { DONE.count_down() });
         }
     });
     DONE.wait();

@@ -9,7 +9,7 @@ use crate::latch::DONE;
 use crate::tasks::Tasks;
 use crate::verdict::{Shape, best, cpu, tokio};
 
-pub(super) const ROWS: &[Workload] = &[Workload {
+pub(super) const WORKLOADS: &[Workload] = &[Workload {
     name: "throughput",
     ops: RECEIVERS * 200_000,
     shape: Shape::Parallel,
@@ -36,7 +36,7 @@ fn ours(rt: &Runtime, n: u64) {
                         assert_eq!(received, i);
                         compute(received);
                     }
-                    DONE.one();
+                    DONE.count_down();
                 })
             })
             .collect();
@@ -63,7 +63,7 @@ fn tasks<T: Tasks>(on: &T, n: u64) {
                         assert_eq!(came, i);
                         compute(came);
                     }
-                    DONE.one();
+                    DONE.count_down();
                 });
                 sender
             })
@@ -92,7 +92,7 @@ impl Actor for Receiver {
         if self.came < self.n {
             return Then::Next;
         }
-        DONE.one();
+        DONE.count_down();
         Then::Stop
     }
 }

@@ -28,7 +28,7 @@ macro_rules! runs {
     };
 }
 
-pub(super) const ROWS: &[Workload] = &[
+pub(super) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "sleep",
         ops: 1_000_000,
@@ -97,7 +97,7 @@ fn ours_sleep(rt: &Runtime, n: u64) {
         for i in 0..n {
             drop(ctx.spawn(async move |ctx: procession::Context| {
                 ctx.sleep(nap(i, n)).await;
-                DONE.one();
+                DONE.count_down();
             }));
         }
     }));
@@ -111,7 +111,7 @@ fn sleep<T: Timers>(on: &T, n: u64) {
         for i in 0..n {
             inside.spawn(async move {
                 T::sleep(nap(i, n)).await;
-                DONE.one();
+                DONE.count_down();
             });
         }
     });
@@ -125,7 +125,7 @@ struct CountingWaker;
 
 impl Wake for CountingWaker {
     fn wake(self: Arc<Self>) {
-        DONE.one();
+        DONE.count_down();
     }
 }
 
@@ -142,7 +142,7 @@ fn poll_all<F: Future>(sleeps: impl Iterator<Item = F>) -> Vec<Pin<Box<F>>> {
         if sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
             // On a slow runtime, this timer is due before the loop polls it for the first time. Such a timer does not
             // call the waker.
-            DONE.one();
+            DONE.count_down();
         }
     }
     live
@@ -213,7 +213,7 @@ fn ours_cancel(rt: &Runtime, n: u64) {
             poll_and_drop(ctx.sleep(limit(i))).await;
         }
         drop(live);
-        DONE.one();
+        DONE.count_down();
     }));
     DONE.wait();
 }
@@ -226,7 +226,7 @@ fn cancel<T: Timers>(on: &T, n: u64) {
             poll_and_drop(T::sleep(limit(i))).await;
         }
         drop(live);
-        DONE.one();
+        DONE.count_down();
     });
     DONE.wait();
 }
@@ -255,7 +255,7 @@ fn ours_late(rt: &Runtime, n: u64) {
                 ctx.sleep(short(i)).await;
                 wake(due);
             }
-            DONE.one();
+            DONE.count_down();
         }));
     }
     DONE.wait();
@@ -270,7 +270,7 @@ fn late<T: Timers>(on: &T, n: u64) {
                 T::sleep(short(i)).await;
                 wake(due);
             }
-            DONE.one();
+            DONE.count_down();
         });
     }
     DONE.wait();

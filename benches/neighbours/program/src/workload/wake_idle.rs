@@ -14,7 +14,7 @@ use crate::tasks::Tasks;
 use crate::verdict::{Judged, Quantity, Shape, tokio};
 use crate::waits::WAITS;
 
-pub(super) const ROWS: &[Workload] = &[Workload {
+pub(super) const WORKLOADS: &[Workload] = &[Workload {
     name: "wake-idle",
     ops: 2_000,
     shape: Shape::Sequential,
@@ -30,7 +30,7 @@ const IDLE: Duration = Duration::from_micros(300);
 
 fn awake(sent: Instant) {
     WAITS.add(sent.elapsed());
-    DONE.one();
+    DONE.count_down();
 }
 
 /// Repeats `n` times: pauses until the runtime is idle, then sends a message.

@@ -8,7 +8,7 @@ use crate::latch::DONE;
 use crate::tasks::Tasks;
 use crate::verdict::{Shape, best, cpu, tokio};
 
-pub(super) const ROWS: &[Workload] = &[Workload {
+pub(super) const WORKLOADS: &[Workload] = &[Workload {
     name: "yield",
     ops: 1_000_000,
     shape: Shape::Parallel,
@@ -25,7 +25,7 @@ fn ours(rt: &Runtime, n: u64) {
             for _ in 0..n / TASKS {
                 ctx.yield_now().await;
             }
-            DONE.one();
+            DONE.count_down();
         }));
     }
     DONE.wait();
@@ -38,7 +38,7 @@ fn tasks<T: Tasks>(on: &T, n: u64) {
             for _ in 0..n / TASKS {
                 T::yield_now().await;
             }
-            DONE.one();
+            DONE.count_down();
         });
     }
     DONE.wait();

@@ -1,3 +1,16 @@
+// Where the main paths are in the source. `context/` is the interface that process bodies use; `host/` does the work.
+// - A message is queued by `Inbox::push` in `process/mailbox/sender.rs`. `push` has two ways. `push_locked` takes
+//   the lock and appends the message to the queue. If the process waits with an open slot, `deliver` writes the message
+//   into this slot without the lock (`Slot::deliver` in `process/mailbox/slot.rs`).
+// - A worker goes to sleep in `Worker::sleep`, near the end of `scheduler/worker.rs`. The next functions of this file
+//   block the thread: `park` calls `Idle::park` in `scheduler/idle.rs`, and `wait_in_poller` waits for sockets.
+// - An exit reaches links and monitors in `Links::dissolve` in `host/link.rs`, which calls `notify_peer`. The caller is
+//   step 10 of `Control::run_exit` in `host/exit.rs`, through `Head::publish_exit` in `host/control/head.rs`.
+// - A timer fires in `Timers::fire_shard` in `host/timer.rs`. A worker calls this function through the driver of the
+//   scheduler (`fire_due_timers` in `scheduler/worker.rs`).
+// - A command reaches its handler in `Dispatcher::dispatch` in `host/dispatch.rs`, or in `dispatch_inline` beside it if
+//   the handler answers inline. After each step of a process, `dispatch_all` in `task/effects.rs` calls them.
+
 //! Process runtime: runs async functions and state machines as processes with mailboxes, on a work-stealing scheduler.
 //!
 //! ```
@@ -123,16 +136,6 @@
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-// Where to find the main paths in the source:
-// - The function `Inbox::push_locked` in `process/mailbox/sender.rs` queues a message.
-// - A worker parks in the function `Worker::sleep` in `scheduler/worker.rs`. The thread of the worker then waits in
-//   `Idle::park` in `scheduler/idle.rs`, or in the poller.
-// - Step 10 of `host/exit.rs` delivers an exit to links and monitors. This step calls `Links::dissolve` in
-//   `host/link.rs`.
-// - The function `Timers::fire_shard` in `host/timer.rs` fires due timers. A worker calls this function through the
-//   driver of the scheduler (`fire_due_timers` in `scheduler/worker.rs`).
-// - A command reaches its handler in `host/dispatch.rs`. After each step of a process, `task/effects.rs` calls the code
-//   in `host/dispatch.rs`.
 pub(crate) mod behaviour;
 pub(crate) mod context;
 pub mod future;

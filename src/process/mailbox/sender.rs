@@ -1,5 +1,6 @@
 //! The sending side of a mailbox. The sending side appends messages and signals, and returns the wake-ups that they
-//! cause.
+//! cause. [`Inbox::push`] sends a message: either `deliver` writes the message into the slot, or `push_locked` appends
+//! it to the queue under the lock.
 
 use std::task::{Poll, Waker};
 

@@ -1,4 +1,4 @@
-//! Guide: a tutorial, comparisons with other runtimes, background, and troubleshooting. The programs on its pages are
+//! Guide: a tutorial, comparisons with other runtimes, background, and troubleshooting. The programs in the guide are
 //! compiled and run as tests.
 //!
 //! | page | contents |

@@ -64,8 +64,8 @@ impl<T, E: Into<BoxError>> IntoReply<T> for Result<T, E> {
     }
 }
 
-/// Returns a handler that calls a function on the worker that stepped the process. The function must not block. After
-/// the answer, the process runs another step in the same turn.
+/// Returns a handler that calls a function on the worker that has run the step of the process. The function must not
+/// block. After the answer, the process runs another step in the same turn.
 pub fn inline<C: Command, A: IntoReply<C::Reply>>(f: impl Fn(C) -> A + Send + Sync + 'static) -> impl Handler<C> {
     AnyInline::new(Inline(f))
 }
@@ -90,11 +90,11 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> 
 
 /// Returns a handler that runs the future of a function.
 ///
-/// The worker that stepped the process polls the future immediately, before the worker dispatches the next command of
-/// the same step. If the future completes in this first poll, the future is never queued, and the process runs another
-/// step in the same turn. If the first poll does not complete the future, the future becomes a task. As in any handler,
-/// the code before the first wait must be short. Put long work behind an `await` that really waits, or into
-/// [`blocking`](fn@blocking).
+/// The worker that has run the step of the process polls the future immediately, before the worker dispatches the next
+/// command of this step. If the future completes in this first poll, the future is never queued, and the process runs
+/// another step in the same turn. If the first poll does not complete the future, the future becomes a task. As in any
+/// handler, the code before the first wait must be short. Put long work after an `await` that is not ready immediately,
+/// or into [`blocking`](fn@blocking).
 ///
 /// The future is dropped if the command is cancelled or times out, or if the process of the command exits. If a poll of
 /// the future is in progress, the future is dropped after this poll. The future is not polled again, even if another
@@ -193,9 +193,9 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync> Job for Bl
 /// panic becomes the failure of the stream. If the future drops the completion without an answer, the stream ends with
 /// [`Failure::Abandoned`].
 ///
-/// The future must not wait after its answer (`complete`, `fail` or `finish`). After the answer, the stream is no longer
-/// wanted. If the future then waits, the future is not polled again, and is dropped. For work that continues after the
-/// answer, spawn a process.
+/// The future must not wait after its answer (`complete`, `fail` or `finish`). After the answer, the stream is no
+/// longer wanted. If the future then waits, the future is not polled again, and is dropped. For work that continues
+/// after the answer, spawn a process.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -331,7 +331,7 @@ pin_project! {
         // Whether the future was polled before. If the future was polled before, a cancellation of the command wakes
         // the task.
         waits: bool,
-        // The wakers of this task that the command stores for its cancellation.
+        // Keys of the wakers that this task has registered with the command for the case of a cancellation.
         keys: WatchKeys,
     }
 
@@ -363,8 +363,8 @@ where
         let has_waited = std::mem::replace(this.waits, true);
         let (mut result, mut kept) = (Err(Failure::Cancelled), None);
         // If a cancellation caused the wake-up, the future is not polled again. The future is also not polled again
-        // after the runtime has ended. Without the second rule, a future that always wakes itself could delay the drop
-        // of the runtime forever if the process of the command cannot exit.
+        // after the runtime has ended. If the process of the command cannot exit, a future that always wakes itself
+        // could otherwise delay the drop of the runtime forever.
         let mut is_over = || work.host().phase() == Phase::Closed || work.poll_cancelled(this.keys, cx).is_ready();
         if !has_waited || !is_over() {
             let mut polled = Poll::Pending;
@@ -402,7 +402,7 @@ where
             }
         }
         // The variables of each future are dropped before its answer is delivered. Most completed futures were already
-        // dropped after their poll.
+        // dropped directly after their last poll.
         if this.future.is_some() {
             let (_, held) = work.keeping(|| this.future.set(None));
             kept = kept.or(held);

@@ -55,8 +55,8 @@ pub enum PanicPolicy {
     /// Calls the [`Observer`](crate::Observer), if the runtime has one. This is the default.
     #[default]
     Observe,
-    /// Calls the observer, and then calls this function on the thread that ran the process. The runtime catches a panic
-    /// of this function.
+    /// Calls the observer, and then calls the function of this variant on the thread that ran the process. The
+    /// runtime catches a panic of the function.
     Call(Arc<dyn Fn(Pid, &str) + Send + Sync>),
     /// Calls the observer, and then begins a shutdown without a deadline. The shutdown cancels every process, and the
     /// runtime refuses new work from outside.
@@ -167,8 +167,8 @@ impl Host {
 }
 
 impl Host {
-    /// Reserves a pid. Also returns a clone of this host, which the control block of the pid will own. Returns `None`
-    /// if all pids are in use.
+    /// Reserves a pid. Returns the id of the pid, and a clone of this host. The control block of the pid will own the
+    /// clone. Returns `None` if all pids are in use.
     #[inline]
     pub(in crate::host) fn reserve_pid(&self) -> Option<(LocalId, Self)> {
         self.shared().pid_table.reserve(registry::own(), self)
@@ -177,8 +177,8 @@ impl Host {
     /// Publishes the control block of a reserved pid in the pid table.
     ///
     /// This function, [`reserve_control`](Self::reserve_control), `PidTable::publish` and `Host::admit_control` are
-    /// always inlined. If the compiler did not inline them, a spawn would execute 4 % more instructions (benchmark
-    /// `spawn`).
+    /// always inlined. If the compiler did not inline these functions, a spawn would execute 4 % more instructions
+    /// (benchmark `spawn`).
     #[inline(always)]
     pub(crate) fn publish_pid(&self, place: LocalId, entry: Ref<dyn AnyControl>) {
         self.shared().pid_table.publish(place, entry);

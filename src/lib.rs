@@ -1,15 +1,18 @@
-// Where the main paths are in the source. `context/` is the interface that process bodies use; `host/` does the work.
-// - A message is queued by `Inbox::push` in `process/mailbox/sender.rs`. `push` has two ways. `push_locked` takes
-//   the lock and appends the message to the queue. If the process waits with an open slot, `deliver` writes the message
-//   into this slot without the lock (`Slot::deliver` in `process/mailbox/slot.rs`).
-// - A worker goes to sleep in `Worker::sleep`, near the end of `scheduler/worker.rs`. The next functions of this file
-//   block the thread: `park` calls `Idle::park` in `scheduler/idle.rs`, and `wait_in_poller` waits for sockets.
-// - An exit reaches links and monitors in `Links::dissolve` in `host/link.rs`, which calls `notify_peer`. The caller is
-//   step 10 of `Control::run_exit` in `host/exit.rs`, through `Head::publish_exit` in `host/control/head.rs`.
+// The following list names the functions of the main code paths. `context/` is the interface that process bodies use;
+// `host/` does the work.
+// - A message is queued by `Inbox::push` in `process/mailbox/sender.rs`. `Inbox::push` has two alternatives. The
+//   function `push_locked` takes the lock and appends the message to the queue. If the process waits with an open slot,
+//   `deliver` writes the message into this slot without the lock (`Slot::deliver` in `process/mailbox/slot.rs`).
+// - A worker goes to sleep in `Worker::sleep`, near the end of `scheduler/worker.rs`. Two further functions of this
+//   file block the thread: `park` calls `Idle::park` in `scheduler/idle.rs`, and `wait_in_poller` waits for sockets.
+// - An exit reaches links and monitors in `Links::dissolve` in `host/link.rs`, which calls `notify_peer`. Step 10 of
+//   `Control::run_exit` in `host/exit.rs` calls `Head::publish_exit` in `host/control/head.rs`, which calls
+//   `Links::dissolve`.
 // - A timer fires in `Timers::fire_shard` in `host/timer.rs`. A worker calls this function through the driver of the
 //   scheduler (`fire_due_timers` in `scheduler/worker.rs`).
 // - A command reaches its handler in `Dispatcher::dispatch` in `host/dispatch.rs`, or in `dispatch_inline` beside it if
-//   the handler answers inline. After each step of a process, `dispatch_all` in `task/effects.rs` calls them.
+//   the handler answers inline. After each step of a process, `dispatch_all` in `task/effects.rs` dispatches the
+//   commands of the step through these two functions.
 
 //! Process runtime: runs async functions and state machines as processes with mailboxes, on a work-stealing scheduler.
 //!

@@ -44,15 +44,15 @@
 //! handler that is not a blocking handler, or the future of [`Runtime::block_on`](crate::Runtime::block_on) or
 //! [`Runtime::run`](crate::Runtime::run). On any other thread, pass a [`Host`](crate::Host) to the function that has
 //! the same name with the suffix `_in`. Creating a socket fails if the thread has no runtime and the call passes no
-//! host. Creating a socket also fails on a thread in `block_on` or `run` while this thread waits for one of the 48
-//! slots that workers and guest threads share. An async function, such as `connect`, uses the runtime of the thread
-//! that first polls its future.
+//! host. A thread in `block_on` or `run` may have to wait for one of the 48 slots that workers and guest threads
+//! share. Until the thread gets a slot, creating a socket on this thread also fails. An async function, such as
+//! `connect`, uses the runtime of the thread that first polls its future.
 //!
 //! A Rust value, for example a [`TcpStream`], owns the socket. A program can send this value in a message, and can use
 //! the value on any thread and in any executor. Dropping the value closes the socket. When a process is killed, its
 //! variables are dropped. This drop closes the sockets that the process owns. When the runtime ends, each pending
-//! operation of its sockets fails with [`std::io::ErrorKind::NotConnected`]. Each later operation that could wait also
-//! fails with this error.
+//! operation of its sockets fails with [`std::io::ErrorKind::NotConnected`]. Each later operation that could wait
+//! also fails with `NotConnected`.
 //!
 //! In a [`Simulation`](crate::Simulation), creating a socket fails with [`std::io::ErrorKind::Unsupported`], because a
 //! simulation has no network.
@@ -62,32 +62,33 @@
 //! If the runtime has workers, the sockets need no additional thread. A thread that awaits a socket in
 //! [`Runtime::block_on`](crate::Runtime::block_on) needs no additional thread either. A runtime without workers starts
 //! one helper thread when a future of [`Runtime::run`](crate::Runtime::run) or of another executor waits for a socket.
-//! The helper thread waits in the poller. The name of the helper thread is the name of the worker threads with the
-//! suffix `-poller`. The helper thread runs until the runtime ends. For each batch of events, the helper thread must
-//! wake the executor's thread.
+//! The helper thread waits in the poller. The name of the helper thread consists of the name of the worker threads
+//! and the suffix `-poller`. The helper thread runs until the runtime ends. For each batch of events, the helper
+//! thread must wake the thread of the executor that polls the future.
 //!
 //! Do not block the thread inside the future of [`Runtime::block_on`](crate::Runtime::block_on), for example by calling
 //! `block_on` of another executor there. The blocked thread runs no processes and does not wait in the poller. If the
-//! runtime also has no workers, no other thread waits in the poller, and the socket for which the blocked thread waits
-//! may never become ready. Use `await` instead of the inner `block_on`.
+//! runtime has no workers either, no other thread waits in the poller. The socket for which the blocked thread waits
+//! may then never become ready. Use `await` instead of the inner `block_on`.
 //!
-//! Some futures, such as `FuturesUnordered` of the crate `futures`, poll each inner future with a waker that the outer
-//! future has created. In a runtime without workers, do not move such a pending future from
-//! [`Runtime::block_on`](crate::Runtime::block_on) to another executor. Such a future polls a socket operation again
-//! only after the socket has become ready. The helper thread starts only when a socket operation is polled outside
-//! `block_on`. So it is possible that no thread waits in the poller after `block_on` has returned, and the future then
-//! never completes. Give the runtime a worker, or first poll the future in the executor that awaits it.
+//! Some futures contain inner futures, and create the wakers with which they poll the inner futures. An example is
+//! `FuturesUnordered` of the crate `futures`. In a runtime without workers, do not move a pending `FuturesUnordered`
+//! or a similar future from [`Runtime::block_on`](crate::Runtime::block_on) to another executor. A `FuturesUnordered`
+//! polls a socket operation again only after the socket has become ready. The helper thread starts only when a socket
+//! operation is polled outside `block_on`. So it is possible that no thread waits in the poller after `block_on` has
+//! returned, and the future then never completes. Give the runtime a worker, or poll the future for the first time in
+//! the executor that awaits the future.
 //!
 //! # Fairness
 //!
 //! Each socket operation that completes takes one unit of the budget of the turn, as each received message does. (The
 //! `try_…` functions take nothing from the budget.) When the budget is spent, the next socket operation first lets the
-//! other processes run. So a connection that always has data does not starve other processes. An async handler has a
-//! budget too, and so has a future of [`Host::spawn_future`](crate::Host::spawn_future),
-//! [`Runtime::run`](crate::Runtime::run) or [`Runtime::block_on`](crate::Runtime::block_on). Each poll of such a future
-//! has a new budget. In a future that another executor polls outside the runtime, the sockets use no budget. Each
-//! running worker checks the poller at least once in 61 tasks. If a step blocks the only worker that is awake, the
-//! monitor thread wakes another worker: see [`Builder::long_step_threshold`](crate::Builder::long_step_threshold).
+//! other processes run. So a connection that always has data does not starve other processes. An async handler also
+//! has a budget. A future of [`Host::spawn_future`](crate::Host::spawn_future), [`Runtime::run`](crate::Runtime::run)
+//! or [`Runtime::block_on`](crate::Runtime::block_on) has a new budget for each poll. In a future that another
+//! executor polls outside the runtime, the sockets use no budget. Each running worker checks the poller at least once
+//! in 61 tasks. If a step blocks the only worker that is awake, the monitor thread wakes another worker: see
+//! [`Builder::long_step_threshold`](crate::Builder::long_step_threshold).
 //!
 //! # Cancel safety
 //!
@@ -103,7 +104,7 @@ pub(crate) mod halves;
 pub(crate) mod handle;
 pub(crate) mod registered;
 pub(crate) mod resolve;
-/// This module is documented as [`procession::signal`](crate::signal).
+/// The documentation of this module is at [`procession::signal`](crate::signal).
 #[doc(hidden)]
 pub mod signal;
 pub(crate) mod tcp;

@@ -1,5 +1,5 @@
 //! Observation of a runtime: the states of processes and workers, the `Observer`, the counters, the histograms, the
-//! traces, and the rows about processes.
+//! traces, and the data of inspections.
 //!
 //! This folder imports `platform` and `process`. The code of this folder only collects and reports data, and makes no
 //! scheduling decisions.
@@ -65,11 +65,11 @@ pub struct Transition {
     pub at: Instant,
 }
 
-/// Receives a call for every state change in a runtime, at the moment of the change.
+/// An observer of a runtime. The runtime calls the observer for every state change, at the moment of the change.
 ///
-/// The thread that makes the change calls the method, and waits until the method returns. Therefore keep the methods
-/// short, and never block in them. Several threads may call the methods at the same time. For one process, the calls
-/// follow the order of its changes. The runtime catches and ignores a panic in a method.
+/// The thread that makes the change calls a method of the observer, and waits until the method returns. Therefore keep
+/// the methods short, and never block in them. Several threads may call the methods at the same time. The calls for one
+/// process have the same order as the changes of the process. The runtime catches and ignores a panic in a method.
 ///
 /// An `Arc` of an observer and a `&'static` reference to an observer also implement this trait. Therefore an
 /// application can pass an `Arc` to the builder, and read the observer through another `Arc`.
@@ -94,8 +94,8 @@ pub trait Observer: Send + Sync + 'static {
     /// A process was spawned. `type_name` is the name of the type of the process's code: the type of the
     /// [`Process`](crate::Process), or of the function or closure of an async body. `name` is the name that the
     /// [builder](crate::ProcessBuilder::name) of the process registered. The process has not run yet, so `name` is
-    /// never a name that the process itself has registered. This call is the first call for the process, before its
-    /// first transition.
+    /// never a name that the process itself has registered. This call is the first call for the process, before the
+    /// first call of [`transition`](Self::transition).
     fn started(&self, pid: Pid, name: Option<&str>, type_name: &'static str) {}
 
     /// A process has exited. The mailbox of the process is closed, its state is dropped, and its pid and its names are
@@ -108,7 +108,7 @@ pub trait Observer: Send + Sync + 'static {
     fn transition(&self, t: &Transition) {}
 
     /// The state of a worker changed to `state`. The worker calls this method, with one exception: the monitor thread
-    /// reports [`WorkerState::Blocked`] for a long step. If the step returns during this report, the worker waits until
+    /// reports [`WorkerState::Blocked`] for a long step. If the step returns during this call, the worker waits until
     /// this method and [`blocked`](Self::blocked) have returned. Therefore these two methods must not wait for this
     /// worker.
     fn worker(&self, worker: usize, state: WorkerState, at: Instant) {}

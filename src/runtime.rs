@@ -2,9 +2,9 @@
 //! `Simulation`. A runtime combines a host, a scheduler and a clock. The drop of a runtime ends its processes, its
 //! threads and its timers, in a fixed order.
 //!
-//! This folder imports `task` and all folders that `task` imports. Only the console also imports `behaviour`. The host
-//! owns the processes. The scheduler owns the worker threads and their queues. A simulation has its own queue of tasks
-//! instead of a scheduler. The runtime does not interpret messages.
+//! This folder imports `task` and all folders that `task` imports. In this folder, only the module `console` also
+//! imports the folder `behaviour`. The host owns the processes. The scheduler owns the worker threads and their queues.
+//! A simulation has its own queue of tasks instead of a scheduler. The runtime does not interpret messages.
 
 #[cfg(feature = "affinity")]
 pub(crate) mod affinity;
@@ -57,7 +57,7 @@ use crate::process::pid::text::Simulated;
 use crate::runtime::enqueue::{Threads, all_to_threads, gauges_of_threads, to_threads};
 use crate::runtime::step_guard::StepGuard;
 use crate::runtime::tokio_context::TokioContext;
-/// Budget of one poll. A [`LocalSet`](local::LocalSet) limits a poll by the same rules as [`Runtime::run`].
+/// Budget of one poll. [`Runtime::run`] and a [`LocalSet`](local::LocalSet) limit their polls by the same rules.
 pub(crate) use crate::scheduler::Budget;
 pub(crate) use crate::scheduler::OwnWaker;
 pub use crate::scheduler::QueueOrder;
@@ -72,16 +72,16 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 /// overflow such a stack.
 const MIN_STACK: usize = 64 << 10;
 
-/// Runs a blocking closure inside a step. A replacement thread immediately runs the other processes of this worker.
-/// When the step returns, the thread of the step becomes a worker again. If enough workers already run, the thread of
-/// the step exits.
+/// Runs a blocking closure inside a step. A replacement thread immediately runs the other processes of the step's
+/// worker. When the step returns, the thread of the step becomes a worker again. If enough workers already run, the
+/// thread of the step exits.
 ///
 /// Each call of this function occupies a thread. Therefore, use this function only for rare calls that cannot run on
 /// another thread. For many blocking calls, use [`Host::spawn_blocking`]. The process receives no messages until `f`
-/// returns. A surplus thread stays for half a second, so that another call can reuse the thread.
+/// returns. A surplus thread waits for half a second before it exits, so that another call can reuse the thread.
 /// [`Builder::max_replacement_threads`] and the [48 slots](Builder::workers) limit the number of replacement threads
-/// that run at the same time. When a limit is reached, no thread replaces the worker, and the other workers take its
-/// queued tasks.
+/// that run at the same time. When a limit is reached, no thread replaces the blocked worker, and the other workers
+/// take the queued tasks of the blocked worker.
 ///
 /// On a thread that runs no task, this function only calls `f`. On a guest thread, this function calls `f` and also
 /// wakes a worker. Workers steal the tasks that the guest thread has queued.
@@ -200,16 +200,19 @@ impl Runtime {
     /// the thread notices the deadline directly after the step in progress.
     ///
     /// This method works on any thread, and also in the destructor of a thread-local. This method also works inside a
-    /// step, but then it blocks the worker of the step. Inside a step, `future` must not wait for a command that the
-    /// same step yields: the runtime dispatches the commands of a step when the step ends. Calls and sleeps work.
+    /// step, but then the method blocks the worker of the step. Inside a step, `future` must not wait for a command
+    /// that the same step yields: the runtime dispatches the commands of a step when the step ends. Calls and sleeps
+    /// work.
     ///
     /// Each call in progress takes one of the 48 slots that workers and guest threads share. If a call runs a step, and
-    /// this step calls `block_on`, the nested call also takes a slot. If all slots are in use, the call waits for its
-    /// future and for a slot, and runs no processes. Timers may then be late by up to one second. If each slot belongs
-    /// to a call that waits for a process, no thread is left to run these processes. Therefore, in an async body, use
+    /// this step calls `block_on`, the nested call also takes a slot. If all slots are in use, the call runs no
+    /// processes until a slot is free. Meanwhile, the call still polls its future, and returns when the future
+    /// completes. While the call waits for a slot, timers may be late by up to one second. If each slot belongs to a
+    /// call that waits for a process, no thread is left to run these processes. Therefore, in an async body, use
     /// `await` and not this method.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        // The call may be inside a simulation. The future and the tasks that the call runs belong to this runtime.
+        // The call may happen inside a simulation. The future and the tasks that this call runs still belong to this
+        // runtime.
         let _pids = Simulated::enter(0);
         if let Some(step) = StepGuard::new(&self.host) {
             return self.block_on_in_step(&step, future);
@@ -251,12 +254,12 @@ impl Runtime {
     /// When `future` is woken, `future` is polled again after the step in progress, as in [`block_on`](Self::block_on).
     ///
     /// # Cancel safety
-    /// If the returned future is dropped, the other threads take its queued tasks, and `future` is dropped. If the
-    /// returned future is never polled again, or is passed to [`std::mem::forget`], the future delays no task. If a
-    /// task is runnable, and neither a worker nor a thread in `block_on` is free, the runtime wakes all futures of this
-    /// method. Therefore, another of these futures can run the task. A future that is never polled again still takes
-    /// one of the 48 slots that workers and guest threads share. If a further guest gets no slot, it runs no processes
-    /// until a slot is free.
+    /// If the returned future is dropped, `future` is also dropped, and the other threads take the queued tasks of the
+    /// returned future. If the returned future is never polled again, or is passed to [`std::mem::forget`], the future
+    /// delays no task. If a task is runnable, and neither a worker nor a thread in `block_on` is free, the runtime
+    /// wakes all futures of this method. Therefore, another of these futures can run the task. A future that is never
+    /// polled again still takes one of the 48 slots that workers and guest threads share. If a further guest gets no
+    /// slot, this guest runs no processes until a slot is free.
     pub fn run<F: Future>(&self, future: F) -> impl Future<Output = F::Output> {
         drive(&self.threads, &self.tokio, future)
     }
@@ -340,8 +343,9 @@ impl Runtime {
                 }
             }
         }
-        // Each remaining process was killed, so it is queued once more, and `run_dry` runs its exit. If a task is
-        // queued after the last `drain`, the closed queue drops this task. The drop of a task also ends its process.
+        // Each remaining process was killed. Therefore, each of these processes is queued once more, and `run_dry` runs
+        // its exit. If a task is queued after the last `drain`, the closed queue drops this task. The drop of a task
+        // also ends its process.
         self.run_dry();
         self.threads.close();
         if let Some(poller) = self.threads.poller() {
@@ -371,8 +375,8 @@ fn drive<F: Future>(threads: &Arc<Threads>, tokio: &TokioContext, future: F) -> 
 host_methods!(Builder, host);
 host_methods!(HostBuilder,);
 
-/// Function that wraps the main function of a thread of the runtime. The argument of the wrapper runs the main
-/// function.
+/// Wrapper of the main function of a thread of the runtime. The wrapper gets a closure as its argument. When the
+/// wrapper calls this closure, the closure runs the main function.
 pub(crate) type WrapThread = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
 /// Builder of a [`Runtime`]. A call that registers a handler needs no turbofish, because the compiler infers the
@@ -460,11 +464,11 @@ impl Builder {
     /// Sets the number of worker threads. Default: the number of cores, at most 40. With 0 workers, the runtime has no
     /// worker thread, and processes run only on threads inside [`Runtime::run`] or [`Runtime::block_on`].
     ///
-    /// A runtime has 48 slots. Each worker takes one slot. Each guest thread, namely a thread inside [`Runtime::run`]
-    /// or [`Runtime::block_on`], also takes one slot, and so does each
-    /// [replacement thread](Self::max_replacement_threads). If all slots are in use, a further guest runs no processes
-    /// and has no sockets, and a blocked worker is not replaced. With more than 48 workers, [`build`](Self::build)
-    /// returns [`BuildError::TooManyWorkers`]. A program that needs more threads builds several runtimes.
+    /// A runtime has 48 slots. Each worker, each guest thread and each [replacement
+    /// thread](Self::max_replacement_threads) takes one slot. A guest thread is a thread inside [`Runtime::run`] or
+    /// [`Runtime::block_on`]. If all slots are in use, a further guest runs no processes and has no sockets, and a
+    /// blocked worker is not replaced. With more than 48 workers, [`build`](Self::build) returns
+    /// [`BuildError::TooManyWorkers`]. A program that needs more threads builds several runtimes.
     pub fn workers(mut self, count: usize) -> Self {
         self.workers = Some(count);
         self
@@ -477,16 +481,17 @@ impl Builder {
         self
     }
 
-    /// Keeps the last events of the runtime in memory, so that [`Host::write_flight_record`] can write them to a file.
-    /// Default: off. Without a flight recorder, there is no additional cost. The [`FlightRecorder`] contains the size
-    /// of the buffers, and the causes for which the runtime itself writes a file.
+    /// Keeps the last events of the runtime in memory, so that [`Host::write_flight_record`] can write these events to
+    /// a file. Default: off. Without a flight recorder, there is no additional cost. The [`FlightRecorder`] sets the
+    /// size of the buffers. The [`FlightRecorder`] also sets whether the runtime writes a file on its own after certain
+    /// events, for example after a panic.
     pub fn flight_recorder(mut self, recorder: FlightRecorder) -> Self {
         self.flight = Some(recorder);
         self
     }
 
-    /// Sets the policy for panics. The policy says what the runtime does when a process panics, in addition to the exit
-    /// of the process. Default: [`PanicPolicy::Observe`].
+    /// Sets the policy for panics. A process that panics exits under every policy. The policy says what the runtime
+    /// does in addition. Default: [`PanicPolicy::Observe`].
     pub fn on_panic(mut self, policy: PanicPolicy) -> Self {
         self.on_panic = policy;
         self
@@ -497,8 +502,8 @@ impl Builder {
     /// stderr. An empty function suppresses the reports. The counter
     /// [`Counters::unobserved`](crate::observe::Counters::unobserved) still counts these failures.
     ///
-    /// The function is called on the thread on which the process exited, or on which its join handle was dropped. The
-    /// function must be short and must not block. A panic of the function is caught and ignored.
+    /// The function is called on the thread on which the process exited, or on which the join handle of this process
+    /// was dropped. The function must be short and must not block. A panic of the function is caught and ignored.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
@@ -514,10 +519,10 @@ impl Builder {
         self
     }
 
-    /// Sets the number of abnormal exits that [`Host::last_exits`] returns. Default: 64. The runtime keeps the records
-    /// of the last exits, about 150 bytes each, and the texts of their errors. Such a record makes an abnormal exit
-    /// about 0.2 µs slower. If the number is 0, the runtime keeps no record. The runtime keeps no records of normal
-    /// exits, so the number does not change the cost of a normal exit.
+    /// Sets the number of abnormal exits that [`Host::last_exits`] returns. Default: 64. The runtime keeps one record
+    /// for each of these exits. A record takes about 150 bytes, and additional memory for the text of its error. Such a
+    /// record makes an abnormal exit about 0.2 µs slower. If the number is 0, the runtime keeps no record. The runtime
+    /// keeps no records of normal exits, so the number does not change the cost of a normal exit.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -549,8 +554,8 @@ impl Builder {
         self
     }
 
-    /// Sets the time for which an idle thread of the blocking pool waits for a job before it exits. Default: 10 s. If
-    /// the time is zero, the thread exits as soon as no job is queued.
+    /// Sets the maximum time for which an idle thread of the blocking pool waits for a job. After this time, the thread
+    /// exits. Default: 10 s. If the time is zero, the thread exits as soon as no job is queued.
     pub fn blocking_keep_alive(mut self, time: Duration) -> Self {
         self.blocking.keep = time;
         self
@@ -599,8 +604,8 @@ impl Builder {
     }
 
     /// Sets a wrapper for the main function of each worker thread and each thread of the blocking pool. For example,
-    /// the wrapper enters the context of another runtime. Default: no wrapper. `f` must call its argument exactly once.
-    /// The argument runs the main function.
+    /// the wrapper enters the context of another runtime. Default: no wrapper. The function `f` gets a closure as its
+    /// argument, and must call this closure exactly once. The closure runs the main function of the thread.
     ///
     /// For tokio, the feature `tokio` adds the method `tokio` to this builder. The crates smol, async-io and
     /// futures-timer need no setup: a process awaits `smol::Timer` or `smol::net::TcpStream` like any other future. A
@@ -653,10 +658,10 @@ impl Builder {
         self
     }
 
-    /// Sets a function that a worker thread calls before it parks, after it has found no runnable task: see
+    /// Sets a function that a worker thread calls when the thread has found no runnable task and is about to park: see
     /// [`on_thread_start`](Self::on_thread_start). If a task becomes runnable during the call, another worker runs the
     /// task. If there is no other worker, the task waits until the function returns. After the call, the worker checks
-    /// once more for runnable tasks. If it finds one, it does not park.
+    /// once more for runnable tasks. If the worker finds a task, the worker does not park.
     pub fn on_thread_park(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.park = Some(hook(f));
         self
@@ -666,8 +671,8 @@ impl Builder {
     /// that [`on_thread_park`](Self::on_thread_park) sets, there is one call of this function, even if the thread has
     /// found a task and has not parked.
     ///
-    /// The function may block. Therefore a worker that was unparked for a task first unparks another worker, and then
-    /// calls the function. So one message to an idle runtime may unpark several workers.
+    /// The function may block. Therefore, when a worker is unparked for a task, this worker unparks another worker
+    /// before it calls the function. So one message to an idle runtime may unpark several workers.
     pub fn on_thread_unpark(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.unpark = Some(hook(f));
         self
@@ -736,15 +741,16 @@ impl Builder {
     }
 
     /// Sets the time after which a step is a long step: see [`WorkerState::Blocked`]. Default: 10 ms. The monitor
-    /// thread notices a long step when the step has taken between one and two times the set time, or a little longer if
-    /// the system's timers are late. Then a replacement thread runs the other processes of the worker.
+    /// thread notices a long step after at least the set time, and after at most twice this time. If the system's
+    /// timers are late, the monitor thread may notice the step a little later. When the monitor thread has noticed the
+    /// step, a replacement thread runs the other processes of the worker.
     ///
     /// A time under 2 ms is treated as 2 ms. With `Duration::MAX`, no step is a long step. A runtime without workers
     /// has no monitor thread, so no long step is noticed.
     ///
     /// The monitor thread also ensures that a long step does not delay sockets and timers. If the set time is longer
-    /// than 50 ms, the monitor thread would react too late. In this case, each time that a socket wakes a worker, the
-    /// runtime wakes a second worker, which makes programs with sockets slower.
+    /// than 50 ms, the monitor thread would react too late. In this case, the runtime wakes a second worker each time
+    /// that a socket wakes a worker. This second wake-up makes programs with sockets slower.
     pub fn long_step_threshold(mut self, time: Duration) -> Self {
         self.long_step = time;
         self
@@ -752,9 +758,9 @@ impl Builder {
 
     /// Sets the maximum number of replacement threads that run at the same time. A replacement thread replaces a worker
     /// that is in a long step. Default: 16. If the maximum is 0, there is no replacement thread. The queued tasks of a
-    /// worker in a long step then wait until the other workers take them. When the maximum is reached, or all
-    /// [48 slots](Self::workers) are in use, further long steps delay other processes. A long step that began before
-    /// [`Runtime::set_workers`] has lowered the number of workers counts towards the maximum. Surplus threads exit half
+    /// worker in a long step then wait until the other workers take them. When the maximum is reached, or all [48
+    /// slots](Self::workers) are in use, further long steps delay other processes. If [`Runtime::set_workers`] lowers
+    /// the number of workers during a long step, this step still counts towards the maximum. Surplus threads exit half
     /// a second after the long steps have returned.
     pub fn max_replacement_threads(mut self, most: usize) -> Self {
         self.substitutes = most;

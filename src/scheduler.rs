@@ -78,7 +78,8 @@ pub(crate) trait Task: Sized + Send + 'static {
         poll()
     }
 
-    /// Returns the thread-local for tasks of this type. It contains the worker that the current thread acts as.
+    /// Returns the thread-local for tasks of this type. The thread-local contains the worker that the current thread
+    /// acts as.
     fn current() -> &'static LocalKey<Here<Self>>;
 }
 
@@ -91,11 +92,11 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn now(&self) -> Duration;
 
     /// Fires some or all of the due timers. Returns the number of fired timers. Calls `begin` before each call that may
-    /// run user code, and such a call may block.
+    /// run user code. User code may block.
     fn fire_due(&self, begin: &dyn Fn()) -> usize;
 
     /// Returns the time until the nearest deadline. If this deadline has passed, returns zero. If there is no deadline,
-    /// returns `None`, and the call should be cheap.
+    /// returns `None`. In this case, an implementation should return quickly.
     fn wait(&self) -> Option<Duration>;
 
     /// Returns whether a deadline has passed at the time `now`. The caller got this time from [`now`](Self::now).
@@ -103,8 +104,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
 
     /// Returns the same time as [`wait`](Self::wait). The timekeeper calls this method, and promises to check the
     /// timers again when the returned time has elapsed. Therefore the driver must [call the
-    /// scheduler](Scheduler::rearm) only if a new deadline is earlier than this moment. A call of
-    /// [`stop_keeping_time`](Self::stop_keeping_time) ends the promise.
+    /// scheduler](Scheduler::rearm) for a new deadline only if this deadline is earlier than the moment of the promised
+    /// check. A call of [`stop_keeping_time`](Self::stop_keeping_time) ends the promise.
     fn keep_time(&self) -> Option<Duration>;
 
     /// Ends the promise of [`keep_time`](Self::keep_time). Until the next call of `keep_time`, no thread has promised
@@ -119,8 +120,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn wake_all(&self, ready: &mut Vec<Waker>, begin: &dyn Fn());
 }
 
-/// The reason why a task is queued. On a worker, it determines the queue and the position of the task. All other
-/// threads put the task into a shared queue.
+/// The reason why a task is queued. If a worker queues the task, the reason determines the queue and the position of
+/// the task. All other threads put the task into a shared queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// The task was spawned and has not run yet.
@@ -137,8 +138,8 @@ pub(crate) enum Placement {
     Ranked(Rank),
 }
 
-/// A ready socket or a due timer may wait this long for the monitor. If the monitor may need more time, the former
-/// timekeeper wakes another worker, which becomes the timekeeper.
+/// Maximum time for which a ready socket or a due timer may wait for the monitor. If the monitor may need more time,
+/// the former timekeeper wakes another worker, which becomes the timekeeper.
 const LONGEST_DELAY: Duration = Duration::from_millis(100);
 
 type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
@@ -230,7 +231,8 @@ pub(crate) struct Scheduler<T: Task> {
     monitor: Monitor,
     /// The poller of the sockets. The first socket opens the poller.
     poller: OnceLock<Arc<Poller>>,
-    /// Set after `poller` was set. While this flag is set, the timekeeper waits in the poller.
+    /// Whether the poller is open. This flag is set after the field `poller` was set. While this flag is set, the
+    /// timekeeper waits in the poller.
     polls: AtomicBool,
     /// The runtime that owns this scheduler. The scheduler only stores this value and does not use it.
     #[cfg(feature = "net")]
@@ -358,7 +360,7 @@ impl<T: Task> Scheduler<T> {
             let former = vacancies.guests.remove(waits);
             drop(vacancies);
             let worker = self.occupy_slot(slot, queues, true);
-            // The drop of a waker is user code and may panic. So it comes after the release of the lock.
+            // The drop of a waker is user code and may panic. So the drop comes after the release of the lock.
             contain(|| drop((former, guest)));
             return Ok(worker);
         }
@@ -374,8 +376,8 @@ impl<T: Task> Scheduler<T> {
             // The former occupant has left tasks in the queues.
             self.unattended.set_marked(slot, false);
         }
-        // This operation comes before the first push to the queues of this slot. Therefore, after such a push, a worker
-        // that checks all queues also checks the queues of this slot.
+        // This `fetch_max` on `reached` comes before the first push to the queues of this slot. Therefore, after such a
+        // push, a worker that checks all queues also checks the queues of this slot.
         self.reached.fetch_max(slot + 1, Ordering::SeqCst);
         self.present.fetch_add(1, Ordering::SeqCst);
         Worker::new(Arc::clone(self), slot, queues)
@@ -391,8 +393,8 @@ impl<T: Task> Scheduler<T> {
         wake_guests(guests);
     }
 
-    /// Removes a guest from the waiting guests. A guest that was already woken for a vacant slot leaves without this
-    /// slot. In this case this function wakes the next guests.
+    /// Removes a guest from the waiting guests. If the guest was already woken for a vacant slot, the guest does not
+    /// use this slot. In this case this function wakes the next guests instead.
     fn stop_waiting(&self, waits: Option<u64>) {
         let mut vacancies = self.vacancies.lock();
         let guest = vacancies.guests.remove(waits);
@@ -429,8 +431,8 @@ impl<T: Task> Scheduler<T> {
 
     /// Queues a task from a thread that is not a worker of this scheduler. A closed scheduler drops the task.
     pub(crate) fn schedule_elsewhere(&self, task: T, how: Placement) {
-        // A closed scheduler returns the task, because the task will never run. When the task is dropped here, its
-        // future is dropped too, and the task is terminated.
+        // If the scheduler is closed, `share` returns the task, because the task will never run. When the task is
+        // dropped here, its future is dropped too, and the task is terminated.
         drop(self.share(task, how));
     }
 
@@ -492,8 +494,8 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Wakes the timekeeper, or any worker if there is no timekeeper. This function is called in two cases: a new
-    /// deadline is earlier than all other deadlines, or the poller was opened. In the first case the timekeeper sleeps
-    /// until a later deadline. In the second case the timekeeper sleeps outside the poller.
+    /// deadline is earlier than all other deadlines, or the poller was opened. If there is a new earliest deadline, the
+    /// timekeeper sleeps until a later deadline. If the poller was opened, the timekeeper sleeps outside the poller.
     pub(crate) fn rearm(&self) {
         match self.idle.timekeeper() {
             Some(_) if planted!("rearm_forgets_timekeeper") => {}
@@ -516,7 +518,7 @@ impl<T: Task> Scheduler<T> {
     /// checks. If the monitor is on, the monitor notices the long step within the time [`bound`](Monitor::bound), and
     /// wakes another worker. This other worker then becomes the timekeeper. Therefore the former timekeeper must wake
     /// another worker only in three cases. First, a deadline lies within the bound. Second, there is a poller and the
-    /// bound is long. Third, the monitor is off and there is a deadline or a poller.
+    /// bound is longer than `LONGEST_DELAY`. Third, the monitor is off and there is a deadline or a poller.
     fn needs_timekeeper(&self) -> bool {
         let Some(bound) = self.monitor.bound() else { return self.is_untimed() };
         let is_needed =
@@ -619,7 +621,7 @@ impl<T: Task> Scheduler<T> {
         self.orders.load(Ordering::SeqCst)
     }
 
-    /// Removes and returns all queued tasks. The caller has called [`stop`](Self::stop) before.
+    /// Removes and returns all queued tasks. The caller must have called [`stop`](Self::stop) before this call.
     pub(crate) fn drain(&self) -> Vec<T> {
         let mut all: Vec<T> = self.global.drain().into();
         self.priorities.drain(&mut all);
@@ -674,7 +676,7 @@ impl<T: Task> Scheduler<T> {
     /// Returns the state of the worker in this slot.
     fn state_of(&self, slot: usize) -> WorkerState {
         let worker_slot = &self.worker_slots[slot];
-        // A guest's own future is no step, so its hand-over does not count as a long step.
+        // A guest's own future is no step, so a hand-over during a poll of this future does not count as a long step.
         if worker_slot.is_taken() && worker_slot.label() != OWN_FUTURE {
             WorkerState::Blocked
         } else if worker_slot.is_busy() {

@@ -111,8 +111,8 @@ pin_project! {
 
 /// Stage of the life cycle of a hand-written process.
 enum LifecyclePhase<P: Process> {
-    /// The process has not had its first turn. Most processes have no method and no input, so the entry is boxed. The
-    /// entry is dropped in the first turn.
+    /// The process has not had its first turn. The entry is boxed, because most processes have no method and no input.
+    /// The entry is dropped in the first turn.
     Fresh {
         process: P,
         entry: Option<Box<Entry>>,
@@ -238,8 +238,8 @@ impl<P: Process> Machine for Raw<P> {
         };
         if current.upgrade.is_pending() {
             // The step has polled a future that requests an upgrade of an async body. The task of a hand-written
-            // process cannot grant this request. The request must not stay on the thread. Otherwise the task of the
-            // next body on this thread would replace its own body.
+            // process cannot grant this request. The request must not stay on the thread. Otherwise the next body that
+            // runs on this thread would be replaced because of this request.
             current.upgrade.forget();
         }
         let missed = matches!(next, Next::Wait) && mail.missed(me.control(), turn);
@@ -297,7 +297,7 @@ pub(crate) enum TurnOutcome {
     WaitsOpen,
     /// The process needs another turn.
     Again,
-    /// The process has exited, and the outcome is in the [`End`] of the caller. If the value is true, the turn has
+    /// The process has exited, and the outcome is in the [`End`] of the caller. If the `bool` is true, the turn has
     /// taken over the reference count that the pid table owned, and the caller must release this count: see
     /// [`Turn::left`](Turn::left).
     Over(bool),
@@ -361,8 +361,8 @@ impl<'a, X: Machine> Turn<'a, X> {
             Ok(Next::Done(output)) => Stepped::ended(end, Ok(output)),
             Err(exit) => Stepped::ended(end, Err(exit)),
         });
-        // The call comes before the dispatch. Therefore a reply that a handler drops is not stored, and the caller that
-        // waits for this reply is notified immediately.
+        // The call of `leave` comes before the dispatch. Therefore a reply that a handler drops is not stored, and the
+        // caller that waits for this reply is notified immediately.
         self.around.leave();
         let stepped = match stepped {
             Ok(stepped) => {
@@ -405,8 +405,8 @@ struct Exiting<'t, 'a, X: Machine> {
     around: Around<'a>,
     /// The field [`Turn::left`] of the turn.
     left: &'t mut bool,
-    /// While this field is `Some`, this thread stores each [`Reply`](crate::Reply) that is dropped. Therefore, the
-    /// caller that waits for the answer is notified of the exit.
+    /// While this field is `Some`, this thread stores each dropped [`Reply`](crate::Reply). Therefore, the caller that
+    /// waits for this reply is notified of the exit.
     ending: Option<Ending<'a>>,
     /// Number of messages that the process did not read.
     unread: usize,
@@ -439,8 +439,8 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
             }
             around.leave();
             if around.head().yields_if_any().is_some() {
-                // `close` and the destructors of the state may have yielded commands. A reply that a handler of these
-                // commands drops does not belong to the process.
+                // `close` and the destructors of the state may have yielded commands. If a handler of these commands
+                // drops a reply, this reply does not belong to the process.
                 let _handlers = current.ending(0);
                 around.dispatch_last();
             }
@@ -455,7 +455,8 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
     #[inline]
     fn notify_callers(&mut self, exit: &Exit) {
         self.unread = self.ending.as_ref().map_or(0, Ending::unread);
-        // The notification may run a waker of the user. A reply that this waker drops belongs to another process.
+        // The notification may run a waker of the user. If this waker drops a reply, this reply belongs to another
+        // process.
         self.ending = None;
         self.around.notify_callers(Some(exit));
     }
@@ -492,8 +493,8 @@ pub(crate) fn turn<X: Machine>(
         let polled = this.run(fresh, cx, end);
         while current.upgrade.is_pending() {
             // A destructor, or a step that has failed, has requested an upgrade. The request must not stay on the
-            // thread. Otherwise the task of the next body on this thread would replace its own body. The destructor of
-            // the dropped request may make another request.
+            // thread. Otherwise the next body that runs on this thread would be replaced because of this request. The
+            // destructor of the dropped request may make another request.
             current.upgrade.forget();
         }
         match polled {
@@ -525,8 +526,8 @@ pub(crate) fn turn<X: Machine>(
 }
 
 /// Ends a process that never gets another turn, because its runtime has ended. The exit of the process is `Cancelled`
-/// with `Reason::SHUTDOWN`. Returns true if the turn has taken over the reference count that the pid table owned. The
-/// caller must then release this count.
+/// with `Reason::SHUTDOWN`. Returns true if this call has taken over the reference count that the pid table owned. In
+/// this case the caller must release this count.
 pub(crate) fn give_up<X: Machine>(
     machine: Pin<&mut X>,
     me: &SelfHandle<X::Message>,

@@ -32,8 +32,8 @@ impl Intensity {
         self.within
     }
 
-    /// If the maximum is not reached, counts a restart and returns true. If the maximum is reached, returns false. A
-    /// restart is no longer counted after the time `within`.
+    /// If the maximum is not reached, counts a restart and returns true. If the maximum is reached, returns false.
+    /// When the time `within` has passed after a restart, this restart is no longer counted.
     pub(crate) fn allows(&mut self, now: Instant) -> bool {
         while self.restarts.front().is_some_and(|&first| now - first >= self.within) {
             self.restarts.pop_front();

@@ -28,7 +28,7 @@ use crate::task::join::JoinHandle;
 /// processes may have different message types.
 ///
 /// An empty set is made with [`Host::join_set`] outside a process, and with [`SelfHandle::join_set`] inside a process.
-/// The futures of a set also work on any other executor.
+/// The futures of a set work on any executor, not only in this runtime.
 ///
 /// The drop of the set kills the processes that are still in the set, as with tokio's `JoinSet`. The drop does not wait
 /// for the exits of these processes. To keep the processes running, call [`detach_all`](Self::detach_all) before the
@@ -102,8 +102,8 @@ impl<T> Future for SetMember<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Joined<T>> {
         let result = self.handle.poll_outcome(cx);
-        // A process may poll a set that contains this process itself. Then the join handle of this process resolves to
-        // an error before this process has exited. The drop of this value must not kill this process.
+        // A process may poll a set that contains this process itself. In this case, the join handle of this process
+        // resolves to an error before this process has exited. The drop of this value must not kill this process.
         self.is_detached |= result.is_ready();
         result.map(|result| Joined { number: self.number, pid: self.control.head().pid(), result })
     }
@@ -179,7 +179,7 @@ impl<T: Send + 'static> JoinSet<T> {
     pub async fn join_next_with_pid(&mut self) -> Option<(Pid, Result<T, Exit>)> {
         let mut pause = BudgetPause::default();
         let joined = poll_fn(|cx| {
-            // During a pause, the result stays in the set.
+            // While this future pauses because the budget is spent, the result stays in the set.
             if self.exited.is_empty()
                 && let Some(joined) = ready!(self.running.poll_next_unpin(cx))
             {

@@ -51,8 +51,8 @@ const EXITS_AT_ONCE: usize = 256;
 /// A message goes directly to a member. If no member has free space, the message waits in the queue of the pool. The
 /// queue of the pool keeps the order of the messages. If the queue is also full, `send` is refused
 /// ([`SendErrorKind::Full`](crate::SendErrorKind::Full)), and [`send_wait`](crate::Address::send_wait) waits. With
-/// [`by_key`](Self::by_key), a send is also refused if the member of the key is full. A running pool accepts the
-/// message in all other cases. The member that reads a call answers the call.
+/// [`by_key`](Self::by_key), a send is also refused if the member for the key of the message is full. A running pool
+/// has no other reason to refuse a message. The member that reads a call answers the call.
 ///
 /// If a member exits for any reason, the pool replaces this member. The unread messages of the exited member go to
 /// other members, before all later messages. If a member exits while it handles a message, this message is lost, as in
@@ -63,8 +63,8 @@ const EXITS_AT_ONCE: usize = 256;
 /// - If one of the first members is refused, the start of the pool fails, and the members that were already started are
 ///   killed.
 /// - If the replacement of a member is refused, the refusal counts as a restart, and the pool tries again after 1 ms.
-///   Until the next attempt, messages for this member wait in the queue of the pool. After a shutdown of the runtime,
-///   the pool does not try again, and fails.
+///   Until the next attempt, messages for the missing member wait in the queue of the pool. After a shutdown of the
+///   runtime, the pool does not try again, and fails.
 /// - If the pool wants to [grow](Self::max_size) and the new member is refused, the pool keeps its size.
 ///
 /// If a pool is cancelled, the pool cancels its members with the same reason and the same deadline. A shutdown cancels
@@ -160,8 +160,8 @@ impl<M: Send + 'static, F> Pool<M, F> {
 
     /// Sets the maximum number of members. Default: the initial size. The pool adds a member when no member has free
     /// space for a message. While the pool has more members than its initial size, the pool removes its last member
-    /// when this member has been [idle](Self::idle_timeout). If the maximum is below the initial size, the pool does
-    /// not grow.
+    /// if this member has been idle for the [idle time](Self::idle_timeout). If the maximum is below the initial
+    /// size, the pool does not grow.
     pub fn max_size(mut self, most: usize) -> Self {
         self.plan.most = most.max(self.plan.least).max(1);
         self
@@ -295,8 +295,8 @@ where
         Ok(member)
     }
 
-    /// Adds a member, and returns whether the pool has grown. The pool keeps its size if it has its maximum size, or if
-    /// the runtime refuses the member.
+    /// Adds a member, and returns whether the pool has grown. If the pool already has its maximum size, or if the
+    /// runtime refuses the member, the pool keeps its size.
     fn grow(&mut self) -> bool {
         self.size < self.most && self.add(self.size).is_ok()
     }
@@ -312,8 +312,8 @@ where
         if !self.members.list().get(place).is_some_and(|there| there.is_same(&former)) {
             return Ok(());
         }
-        // The member may wait for a process that it has spawned. If this process is cancelled before the pool, the exit
-        // of this process may end the member. The pool is cancelled next.
+        // The member may wait for a process that the member has spawned. If this process is cancelled before the
+        // pool, the exit of this process may end the member. The pool is then cancelled too.
         if self.me.control().head.shares_cancellation(exit.get()) {
             return Ok(());
         }
@@ -353,8 +353,9 @@ where
     ///
     /// Each append copies the list of members. Therefore new members are appended only when their number exceeds the
     /// length of the list, and the total cost of the copies is linear. But if the key of a message determines the
-    /// member, all members are appended at the end. A shorter list would map the key of an urgent message to another
-    /// member. Other messages wait in the queue of the pool during the start.
+    /// member, all members are appended together at the end of this function. A shorter list would map the key of an
+    /// urgent message to another member. With a routing by key, all messages that are not urgent wait in the queue of
+    /// the pool during the start.
     async fn start(&mut self) -> Result<(), Exit> {
         let (mut fresh, mut listed) = (Vec::new(), 0);
         for place in 0..self.least {
@@ -375,7 +376,8 @@ where
     }
 
     fn poll(&mut self, cx: &mut Cx<'_>) -> Poll<Result<(), Exit>> {
-        // New members can exit on other workers during this turn. Without the limit, the turn might never end.
+        // New members can exit on other workers during this turn. Without the limit `EXITS_AT_ONCE`, the turn might
+        // never end.
         let mut left = EXITS_AT_ONCE;
         while let Poll::Ready(Some((place, member, exit))) = self.running.poll_next_unpin(cx) {
             self.fill(place, member, exit)?;
@@ -394,7 +396,8 @@ where
             let mut left = self.members.forward_waiting(&mut self.mailbox, cx)?;
             if left == Some(true) {
                 // If a member frees space in its mailbox after the call of `watch`, the member wakes the pool. If a
-                // member freed space before this call, the second call of `forward_waiting` uses this space.
+                // member freed space before the call of `watch`, the second call of `forward_waiting` uses this
+                // space.
                 self.members.watch(cx.waker());
                 left = self.members.forward_waiting(&mut self.mailbox, cx)?;
             }
@@ -470,7 +473,7 @@ where
 {
     let mut keeper = Keeper::new(ctx, pool);
     // The start may need several turns. The pool has started when all its first members were spawned. If the pool is
-    // cancelled before that, the pool never starts.
+    // cancelled before all its first members were spawned, the pool never starts.
     keeper.me.control().head.set(flag::BY_HAND);
     keeper.start().await?;
     if !keeper.me.is_cancelled() {
@@ -500,7 +503,8 @@ impl ProcessBuilder {
         F: Body<M> + Clone,
     {
         let queue = MailboxCapacity::Reject(pool.plan.queue);
-        // This variable owns the pool until the body takes it. If the spawn is refused, `spawn_pool` returns the pool.
+        // This variable owns the pool until the body takes the pool. If the spawn is refused, `spawn_pool` returns
+        // the pool.
         let place = Arc::new(Mutex::new(Some(pool)));
         let taken = Arc::clone(&place);
         let body = async move |ctx| {

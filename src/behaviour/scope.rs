@@ -29,11 +29,11 @@ use crate::task::body::{Body, ProcessOutput};
 use crate::task::join::JoinHandle;
 use crate::task::spawn::ProcessBuilder;
 
-/// Maximum number of new children and of exits that a scope handles in one turn.
+/// Maximum number of events, namely new children and exits, that a scope handles in one turn.
 const EVENTS_AT_ONCE: usize = 256;
 
-/// Handle of a scope, which spawns the children of the scope: see [`SelfHandle::scope`]. A clone refers to the same
-/// scope. A child may use a clone to spawn other children of the scope.
+/// Handle of a scope. The handle spawns the children of the scope: see [`SelfHandle::scope`]. A clone refers to the
+/// same scope. A child may use a clone to spawn other children of the scope.
 #[derive(Clone)]
 pub struct Scope {
     shared: Arc<ScopeState>,
@@ -49,7 +49,7 @@ struct ScopeState {
 
 struct State {
     over: bool,
-    /// New children. The task of the scope does not wait for these children yet.
+    /// New children, for which the task of the scope does not wait yet.
     fresh: Vec<Ref<dyn AnyControl>>,
     grace: Duration,
 }
@@ -170,7 +170,7 @@ pin_project! {
         #[pin]
         body: Option<Fut>,
         own: Ref<dyn AnyControl>,
-        // Resolves when the process is cancelled. The scope then also cancels its children.
+        // This future resolves when the process is cancelled. Then the scope cancels its children too.
         cancelled: Option<Cancelled>,
         children: FuturesUnordered<ScopedChild>,
         // The value that the body returned, or the first error.
@@ -216,8 +216,8 @@ impl<T, Fut> Run<T, Fut> {
         }
     }
 
-    /// Moves the children that were spawned since the last call into the set of children for which the scope waits.
-    /// Returns the number of new children.
+    /// Takes the children that were spawned since the last call, and adds them to the set of children for which the
+    /// scope waits. Returns the number of new children.
     fn adopt(self: Pin<&mut Self>) -> usize {
         let this = self.project();
         let (fresh, grace) = {
@@ -314,10 +314,10 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// children have exited, the future resolves to the result of the body.
     ///
     /// The first failure ends the scope. A failure is an abnormal exit of a child or an error of the body. After the
-    /// failure, the body is dropped, and the other children are cancelled with [`Reason::PARENT`]. After their [grace
-    /// period](Scope::grace), the other children are killed. When all children have exited, the scope fails with the
-    /// first error. If the process is cancelled, its children are cancelled with the same reason and deadline. The body
-    /// of the scope continues, and receives the cancellation in the same way as without a scope.
+    /// failure, the body is dropped, and the other children are cancelled with [`Reason::PARENT`]. After the [grace
+    /// period](Scope::grace) of the scope, the other children are killed. When all children have exited, the scope
+    /// fails with the first error. If the process is cancelled, its children are cancelled with the same reason and
+    /// deadline. The body of the scope continues, and receives the cancellation in the same way as without a scope.
     ///
     /// # Errors
     /// Returns the first error of the body or of a child.

@@ -20,7 +20,7 @@ use crate::process::exit::{Exit, Reason};
 /// A state with message handlers. The server handles one message after another. The trait provides the receive loop.
 ///
 /// The method [`serve`](Self::serve) makes the body of the process: `rt.spawn(|ctx| server.serve(ctx))`, or
-/// `Child::new(NAME, |ctx| Counter::default().serve(ctx))`. The method allocates no memory.
+/// `Child::new(NAME, |ctx| Counter::default().serve(ctx))`. The method `serve` allocates no memory.
 ///
 /// | `gen_server` | here |
 /// |---|---|
@@ -215,8 +215,8 @@ pub trait Server: Sized + Send + 'static {
 }
 
 async fn serve<S: Server>(mut server: S, mut ctx: Context<S::Message>) -> Result<S::Output, Exit> {
-    // If the caller of the spawn has already set this flag (with `manual_start`), the code of the server must call
-    // `mark_started`. Otherwise this function calls `mark_started`.
+    // If the caller of the spawn has already set the flag `BY_HAND` (with `manual_start`), the code of the server
+    // must call `mark_started`. Otherwise this function calls `mark_started`.
     let must_mark_started = ctx.control().head.set(flag::BY_HAND);
     server.init(&mut ctx).await.map_err(init_failed)?;
     if must_mark_started {
@@ -329,8 +329,8 @@ impl ServerContext {
 
     /// The timer is polled only when there is no message or when the budget of the turn is spent. For each message,
     /// this function only reads the clock. If the handlers wait, each message begins a new turn with a full budget, so
-    /// the budget is never spent. Without this reading of the clock, such a server would never detect the deadline
-    /// while its mailbox has messages.
+    /// the budget is never spent. Without this reading of the clock, a server whose handlers wait would never detect
+    /// the deadline while its mailbox has messages.
     fn poll_with_deadline<M: Send + 'static>(
         &mut self,
         deadline: Option<Instant>,

@@ -2,7 +2,8 @@
 //! reverse order.
 //!
 //! A supervisor is an ordinary process. `supervisor/plan.rs` decides which children to start and stop, without side
-//! effects. `supervisor/child.rs` spawns and monitors the children. The step in this file executes the plan.
+//! effects. `supervisor/child.rs` spawns and monitors the children. The method `Supervisor::step` in this file
+//! executes the plan.
 
 pub(crate) mod child;
 pub(crate) mod plan;
@@ -60,9 +61,9 @@ const REPORTS_PER_STEP: usize = 256;
 ///
 /// The runtime can refuse a start, because the limit of processes is reached or the name is taken. For a refused start,
 /// the rules are the same as in OTP:
-/// - If the first start of a child is refused, the supervisor's own start fails. The supervisor stops the children that
-///   it has started, in reverse order, and fails with [`SupervisorError::StartFailed`]. The parent supervisor handles
-///   this failure as a refused start.
+/// - If the first start of a child is refused, the supervisor's own start fails. The supervisor stops the children
+///   that have been started, in reverse order, and fails with [`SupervisorError::StartFailed`]. The parent supervisor
+///   handles this failure as a refused start.
 /// - If a restart is refused, the refusal counts towards the intensity. The supervisor tries again after the child's
 ///   [back-off](Child::backoff), and at the earliest after 1 ms.
 /// - If the start of a child that was [added](SupervisorMessage::StartChild) is refused, the answer is the error, and
@@ -70,13 +71,13 @@ const REPORTS_PER_STEP: usize = 256;
 ///   answer is the error, and the child stays stopped.
 /// - After a shutdown of the runtime, no start can succeed. Therefore the supervisor does not try again, and exits.
 ///
-/// If a supervisor is cancelled, the supervisor stops its children with the same reason, and exits with this reason. A
-/// token or a deadline of the supervisor may cancel a process that a child has spawned, before the supervisor is
-/// cancelled. If the child then exits with [`Exit::Cancelled`], the supervisor does not restart the child. A shutdown
+/// If a supervisor is cancelled, the supervisor stops its children with the same reason, and exits with this reason.
+/// Before the supervisor is cancelled, a token or a deadline of the supervisor may cancel a process that a child has
+/// spawned. If the child then exits with [`Exit::Cancelled`], the supervisor does not restart the child. A shutdown
 /// of the runtime first cancels the supervisors, from the top of the tree, and then cancels the processes without a
-/// supervisor. If a linked process exits abnormally, the supervisor also stops its children and exits. If a supervisor
-/// is killed, its children are also killed, but the supervisor cannot wait for the exits of its children. The parent
-/// supervisor then waits for these exits.
+/// supervisor. If a linked process exits abnormally, the supervisor also stops its children and exits. If a
+/// supervisor is killed, its children are also killed, but the supervisor cannot wait for the exits of its children.
+/// The parent supervisor then waits for these exits.
 ///
 /// ```
 /// use procession::{Context, Exit, Name, Reply, Runtime, Supervisor};
@@ -117,8 +118,7 @@ pub struct Supervisor {
     initial_children: Vec<Child>,
     children: BTreeMap<Id, ChildEntry>,
     names: BTreeMap<Cow<'static, str>, Id>,
-    /// Map from the pid of each running instance, and from the pid of each kept mailbox, to the identifier of the
-    /// child.
+    /// Maps the pid of each running instance, and the pid of each kept mailbox, to the identifier of the child.
     pids: BTreeMap<Pid, Id>,
     live_children: Arc<LiveChildren>,
     instances: FuturesUnordered<NextReport>,
@@ -155,7 +155,8 @@ struct ChildEntry {
     is_dynamic: bool,
 }
 
-/// Why and how the supervisor will exit.
+/// A requested end of the supervisor: the exit of the supervisor, and the cancellation of its children. If the
+/// supervisor already exits because of `End::GaveUp` or `End::StartFailed`, `exit` is not used.
 #[derive(Debug)]
 struct Ending {
     exit: Held<Exit>,
@@ -166,13 +167,13 @@ struct Ending {
 
 /// Request to a [`Supervisor`].
 ///
-/// While a supervisor stops its children in order to exit, the supervisor refuses [`StartChild`](Self::StartChild) with
-/// [`Exit::Refused`]. Such a supervisor answers all other requests for a child as if the child did not exist.
+/// While a supervisor stops its children before its own exit, the supervisor refuses [`StartChild`](Self::StartChild)
+/// with [`Exit::Refused`]. Such a supervisor answers all other requests for a child as if the child did not exist.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SupervisorMessage {
-    /// Adds a child after the last child. The answer is sent when the child has started. If the child exits before it
-    /// has started, the answer is the exit of the child, and the child is removed. But if
+    /// Appends a child to the list of children. The answer is sent when the child has started. If the child exits
+    /// before it has started, the answer is the exit of the child, and the child is removed. But if
     /// [`TerminateChild`](Self::TerminateChild) stops the child before it has started, the rules of `TerminateChild`
     /// determine whether the child is removed. If another child has the same name, the answer is [`Exit::Refused`].
     StartChild(Child, Reply<Result<Pid, Exit>>),
@@ -237,10 +238,11 @@ impl From<Pid> for ChildId {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SupervisorError {
-    /// A child exited more often than the [intensity](Supervisor::intensity) allows.
+    /// A child exited or failed to start, and its restart would exceed the [intensity](Supervisor::intensity) of the
+    /// supervisor.
     RestartIntensityExceeded {
-        /// Name of the child. If the child has no name: `number n`. The supervisor numbers the children from 0 in the
-        /// order in which they were added. The number of a removed child is not used again.
+        /// Name of the child. If the child has no name, this field is `number n`. The supervisor numbers the children
+        /// from 0 in the order in which they were added. The number of a removed child is not used again.
         child: String,
         /// Maximum number of restarts within the window.
         restarts: u32,
@@ -252,8 +254,8 @@ pub enum SupervisorError {
     /// The supervisor could not start, because the first start of a child was refused. The cause is the limit of
     /// processes or a name that was taken.
     StartFailed {
-        /// Name of the child. If the child has no name: `number n`. The supervisor numbers the children from 0 in the
-        /// order in which they were added. The number of a removed child is not used again.
+        /// Name of the child. If the child has no name, this field is `number n`. The supervisor numbers the children
+        /// from 0 in the order in which they were added. The number of a removed child is not used again.
         child: String,
         /// Reason of the refusal.
         exit: Exit,
@@ -435,15 +437,15 @@ impl Supervisor {
     /// start of this child counts as refused.
     fn instance_has_exited(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, exit: Held<Exit>) {
         // The check of the error calls code of the user, so this check is limited to supervisors. Most exits have no
-        // error, so they need no look-up.
+        // error, so most exits need no look-up of the child.
         let over = if exit.get().source_of_other().is_some()
             && self.children.get(&id).is_some_and(|kept| kept.child.spec.is_supervisor)
             && matches!(exit.get().error(), Some(SupervisorError::StartFailed { .. }))
         {
             Over::Refused
         } else if me.control().head.shares_cancellation(exit.get()) {
-            // The child may wait for a process that it has spawned. If this process is cancelled before the supervisor,
-            // the exit of this process may end the child.
+            // The child may wait for a process that the child has spawned. If this process is cancelled before the
+            // supervisor, the exit of this process may end the child.
             Over::Cancelled
         } else {
             Over::Ended
@@ -464,7 +466,8 @@ impl Supervisor {
             ExitAction::Again => {
                 kept.last = Some(exit);
                 kept.restarts += 1;
-                // These callers wanted to stop an instance. This instance has exited, although another instance starts.
+                // The callers in `stoppers` have requested the stop of an instance. This instance has exited,
+                // although another instance starts.
                 kept.stoppers.drain(..).for_each(|reply| reply.send(true));
                 return;
             }
@@ -612,7 +615,7 @@ impl Supervisor {
         self.alarm.as_mut().is_some_and(|(_, sleep)| sleep.poll_unpin(cx).is_ready())
     }
 
-    /// Returns the name of a child, as an error or a report shows the name.
+    /// Returns the name that errors and reports show for a child.
     fn name(&self, id: Id) -> String {
         let name = self.children.get(&id).and_then(|kept| kept.child.spec.name.as_deref());
         name.map_or_else(|| format!("number {id}"), str::to_owned)

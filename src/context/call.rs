@@ -47,15 +47,15 @@ struct CallRecord {
     /// Source line at which the call was created. Inspections show this line. The reference has 8 bytes on a 64-bit
     /// system, like `callee`.
     line: &'static Location<'static>,
-    /// Word of the callee's pid (`Pid::word`). The word is shown in inspections. The value is 0 if the callee is not
+    /// The callee's pid as one word (`Pid::word`). Inspections show this pid. The value is 0 if the callee is not
     /// known.
     callee: u64,
-    /// Place of this call in the wait records of the calling process.
+    /// Place of the record of this call among the wait records of the calling process.
     place: Place,
 }
 
 impl CallRecord {
-    /// Creates the record of a request that has been sent, or that other code sends.
+    /// Creates the record of a call in the stage `Sent`: the request has been sent, or other code sends the request.
     #[inline]
     fn sent(since: u64, callee: u64, line: &'static Location<'static>) -> Self {
         Self { stage: RequestStage::Sent { counted: Counted::No, since }, line, callee, place: Place::default() }
@@ -156,13 +156,14 @@ impl Caller {
         }
     }
 
-    /// Returns whether this thread steps the calling process.
+    /// Returns whether this thread runs a step of the calling process.
     #[inline]
     fn is_stepped_here(&self) -> bool {
         self.calling_process().is_some_and(ProcessRef::is_here)
     }
 
-    /// Returns whether this thread steps the calling process, and whether `waker` is the waker of the process's task.
+    /// Returns whether this thread runs a step of the calling process, and whether, in this step, `waker` is the waker
+    /// of the process's task.
     #[inline]
     fn polled_by(&self, waker: &Waker) -> (bool, bool) {
         let Some(process) = self.calling_process() else { return (false, false) };
@@ -220,8 +221,9 @@ fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
 /// `Reply` to another process. The size of a `Reply` is one word.
 ///
 /// If an unanswered `Reply` is dropped, the caller gets [`CallError::Dropped`]. If a process exits while it holds the
-/// `Reply`, the caller gets [`CallError::Died`] with this exit instead. The same holds if an unread message in the
-/// mailbox of the process contains the `Reply`. The caller gets [`CallError::Died`] as soon as the exit is known.
+/// `Reply`, the caller gets [`CallError::Died`] with this exit instead. The caller also gets [`CallError::Died`] if a
+/// process exits while an unread message in its mailbox contains the `Reply`. The caller gets [`CallError::Died`] as
+/// soon as the exit is known.
 pub struct Reply<T: Send + 'static> {
     to: Option<Replier<T>>,
 }
@@ -312,8 +314,8 @@ impl<T: Send + 'static> Reply<T> {
         Ok(())
     }
 
-    /// Begins a forward. Returns `None` if no inspection shows the call: its caller is no process, or this thread steps
-    /// no process, or the call is over.
+    /// Begins a forward. Returns `None` if no inspection shows the call. This is the case if the caller is not a
+    /// process, if this thread runs no step of a process, or if the call is over.
     fn begin_forward<M: Send + 'static>(&self, to: &Address<M>) -> Option<Forward> {
         let reply = self.to.as_ref()?;
         let caller = reply.calling_process()?.head();
@@ -418,7 +420,7 @@ impl Request {
 }
 
 /// Future of a call, which resolves to the reply. If the future is dropped, the call is cancelled. A reply that the
-/// callee sends afterwards is dropped and counted as late.
+/// callee sends after the cancellation is dropped and counted as late.
 ///
 /// # Errors
 /// - [`CallError::Send`] if the request is refused;
@@ -633,9 +635,9 @@ fn send_request<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> 
 }
 
 /// Creates a call and its request, and does not send the request. The caller of this function must send the returned
-/// request. If `calling_process` is `None`, the call belongs to the process that this thread steps. If this thread
-/// steps no process, the call belongs to the host. `callee` is the word of the callee's pid, or 0. `line` is the line
-/// that makes the call.
+/// request. If `calling_process` is `None`, the call belongs to the process whose step this thread runs. If this thread
+/// runs no step of a process, the call belongs to the host. `callee` is the word of the callee's pid, or 0. `line` is
+/// the line that makes the call.
 pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
     host: &Host,
     calling_process: Option<ProcessRef>,

@@ -17,10 +17,10 @@ use crate::process::state::budget::BudgetPause;
 ///
 /// A body that awaits only ready futures never ends its turn, and other processes on the same worker cannot run. This
 /// wrapper ends the turn when the budget is spent. The wrapper can yield before a poll of the future, but not during a
-/// poll. A pending future uses no budget. An async handler has a budget too, and so has a future of
+/// poll. A pending future uses no budget. The future of an async handler also has a budget. A future of
 /// [`Host::spawn_future`](crate::Host::spawn_future), [`Runtime::run`](crate::Runtime::run) or
-/// [`Runtime::block_on`](crate::Runtime::block_on). In a future that another executor polls outside the runtime, the
-/// wrapper has no effect.
+/// [`Runtime::block_on`](crate::Runtime::block_on) also has a budget. In a future that another executor polls outside
+/// the runtime, the wrapper has no effect.
 ///
 /// If a step blocks its thread to wait for a future, the step must use [`Runtime::block_on`](crate::Runtime::block_on).
 /// The `block_on` of another crate never refills the budget of the turn. If the budget is spent, the wrapper would then

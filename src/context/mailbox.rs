@@ -650,7 +650,7 @@ impl<M: Send + 'static> Mailbox<M> {
         self.me.control().inbox.take_delivered(receiver_turn)
     }
 
-    /// Records that a receive operation was dropped while it was pending, if this thread steps the process.
+    /// If this thread runs a step of the process, records that a receive operation was dropped while it was pending.
     #[inline(never)]
     fn note_left(&mut self) {
         // If another receiver has replaced this receiver, the registration in the inbox may belong to the other
@@ -666,8 +666,8 @@ impl<M: Send + 'static> Mailbox<M> {
         });
     }
 
-    /// If the mailbox belongs to a process and this thread does not step the process, tells the inspection that the
-    /// mailbox is polled outside the process.
+    /// If the mailbox belongs to a process, and this thread does not run a step of the process, tells the inspection
+    /// that the mailbox is polled outside the process.
     #[cold]
     fn note_elsewhere(&self) {
         let control = self.me.control();
@@ -688,7 +688,7 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     /// Takes one unit from the budget of the turn, and returns whether the budget was already spent. If the budget was
-    /// spent, this function also wakes the task. The worker then steps the task again after other tasks. The budget
+    /// spent, this function also wakes the task. The worker then runs the task again after other tasks. The budget
     /// limits the length of a turn. Without a budget, a process with a mailbox that is never empty would never release
     /// the worker.
     #[inline]
@@ -699,8 +699,9 @@ impl<M: Send + 'static> Mailbox<M> {
     /// Pauses because the budget is spent. Returns false if the mailbox must not pause.
     ///
     /// The mailbox may be polled beside other futures that spend the whole budget of each turn. Therefore, after a
-    /// pause, the mailbox takes one message even if the budget is spent again. This rule does not apply to a turn in
-    /// which the mailbox has taken a unit. Otherwise such a turn could take one message more than the budget allows.
+    /// pause, the mailbox takes one message even if the budget is spent again. However, if the mailbox has already
+    /// taken a unit of the budget in this turn, the mailbox pauses again. Otherwise the process could take one message
+    /// more in this turn than the budget allows.
     #[cold]
     fn pause(&mut self, cx: &Cx<'_>) -> bool {
         let is_own = Current::with(|current| current.steps(self.me.control().address()));
@@ -800,8 +801,8 @@ impl<M: Send + 'static> Unpin for Mailbox<M> {}
 impl<M: Send + 'static> Drop for Mailbox<M> {
     fn drop(&mut self) {
         let control = &self.me.control();
-        // If the mailbox belongs to no process, no exit of a process releases its pid. Therefore this drop must release
-        // the pid.
+        // If the mailbox belongs to no process, no exit of a process releases the pid of the mailbox. Therefore this
+        // drop must release the pid.
         if control.head.is_outside() || !self.front.is_empty() {
             control.leave(&mut self.front);
         }

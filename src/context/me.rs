@@ -205,8 +205,8 @@ impl<M: Send + 'static> SelfHandle<M> {
         Sleep::for_time(self.sleeper(), self.seen_now(), time)
     }
 
-    /// Reads the clock. If this thread runs a step of this process, this method also records the reading for the
-    /// current turn. A sleep needs this record to reuse the timer of an earlier sleep.
+    /// Reads the clock. If this thread runs a step of this process, this method also records the time that it has read,
+    /// for the current turn. A sleep needs this record to reuse the timer of an earlier sleep.
     #[inline(never)]
     fn seen_now(&self) -> Instant {
         let now = self.now();
@@ -219,7 +219,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 
     /// Returns a future that resolves at the time `at`. If this time has already passed, the future resolves at its
-    /// first poll, or after the other processes have run: see [`Sleep`].
+    /// first poll, or after other processes have run: see [`Sleep`].
     pub fn sleep_until(&self, at: Instant) -> Sleep {
         Sleep::new(self.sleeper(), at)
     }
@@ -318,7 +318,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     // ---- Scheduling and life cycle
 
     /// Lets other processes run. The tasks that are already in the queue run before this process runs again. The future
-    /// resolves when this process is stepped again.
+    /// resolves in the next step of this process.
     pub async fn yield_now(&self) {
         let mut yielded = false;
         std::future::poll_fn(|cx| {
@@ -338,9 +338,9 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 
     /// Returns a future that waits until this process is asked to exit. The future resolves to the reason of the
-    /// request. If the process was already asked to exit, the future resolves in its first poll. There is one exception:
-    /// if the budget of the turn is spent, this poll may be pending (see [`should_yield`](crate::should_yield)). Use
-    /// this method in a body that does not wait for its mailbox.
+    /// request. If the process was already asked to exit, the future resolves in its first poll. There is one
+    /// exception: if the budget of the turn is spent, this poll may be pending (see
+    /// [`should_yield`](crate::should_yield)). Use this method in a body that does not wait for its mailbox.
     pub fn cancelled(&self) -> Cancelled {
         Cancelled::new(self.any())
     }

@@ -273,8 +273,8 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
     }
 
     /// Ends the multi-call at the first reply. The output is this reply and the pid of the process that has replied. If
-    /// a process fails, the multi-call continues while another process can still reply. At the end, the remaining calls
-    /// are cancelled, and their later replies are counted as late.
+    /// a process fails, the multi-call continues while another process can still reply. When the multi-call ends, the
+    /// remaining calls are cancelled. Later replies to the cancelled calls are counted as late.
     ///
     /// # Errors
     /// The future fails with [`CallError::NoQuorum`] as soon as all called processes have failed. If there is no
@@ -285,7 +285,8 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
 
     /// Ends the multi-call when `needed` processes have replied. The output contains `needed` replies and the pids of
     /// their processes, in the order of the calls. If the multi-call was polled before this method is called, the
-    /// output may contain more replies. The remaining calls are cancelled, and their later replies are counted as late.
+    /// output may contain more replies. The remaining calls are cancelled. Later replies to the cancelled calls are
+    /// counted as late.
     ///
     /// # Errors
     /// The future fails with [`CallError::NoQuorum`] as soon as `needed` replies are no longer possible. The error

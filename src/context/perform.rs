@@ -312,7 +312,7 @@ impl<C: Command> Perform<C> {
     /// Lets the command continue, and discards its answer. If the process has not yielded the command yet, this method
     /// yields the command. The method can yield the command only in a step of the process. Code outside the steps of
     /// the process may call `detach` before the step that yielded the command has returned. In this case, `detach` may
-    /// cancel the command. The exit of the process cancels the command, as it cancels all commands of the process.
+    /// cancel the command. The exit of the process cancels all commands of the process, including a detached command.
     pub fn detach(mut self) {
         let _ = self.0.launch(|| AnswerTarget::Discard, None);
         if let State::Inline(number) = self.0.state

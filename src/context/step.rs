@@ -127,7 +127,7 @@ pub(crate) type AnyProcess<M, T> = Box<dyn Process<Message = M, Output = T> + Se
 pub enum Next<T> {
     /// The process waits for an event.
     Wait,
-    /// The process is stepped again. The tasks that are already in the queue run before this next step.
+    /// The runtime runs another step of the process. The tasks that are already in the queue run before this next step.
     Again,
     /// The process exits with this result. The runtime still dispatches the commands of this step, but discards the
     /// answers. The exit then cancels the commands that their handlers have not answered.
@@ -172,8 +172,8 @@ impl<M: Send + 'static> Mail<M> {
         Events { mail: self, control, here: PhantomData, yields: None }
     }
 
-    /// Returns true if new events have arrived and the step has not checked the inbox. In this case, the process must
-    /// be stepped again. The task of the process calls this function after each step.
+    /// Returns true if new events have arrived and the step has not checked the inbox. In this case, the task must run
+    /// another step of the process. The task of the process calls this function after each step.
     pub(crate) fn missed(&mut self, control: &Control<M>, turn: InTurn) -> bool {
         if self.look == Look::HandedOver
             && let Some(taken) = self.taken.as_deref().filter(|taken| taken.is_only_receiver())
@@ -209,8 +209,8 @@ const COLLECT_AT: usize = 32;
 /// Iterator over the events that have arrived since the last step, in the order of their arrival. The first call of
 /// `next` takes the events from the inbox.
 ///
-/// `Events` cannot leave the thread that steps the process. If the step calls [`block_on`](crate::Runtime::block_on),
-/// this thread may run nested steps of other processes. During a nested step, `next` takes no events from the inbox and
+/// `Events` cannot leave the thread that runs the step. If the step calls [`block_on`](crate::Runtime::block_on), this
+/// thread may run nested steps of other processes. During a nested step, `next` takes no events from the inbox and
 /// returns `None`. After the nested step, the process can read the events.
 ///
 /// If the process has delegated an earlier step to [`EntryPoints`](crate::EntryPoints), a [`Mailbox`](crate::Mailbox)
@@ -222,8 +222,8 @@ pub struct Events<'a, M> {
     /// Because of this field, `Events` is not `Send`. No other thread may read the mailbox at the same time as the
     /// process.
     here: PhantomData<*const ()>,
-    /// The table of yields. Each step looks up the table at most once. A lookup is slow, because the lookup reads a
-    /// cache line that other cores write when they answer yields.
+    /// The table of yields. In each step, the process looks up the table at most once. A lookup is slow, because the
+    /// lookup reads a cache line that other cores write when they answer yields.
     yields: Option<&'a Yields>,
 }
 

@@ -47,8 +47,7 @@ pub struct Sleep {
     /// of this sleep.
     timer: Option<SleepTimer>,
     /// True if the timer is an alarm of the alarm thread, which the whole program shares. A sleep uses the alarm thread
-    /// if the timers of the runtime may never fire. This is the case after the runtime has shut down, or if the runtime
-    /// has no workers.
+    /// if the timers of the runtime may never fire: after the runtime has shut down, or if the runtime has no workers.
     uses_alarm_thread: bool,
     over: bool,
     /// True if the duration of the sleep is longer than zero and the sleep was not polled yet.
@@ -59,7 +58,7 @@ pub struct Sleep {
     outstanding: bool,
     /// True if a reset has changed the deadline since the last poll, and the sleep has kept or moved its timer.
     moved: bool,
-    /// Used if the deadline has passed at the first poll.
+    /// Pause of a sleep that has not waited. Such a sleep takes a unit of the budget.
     pause: BudgetPause,
 }
 
@@ -262,8 +261,8 @@ impl Sleep {
             let now = self.now();
             if now >= self.deadline {
                 // If the sleep has a timer, and no reset has changed the deadline since the last poll, the sleep has
-                // already waited, and needs no pause. Any other sleep takes a unit of the budget. Otherwise, a body
-                // that awaits only sleeps that have not waited would never end its turn.
+                // already waited, and needs no pause. Any other sleep takes a unit of the budget. Without the budget, a
+                // body that awaits only sleeps whose deadlines have already passed would never end its turn.
                 if (self.timer.is_none() || self.moved) && self.pause.spend(cx).is_pending() {
                     return Poll::Pending;
                 }
@@ -278,8 +277,8 @@ impl Sleep {
         }
         let is_set = own
             && match self.timer {
-                // The timer wakes this task. If the timer has already fired, the timer has fired during this turn, and
-                // this wake-up causes another turn.
+                // If this check returns true, the timer wakes this task, and has not fired before this turn. If the
+                // timer has fired during this turn, its wake-up causes another turn.
                 Some(timer) => self.own && Current::with(|current| current.has_seen_before(timer.due())),
                 None => self.take_over(),
             };
@@ -303,7 +302,7 @@ impl Sleep {
             return Poll::Pending;
         }
         if self.uses_alarm_thread {
-            // The timer is an alarm that an earlier poll has set. It is not a timer of the runtime.
+            // The timer is an alarm that an earlier poll has set. An alarm is not a timer of the runtime.
             self.cancel();
         }
         let timers = &self.sleeper.host().shared().timers;

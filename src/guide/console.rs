@@ -69,8 +69,8 @@
 //! | time until the computer of a TCP client must acknowledge a keepalive probe of an idle connection | 90 s on most systems | the connection closes |
 //!
 //! Each client takes at most the memory of one request, one reply, one [live trace](#live-trace) and one table of run
-//! times. While the server answers `wait_for_graph`, `process` or `supervision_tree`, it also needs memory for all
-//! edges of the graph, for all links of the process, or for a list of all processes in one supervision tree.
+//! times. While the server answers `wait_for_graph`, `process` or `supervision_tree`, the server also needs memory for
+//! all edges of the graph, for all links of the process, or for a list of all processes in one supervision tree.
 //!
 //! # Protocol
 //!
@@ -180,11 +180,12 @@
 //! - If a worker produces more events than the [limit of a trace](crate::guide::tracing#costs-and-limits), the trace
 //!   omits whole turns of this worker. Above `max_rate`, the trace omits whole turns until the next second.
 //! - The server keeps at most 4,096 events for each client (160 KiB). If the buffer is full, the server discards new
-//!   events until the client reads. While the server collects events, it also needs memory for a copy of the largest
-//!   buffer of the workers (512 KiB, or [`buffer_size`](crate::observe::FlightRecorder::buffer_size) with a flight
-//!   recorder), and for the events of the process in these buffers.
+//!   events until the client reads events. While the server collects events, the server also needs memory for a copy of
+//!   the largest buffer of the workers (512 KiB, or [`buffer_size`](crate::observe::FlightRecorder::buffer_size) with a
+//!   flight recorder), and for the events of the process in these buffers.
 //! - The trace ends when it reaches a limit, when the process exits, when the client sends `stop_trace`, and when the
-//!   connection ends. After a limit and after the exit, the client can still read the events.
+//!   connection ends. After the trace has reached a limit or the process has exited, the client can still read the
+//!   events.
 //! - Only the turns of the traced process, and the sends to this process, have an additional cost. Without a live
 //!   trace, this feature has no cost.
 //!

@@ -59,7 +59,7 @@
 //!
 //! | rule | test |
 //! |---|---|
-//! | **Order.** The messages that a process has sent arrive before the `Down` event and the `Exit` event of this process. | `messages_sent_before_an_exit_arrive_before_it` |
+//! | **Order.** The messages that a process has sent arrive before the `Down` event and the `Exit` event of this process. | `the_messages_of_a_process_arrive_before_its_exit` |
 //! | When a process receives a `Down` or `Exit` event, the exited process is already gone: the names of the exited process are free, its pid refers to no process, and the process is no longer counted as alive. | `a_process_is_gone_before_its_exit_is_delivered` |
 //! | [`event`](crate::Mailbox::event) returns `Down` and `Exit` events. `receive` leaves these events in the mailbox. | `only_the_method_event_returns_down_and_exit_events` |
 //! | **Links.** After an abnormal exit (an error, a panic, a failed `init`, a kill, a cancellation), each linked process exits with `Exit::Linked`. | `an_abnormal_exit_ends_linked_processes` |
@@ -67,8 +67,8 @@
 //! | `Exit::Linked` contains the pid and the exit of the process that exited first. An exit `Linked` never contains another exit `Linked`. | `an_exit_names_its_origin_along_any_chain` |
 //! | A linked process that does not trap exits ignores a normal exit. | `a_normal_exit_is_ignored_unless_trapped` |
 //! | A trapped exit arrives as an event. An exit is trapped if `trap_exit` is set when the exit arrives. | `a_trapped_exit_is_an_event` |
-//! | A process cannot trap its own kill. The processes that are linked with the killed process receive the exit `Killed`, and can trap this exit. | `a_kill_cannot_be_trapped_but_its_exit_signal_can` |
-//! | If a process links to an exited process, the call fails with the error `NoProcess`. If the caller traps exits, the caller gets an `Exit` event instead of the error. | `linking_to_an_exited_process_is_an_error_or_an_event` |
+//! | A process cannot trap its own kill. The processes that are linked with the killed process receive the exit `Killed`, and can trap this exit. | `a_kill_cannot_be_trapped_but_its_exit_signal_can_be_trapped` |
+//! | If a process links to an exited process, the call fails with the error `NoProcess`. If the caller traps exits, the caller gets an `Exit` event instead of the error. | `a_link_to_an_exited_process_causes_an_error_or_an_event` |
 //! | A second link between two processes changes nothing, even during the exit of one of the two processes. A process cannot be linked with itself. | `a_second_link_and_a_link_to_oneself_have_no_effect`, `a_second_link_during_the_exit_has_no_effect` |
 //! | After `unlink` has returned, no new exit arrives through the link. | `no_exit_arrives_after_an_unlink` |
 //! | A process has only one exit, even if an exit signal arrives during its exit. Each link and monitor delivers this exit once. | `a_process_exits_once_if_an_exit_signal_races_another_reason`, `two_linked_processes_can_be_killed_concurrently` |
@@ -94,8 +94,8 @@
 //! |---|---|
 //! | Children start in order. A child starts when the previous child has started. With `manual_start`, a child has started when the child has called [`mark_started`](crate::SelfHandle::mark_started). Children stop in reverse order. | `children_start_in_order_and_stop_in_reverse_order` |
 //! | With one-for-one, only the child that exited is restarted, under the same name. | `a_child_is_restarted_under_its_name` |
-//! | With one-for-all, all other running children are stopped. Then the exited child and the stopped children are started. A child that was down before stays down. | `one_for_all_restarts_all_children` |
-//! | With rest-for-one, the exited child and all running children after this child are restarted. | `rest_for_one_restarts_the_later_children` |
+//! | With one-for-all, all other running children are stopped. Then the exited child and the stopped children are started. A child that was down before stays down. | `a_one_for_all_supervisor_restarts_all_children` |
+//! | With rest-for-one, the exited child and all running children after this child are restarted. | `a_rest_for_one_supervisor_restarts_the_later_children` |
 //! | A permanent child is always restarted. A transient child is restarted after every exit that is neither normal nor a cancellation. The cancellation of a linked process does not restart a transient child either. A temporary child is never restarted. | `restart_policies_are_obeyed` |
 //! | A failed start counts as a restart. A start fails if the factory panics, if the name is taken, or if the child exits before its start is complete. There are three exceptions. If the runtime refuses the first start of a child, the supervisor fails. If the start of an added child fails, the child is removed. If the runtime refuses a requested start, the child stays stopped. | `failed_starts_count_as_restarts` |
 //! | If the restarts exceed the intensity, the supervisor stops its children and fails. [`Exit::error`](crate::Exit::error) returns the cause. The parent supervisor then restarts the failed supervisor. | `a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor` |

@@ -54,9 +54,9 @@
 //! - the executor of a [`run`](crate::Runtime::run) future does not poll the future at present;
 //! - the call of `block_on` or `run` has ended, and processes are left in its queues.
 //!
-//! A worker without processes steals from these queues, as from all other queues. A busy worker steals from them in
-//! every 61st search. If the queues of several workers or guests are unattended, a busy worker steals from these
-//! workers and guests in rotation. A later call of `block_on` or `run` usually continues with the queues of the
+//! A worker without processes steals from these queues, as from all other queues. A busy worker steals from unattended
+//! queues in every 61st search. If the queues of several workers or guests are unattended, a busy worker steals from
+//! these workers and guests in rotation. A later call of `block_on` or `run` usually continues with the queues of the
 //! previous call.
 //!
 //! # Longest wait of a process
@@ -97,11 +97,12 @@
 //! If a worker finds no process, the worker announces that it will park, and then checks every queue once more. A
 //! thread that queues a process first pushes the process, and then checks for a parked worker. Both threads, the worker
 //! and the pushing thread, execute a full memory fence between their two operations. Therefore the worker sees the
-//! pushed process, or the pushing thread sees the announcement, so no process waits while all workers are parked.
+//! pushed process, or the pushing thread sees the announcement. In both cases, no process waits while all workers are
+//! parked.
 //!
 //! While a worker is searching, a push wakes no other worker. If the last searching worker finds a process and more
-//! processes are queued, this worker wakes another worker. A message to an idle runtime wakes one worker. This
-//! worker finds only one process, so it wakes no other worker.
+//! processes are queued, this worker wakes another worker. A message to an idle runtime wakes one worker. This worker
+//! finds only one process, so this worker wakes no other worker.
 //!
 //! A push to an empty `next` slot wakes no worker, because the worker of this slot runs the process next. The use of a
 //! second core would cost more time than it saves. For two processes that answer each other, a message cost 27 ns of

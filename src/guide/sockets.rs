@@ -299,7 +299,7 @@
 //! To copy a large file to a socket, read the file in pieces of about 256 KiB. Move the file into each closure, and let
 //! the closure return the file together with the piece.
 //!
-//! There is no `procession::fs`. The crate `async-fs` provides asynchronous files, but it has its own thread pool. The
+//! There is no `procession::fs`. The crate `async-fs` provides asynchronous files, but uses its own thread pool. The
 //! settings of the [`Builder`](crate::Builder) do not limit this thread pool. A process can use `async-fs`, but
 //! `async-fs` has no advantage over `spawn_blocking`.
 //!

@@ -2,8 +2,8 @@
 //!
 //! # Record a trace
 //!
-//! [`Host::start_trace`](crate::Host::start_trace) begins a trace at any time, on any thread, and writes it to a file.
-//! The trace ends when the program calls `finish` on the handle of the trace, or drops this handle:
+//! [`Host::start_trace`](crate::Host::start_trace) begins a trace at any time, on any thread, and writes the trace to a
+//! file. The trace ends when the program calls `finish` on the handle of the trace, or drops this handle:
 //!
 //! ```
 //! # use procession::{Context, Runtime};
@@ -30,8 +30,8 @@
 //! # Open a trace
 //!
 //! Open <https://ui.perfetto.dev> in a browser, and drag the file into the page. The page reads the file in the
-//! browser, and does not upload it. If a file is incomplete, for example because the program was killed, the page shows
-//! the file up to the last complete packet.
+//! browser, and does not upload the file. If a file is incomplete, for example because the program was killed, the page
+//! shows the file up to the last complete packet.
 //!
 //! | track | contents |
 //! |---|---|
@@ -122,7 +122,7 @@
 //! limit never delays the worker. A process that is not selected by the options of the trace has no additional cost.
 //!
 //! A flight recorder records each turn, however many turns a worker runs per second. For each event, the flight
-//! recorder costs one read of the clock. It also needs the memory of its buffers.
+//! recorder costs one read of the clock. The flight recorder also needs the memory of its buffers.
 //!
 //! Two processes exchanged messages on one worker, at the highest rate. The numbers are the CPU time of the program,
 //! with the thread of the trace, relative to a run without a trace. Each number is a median of 11 runs, with its 95 %

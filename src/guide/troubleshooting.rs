@@ -248,8 +248,8 @@
 //!
 //! # One process uses all CPU time
 //!
-//! A step runs until it returns or awaits. A worker cannot interrupt a step. [`Host::explain`](crate::Host::explain)
-//! names each process that has run one step for longer than 10 to 20 ms:
+//! A step runs until its code returns or awaits. A worker cannot interrupt a step.
+//! [`Host::explain`](crate::Host::explain) names each process that has run one step for longer than 10 to 20 ms:
 //!
 //! ```
 //! # use procession::{Context, Runtime};

@@ -49,7 +49,8 @@ impl Host {
 
     /// Creates a detached task. The caller runs or queues the task. The task may own the last reference to the host.
     /// The crate `async-task` aborts the program if the drop of the metadata panics. The metadata is the reference to
-    /// the host. Therefore `Held` catches a panic of the host's drop, which drops the handlers of the user.
+    /// the host. The drop of the host drops the handlers of the user, and may panic. Therefore `Held` catches this
+    /// panic.
     fn task(self, future: impl Future<Output = ()> + Send + 'static) -> Runnable<Held<Self>> {
         let (runnable, task) =
             async_task::Builder::new().metadata(Held::new(self)).spawn(move |_| future, WithInfo(schedule));
@@ -62,10 +63,10 @@ impl Host {
     ///
     /// If the future is dropped before the closure begins, the closure never runs. To let the closure run without its
     /// result, call [`Blocking::detach`](crate::future::Blocking::detach). A closure that has begun runs to its end.
-    /// The drop of the runtime does not wait for this end, so the closure may be interrupted by the end of the program.
-    /// If the future of a waiting closure is dropped, the closure may stay in the queue for a while. When another
-    /// closure arrives and the queue is full, the pool checks the next 128 closures of the queue, and removes each
-    /// closure whose future was dropped.
+    /// The drop of the runtime does not wait for the closure. Therefore, the end of the program may interrupt the
+    /// closure. If the future of a waiting closure is dropped, the closure may stay in the queue for a while. When
+    /// another closure arrives and the queue is full, the pool checks the next 128 closures of the queue, and removes
+    /// each closure whose future was dropped.
     ///
     /// # Errors
     /// - [`Failure::Panicked`], if the closure panics.
@@ -134,8 +135,8 @@ impl Host {
     }
 }
 
-/// Blocking work as a task. If the task is dropped before it runs, the work is refused. The work is also refused while
-/// the simulation is dropped.
+/// Blocking work as a task. If the task is dropped before it runs, the work is refused. The work is also refused during
+/// the drop of the simulation.
 struct InTurn {
     job: Option<Box<dyn Job>>,
     host: Host,
@@ -192,8 +193,8 @@ impl<T> Future for Blocking<T> {
         if this.over {
             return Poll::Pending;
         }
-        // A refused closure has a result at the first poll. A body that repeats the call must let other tasks run.
-        // Therefore such a poll takes one unit from the budget.
+        // The future of a refused closure has a result at its first poll. A body that calls `spawn_blocking` repeatedly
+        // must let other tasks run. Therefore a poll with a result takes one unit from the budget.
         if this.cell.may_be_full() {
             ready!(this.pause.spend(cx));
         }
@@ -228,7 +229,8 @@ impl<T> Drop for Blocking<T> {
 
 pin_project! {
     /// A future without a pid. At a shutdown, the runtime must find and drop the future. The runtime finds a runnable
-    /// future in a queue, and a waiting future by its waker, which is in a list.
+    /// future in a queue. The runtime finds a waiting future through its waker, and a list contains the wakers of the
+    /// waiting futures.
     struct SpawnedFuture<F> {
         #[pin]
         future: Option<F>,
@@ -297,7 +299,7 @@ mod tests {
 
     use crate::Simulation;
 
-    /// One future stays in the list after a burst. The list frees its memory nevertheless.
+    /// Even if one future stays in the list after a burst, the list frees its memory.
     #[test]
     fn the_list_of_pending_futures_frees_its_memory_after_a_burst() {
         const COUNT: usize = 20_000;

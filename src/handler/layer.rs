@@ -25,8 +25,8 @@
 //! All layers obey the following rules. A command is answered exactly once. If the process cancels its command or
 //! exits, the inner handler sees the cancellation immediately. If a cancelled command waits in the queue of a layer,
 //! the layer drops the command immediately. A panic of a handler counts as a failure. A layer measures time with the
-//! clock of the command's runtime, and takes random numbers from the seed of that runtime. The clones of a limit
-//! share the limit, even if they are handlers of several runtimes. A [`RateLimit`] that several runtimes share uses one
+//! clock of the command's runtime, and takes random numbers from the seed of that runtime. The clones of a limit share
+//! the limit, even if the clones are handlers of several runtimes. A [`RateLimit`] that several runtimes share uses one
 //! clock. The docs of [`RateLimit`] and [`ConcurrencyLimit`] name a condition for runtimes that share a limit.
 //!
 //! # Writing a layer

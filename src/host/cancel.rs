@@ -102,17 +102,19 @@ impl CancelToken {
     }
 
     /// Requests the exit of all processes and tasks of this token. Processes that have not exited after `grace` are
-    /// killed. Returns false if the token was cancelled before.
+    /// killed. Returns false if the token was already cancelled.
     ///
     /// The call returns after all processes and tasks were notified. The duration of the call is proportional to the
     /// number of these processes and tasks. If a process is cancelled several times, the process keeps the first
-    /// reason. The first reason may come from another token, or from [`Host::cancel`](crate::Host::cancel). The process
-    /// is killed after `grace`, even if an earlier cancellation has a longer grace period. There is one exception: if a
-    /// child token was cancelled before, this call has no effect on the processes of the child token.
+    /// reason. The first reason may come from another token, or from [`Host::cancel`](crate::Host::cancel). The
+    /// process is killed after `grace`, even if an earlier cancellation has a longer grace period. There is one
+    /// exception: if a child token was already cancelled, this call has no effect on the processes of the child
+    /// token.
     ///
     /// Several threads may cancel tokens of one tree at the same time. Each process is notified by only one of these
-    /// threads. One thread may notify the processes of a child token while another thread notifies the processes of the
-    /// parent token. In this case, a process of the parent token may be notified first.
+    /// threads. One thread may notify the processes of a child token while another thread notifies the processes of
+    /// the parent token. In this case, a process of the parent token may be notified before a process of the child
+    /// token.
     pub fn cancel(&self, reason: impl Into<Reason>, grace: Duration) -> bool {
         self.0.cancel(&Cause { reason: reason.into(), grace })
     }
@@ -255,8 +257,8 @@ impl Future for Cancelled {
             CancelSource::Token(token) => poll_news(token.0.news(), listening, cx, || token.reason()),
         };
         // A body may ignore its cancellation, and may await a `Cancelled` future in a loop. If these futures cost no
-        // budget, the loop would never end the turn. Therefore, a future that has not waited takes a unit from the
-        // budget.
+        // budget, the loop would never end the turn. Therefore a future that resolves without a wait takes a unit
+        // from the budget.
         if reason.is_ready() && !has_waited {
             ready!(this.pause.spend_as_check(cx));
         }
@@ -296,8 +298,9 @@ impl<F: Future> Future for UntilCancelled<F> {
         let this = self.project();
         let mut cancelled = Pin::new(this.cancelled);
         // The first poll checks for a cancellation, and then polls `future`. Each later poll first polls `future`,
-        // because an output that is ready must not be lost. If the check finds a cancellation and pauses, the next poll
-        // repeats the check, and `future` is never polled.
+        // because an output that is ready must not be lost. If the check finds a cancellation, but must first let
+        // other processes run, the first poll returns `Pending`. The next poll then repeats the check, and `future`
+        // is never polled.
         if !*this.was_polled {
             match cancelled.as_mut().poll(cx) {
                 Poll::Ready(reason) => return Poll::Ready(Err(Exit::Cancelled(reason))),

@@ -92,7 +92,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Does the same as [`push`](Self::push). May also measure how long the message stays in the mailbox.
+    /// Does the same as [`push`](Self::push). In some cases, this function also measures how long the message stays
+    /// in the mailbox.
     #[cold]
     #[inline(never)]
     fn push_measured(&self, message: M) -> Result<(), (SendErrorKind, M)> {
@@ -137,8 +138,8 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// Calls `put`, which puts an event into the mailbox. The argument of `put` tells whether the event may wake the
-    /// process. In a turn of the process, the event must not wake the process, because the same turn steps the process
-    /// again.
+    /// process. In a turn of the process, the event must not wake the process, because the same turn runs a further
+    /// step.
     #[inline]
     fn put_event<E>(&self, put: impl FnOnce(bool) -> Result<Wakes, E>) -> Result<Wakes, E> {
         let is_own_turn = Current::with(|current| current.is_in_turn_of(self.address()));
@@ -307,8 +308,8 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// Closes the mailbox slot at the beginning of a turn. A receiver that was split off from the process can run
-    /// outside the turns of the process. A turn calls this function if such a receiver has polled the mailbox while the
-    /// slot was open. If the slot contains a message, this function wakes the receiver.
+    /// outside the turns of the process. The code of a turn calls this function if such a receiver has polled the
+    /// mailbox while the slot was open. If the slot contains a message, this function wakes the receiver.
     #[cold]
     pub(crate) fn close_slot(&self, ready: &RunnableProcess) {
         if let Some(reader) = self.inbox.close_slot(ready.in_turn()) {
@@ -316,8 +317,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// The end of a turn calls this function if the mailbox may still register a receiver although no receive operation
-    /// waits.
+    /// The code at the end of a turn calls this function if the mailbox may still register a receiver although no
+    /// receive operation waits.
     pub(crate) fn end_stale_wait(&self, has_taken_delivered: bool, turn: InTurn) {
         if has_taken_delivered { self.inbox.unwait(turn) } else { self.inbox.note_left() }
     }
@@ -360,8 +361,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// The drop of the receiving half of the mailbox calls this function. This function puts the messages in `front`
-    /// back into the mailbox. If the mailbox belongs to no process, this function then closes the mailbox.
+    /// The destructor of the receiving half of the mailbox calls this function. This function puts the messages in
+    /// `front` back into the mailbox. If the mailbox belongs to no process, this function then closes the mailbox.
     pub(crate) fn leave(&self, front: &mut ReadAhead<M>) {
         self.put_back(front);
         if self.head.is_outside() {
@@ -425,15 +426,15 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     /// Removes the unread `Down` event of a monitor from the mailbox, if this event is one of the newest events in the
     /// mailbox.
     fn discard_down(&self, _: u64) {}
-    /// Wakes the process. Also wakes a receiver that was split off from the process and waits on the mailbox.
+    /// Wakes the process, and also wakes a receiver that was split off from the process and waits on the mailbox.
     fn wake_all(&self);
-    /// Wakes the process, but no receiver that was split off from the process.
+    /// Wakes the process, but wakes no receiver that was split off from the process.
     fn wake(&self);
     /// Returns whether the mailbox is closed. An exiting process first closes the mailbox. Afterwards, the exiting
     /// process releases its names, drops its state and publishes its exit.
     fn is_closed(&self) -> bool;
-    /// Closes a mailbox that belongs to no process. The caller has set `KILLED`, and no other thread had set `KILLED`
-    /// before.
+    /// Closes a mailbox that belongs to no process. The caller has set `KILLED`, and was the first thread that set
+    /// `KILLED`.
     fn close_outside(&self, exit: &Exit);
 }
 
@@ -650,8 +651,8 @@ impl dyn AnyControl {
         }
     }
 
-    /// Records an operation that the process waits for. The caller sets `here` to true if this thread steps the
-    /// process. This function does not change the [count](Head::wait_for) of waits. The returned place makes
+    /// Records an operation that the process waits for. The caller sets `here` to true if this thread runs a step of
+    /// the process. This function does not change the [count](Head::wait_for) of waits. The returned place makes
     /// [`end_wait`](Self::end_wait) cheaper.
     #[inline]
     pub(crate) fn begin_wait(&self, wait: &Wait, here: bool) -> Place {
@@ -678,7 +679,7 @@ impl dyn AnyControl {
     }
 
     /// Wakes the task of this process after an answer. In a turn of this process, this function only records the
-    /// answer, because the same turn steps the process again.
+    /// answer, because the same turn runs a further step.
     pub(crate) fn wake_or_note(&self) {
         if !self.note_answered_in_turn() {
             self.wake();
@@ -709,8 +710,8 @@ impl dyn AnyControl {
         Current::with(|current| current.is_in_any_turn_of(std::ptr::from_ref(self).cast::<()>() as usize))
     }
 
-    /// Delivers the cancel event, at most once. Returns false if the event was delivered before. This function does not
-    /// set the timer that kills the process at the deadline. The caller must make sure that such a timer is set.
+    /// Delivers the cancel event, at most once. Returns false if an earlier cancel request exists. This function does
+    /// not set the timer that kills the process at the deadline. The caller must make sure that such a timer is set.
     pub(crate) fn cancel(&self, reason: Reason, deadline: Instant) -> bool {
         let head = self.head();
         if !head.set_cancel(reason.clone(), deadline) {

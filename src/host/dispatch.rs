@@ -29,9 +29,9 @@ use crate::process::state::inline_command::Number;
 /// Handles the commands of one type. A handler may answer before `handle` returns, or later from any thread, or never.
 /// If a handler may never answer a command, the process should set a deadline.
 ///
-/// A handler runs on the worker that stepped the process, and must not block this worker. With the module
-/// [`handler`](crate::handler), a handler can run a future or a blocking function. Any closure `Fn(C,
-/// Completion<C::Reply>)` is a handler. A layer is a handler that wraps another handler.
+/// A handler runs on the worker that ran the step of the process, and must not block this worker. With the module
+/// [`handler`](crate::handler), a handler can run a future or a blocking function. Any closure
+/// `Fn(C, Completion<C::Reply>)` is a handler. A layer is a handler that wraps another handler.
 ///
 /// A completion holds a reference to its process. The process holds a reference to the runtime, and the runtime holds
 /// its handlers. Therefore a handler that stores a completion forms a reference cycle. If this handler neither answers
@@ -57,7 +57,8 @@ use crate::process::state::inline_command::Number;
 /// ```
 pub trait Handler<C: Command>: Send + Sync + 'static {
     /// Handles the command, and answers through `completion`, immediately or later. If this function panics while it
-    /// holds completions, their yields fail with [`Failure::Panicked`]. The panic has no other effect.
+    /// holds completions, the yields of these completions fail with [`Failure::Panicked`]. The panic has no other
+    /// effect.
     fn handle(&self, command: C, completion: Completion<C::Reply>);
 }
 
@@ -243,8 +244,9 @@ impl Dispatcher<dyn AnyControl> {
         current.inline.is_answered()
     }
 
-    /// Takes the command out of `command`, and passes it to its handler. The command belongs to the yield `tag` of the
-    /// process `to`. If the command has no handler, the yield fails. The failure contains the name of the command.
+    /// Takes the command out of `command`, and passes the command to its handler. The command belongs to the yield
+    /// `tag` of the process `to`. If the command has no handler, the yield fails. The failure contains the name of
+    /// the command.
     #[inline]
     pub(crate) fn dispatch(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
         if let Some(type_id) = command.as_ref().map(Payload::type_id)

@@ -9,13 +9,13 @@
 //! 1. **Call the user's `close`.** If `close` panics, the panic replaces the exit. Therefore step 1 comes before each
 //!    step that passes the exit to another process. If step 1 came later, two processes could receive different exits
 //!    of the same process.
-//! 2. **Close the mailbox.** Step 2 and each sender change the mailbox under the lock of the mailbox. Therefore each
-//!    message is either refused, or step 5 finds the message. Steps 3, 6 and 8 must come after step 2. Another thread
-//!    may add a name, a group or the first timer at the same time. The other thread first announces the addition, and
-//!    then checks whether the mailbox is open. If the mailbox is still open, step 3, 6 or 8 finds the announced
-//!    addition. If steps 3, 6 and 8 came before step 2, a name, a membership or a timer could remain after the exit.
-//!    After step 2, the failure of a linked process no longer changes the exit. Therefore the process does not count as
-//!    a receiver of such a failure.
+//! 2. **Close the mailbox.** Step 2 and each sender change the mailbox under the lock of the mailbox. Therefore, for
+//!    each message, either the mailbox refuses the message, or step 5 finds the message. Steps 3, 6 and 8 must come
+//!    after step 2. Another thread may add a name, a group or the first timer at the same time. The other thread first
+//!    announces the addition, and then checks whether the mailbox is open. If the mailbox is still open, step 3, 6 or 8
+//!    finds the announced addition. If steps 3, 6 and 8 came before step 2, a name, a membership or a timer could
+//!    remain after the exit. After step 2, the failure of a linked process no longer changes the exit. Therefore the
+//!    process does not count as a receiver of such a failure.
 //! 3. **Release the names.** Step 3 comes before step 4, because destructors in step 4 may run for a long time. During
 //!    this time, a look-up by name must not find the process, because the process accepts no message any more. The
 //!    successor of the process must be able to get the name during this time.
@@ -27,9 +27,9 @@
 //!    process, the messages go to the supervisor's mailbox. Otherwise the messages become dead letters. Step 5 comes
 //!    before step 10. Therefore a supervisor that receives the exit already finds the messages for the successor.
 //! 6. **Count the exit, leave the groups, remove the pid.** Step 6 tells other threads that the process is gone. A
-//!    thread learns this from a failed look-up of the pid, or from the notice that the process left a group. From then
-//!    on, the thread receives no later message of the process. A monitor or link to a removed pid reports immediately
-//!    that the process does not exist. Therefore step 6 removes the pid last:
+//!    thread learns this from a failed look-up of the pid, or from the notice that the process left a group. Before the
+//!    failed look-up or the notice, the process has already sent its last message. A monitor or link to a removed pid
+//!    reports immediately that the process does not exist. Therefore step 6 removes the pid last:
 //!    - The exit is already counted. For example, a shutdown uses this count to wait for the last exit.
 //!    - The process count of the host no longer includes the process. Therefore the process limit of the host does not
 //!      refuse a successor.
@@ -86,9 +86,9 @@ use crate::process::state::current::Current;
 pub(crate) trait ExitOwner {
     /// Step 1: calls the user's `close`. If `close` panics, the panic replaces `exit`.
     fn close(&mut self, exit: &mut Exit);
-    /// Step 4: drops the state of the process, and stores the replies that the state drops. Step 7 needs these replies.
-    /// If a destructor panics, the panic replaces `exit`. Then dispatches the commands that the process has yielded in
-    /// steps 1 and 4. Step 8 would drop these commands.
+    /// Step 4: drops the state of the process, and stores the replies that the state drops. Step 7 needs these
+    /// replies. If a destructor panics, the panic replaces `exit`. Afterwards, this method dispatches the commands
+    /// that the process has yielded in steps 1 and 4. Step 8 would drop these commands.
     fn drop_state(&mut self, exit: &mut Exit);
     /// Step 6: takes over the reference that the pid table owned before the removal of the pid.
     fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>);
@@ -196,8 +196,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Runs the exit of a mailbox that belongs to no process. The caller has set `KILLED`, and no other thread had set
-    /// `KILLED` before.
+    /// Runs the exit of a mailbox that belongs to no process. The caller has set `KILLED`, and was the first thread
+    /// that set `KILLED`.
     pub(super) fn run_outside_exit(&self, exit: &Exit) {
         let _ = self.run_exit(&mut NoProcess, exit.clone());
     }

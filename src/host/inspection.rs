@@ -4,7 +4,7 @@
 //! The inspection borrows each entry of the pid table under the lock of its slot, and takes no reference to the entry.
 //! Therefore the inspection never drops the last reference to a process, and runs no user code.
 //!
-//! While the inspection holds the lock of a slot, it takes other locks of the process:
+//! While the inspection holds the lock of a slot, the inspection takes other locks of the process:
 //!
 //! - The inspection waits for the spin locks of the mailbox, the links and the yields, one at a time. A thread that
 //!   holds one of these locks never looks up a pid. Therefore no deadlock is possible.
@@ -91,8 +91,8 @@ impl Host {
         self.details(pid, || self.read_joins().remove(&pid).unwrap_or_default())
     }
 
-    /// Returns the details of a process. If the process waits, this function calls `joins`, which returns the joins of
-    /// the process.
+    /// Returns the details of a process. The closure `joins` returns the joins of the process. If the process waits,
+    /// possibly in `block_on`, this function calls the closure.
     fn details(&self, pid: Pid, joins: impl FnOnce() -> Vec<Join>) -> Option<ProcessDetails> {
         let table = &self.shared().pid_table;
         let Snapshot { mut details, is_awaited, mut waits } = table.with(pid, Snapshot::read)??;
@@ -109,7 +109,8 @@ impl Host {
                 let waits_for = &mut details.waits_for;
                 waits_for.extend(is_awaited.then_some(WaitsFor::Message));
                 waits_for.extend(details.yields.iter().cloned().map(WaitsFor::Command));
-                // Each call has a record in `waits`. Therefore all other counted waits are sleeps.
+                // Each call that the process waits for has a record in `waits`. Therefore all other counted waits are
+                // sleeps.
                 let sleeps = details.info.waits.saturating_sub(waits.iter().filter(|wait| wait.is_call()).count());
                 waits_for.extend((sleeps != 0).then_some(WaitsFor::Sleep { count: sleeps }));
                 waits_for.extend(waits.into_iter().filter_map(|wait| self.waits_for(wait)));
@@ -229,9 +230,10 @@ impl Host {
 
 type Name = Cow<'static, str>;
 
-/// Values of a process. The inspection reads all these values during one hold of the lock of the process's slot.
+/// Values of a process. The inspection reads all these values under the lock of the process's slot, and does not
+/// release the lock in between.
 struct Snapshot {
-    /// Details of the process. The lists that are read later are still empty.
+    /// Details of the process. Some lists are still empty: the inspection reads these lists later.
     details: ProcessDetails,
     /// True if a receiver waits for the next message.
     is_awaited: bool,

@@ -27,8 +27,8 @@ impl Schedule for Anywhere {
     }
 }
 
-/// Schedule function of every future. The schedule function is a function item. Therefore it takes no space in the
-/// task.
+/// Schedule function of every future. The schedule function is a function item. Therefore the schedule function takes
+/// no space in the task.
 #[inline]
 pub(crate) fn schedule(runnable: Runnable<Held<Host>>, info: ScheduleInfo) {
     let source = if info.woken_while_running { WakeSource::Turn } else { WakeSource::Waiting(None) };

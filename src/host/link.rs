@@ -1,9 +1,9 @@
 //! The tables of links and monitors. When a process exits, these tables determine which other processes receive the
 //! exit.
 //!
-//! Each process that has links or monitors has its own table with its own lock. A thread that puts an exit signal into
-//! the mailbox of the process holds this lock. A link may also kill the process. The thread that kills the process
-//! holds the same lock while it stores the exit in the table.
+//! Each process that has links or monitors has its own table with its own lock. A thread that puts an exit signal
+//! into the mailbox of the process holds the lock of this table. A link may also kill the process. The thread that
+//! kills the process stores the exit in the table under the lock of the table.
 //!
 //! # The protocol
 //!
@@ -23,16 +23,16 @@
 //!
 //! The protocol guarantees:
 //!
-//! - *Notified or refused.* A caller that sets a link or a monitor holds both locks. The caller checks whether the
-//!   other process has exited. If the other process has not exited, the caller adds the entry before the exit closes
-//!   the table. Therefore the other process notifies the caller later. If the other process has exited, the caller is
-//!   notified immediately.
+//! - *Notified or refused.* A caller that sets a link or a monitor holds the locks of both tables. The caller checks
+//!   whether the other process has exited. If the other process has not exited, the caller adds the entry before the
+//!   exit closes the table. Therefore the other process notifies the caller later. If the other process has exited,
+//!   the caller is notified immediately.
 //! - *At most once.* A notification removes the entry from the table of the notified process. Therefore a process gets
 //!   only one notification if two processes exit at the same time, or if a link was set twice.
-//! - *Nothing after an unlink.* A notification after an unlink finds no entry. A notification before an unlink puts the
-//!   signal into the mailbox, or marks the process as killed. During this work, the notification holds the lock of the
-//!   notified process's table. The unlink needs the same lock. Therefore the notification is complete before the unlink
-//!   gets the lock.
+//! - *Nothing after an unlink.* A notification after an unlink finds no entry. A notification before an unlink puts
+//!   the signal into the mailbox, or marks the process as killed. During this work, the notifying thread holds the
+//!   lock of the notified process's table. The unlink needs the same lock. Therefore the notification is complete
+//!   before the unlink gets the lock.
 //!
 //! If a link kills a process, the killed process exits in its own turn. Therefore no function of this module recurses,
 //! even if a chain of links is long. An exit looks up one entry in the table of each linked or watching process.
@@ -84,8 +84,8 @@ pub(crate) trait Linkable {
     /// mailbox.
     fn discard_down(&self, number: u64);
 
-    /// Marks the process as killed. Returns false if the process was marked before. In this case the process exits with
-    /// the earlier reason.
+    /// Marks the process as killed. Returns false if the process was already marked. In this case the process exits
+    /// with the earlier reason.
     fn mark_killed(&self) -> bool;
 
     /// Wakes a process that the caller has marked as killed, so that the process exits. The caller must not hold the
@@ -94,8 +94,8 @@ pub(crate) trait Linkable {
     #[must_use]
     fn wake_killed(&self) -> bool;
 
-    /// Closes a mailbox or receiver outside any process, with `exit` as its exit. The caller must have marked it as
-    /// killed. The close runs user code, so the caller must hold no lock.
+    /// Closes a mailbox or receiver outside any process, with `exit` as its exit. The caller must have marked the
+    /// mailbox or receiver as killed. The close runs user code, so the caller must hold no lock.
     fn exit_outside(this: &Ref<Self>, exit: &Exit);
 }
 
@@ -398,9 +398,9 @@ fn notify_peer<E: Linkable + ?Sized>(
                 }
                 return Effect { is_received: receives, is_killed: true };
             }
-            // The process `peer` exits with its earlier exit, namely the exit that another link has propagated,
-            // or `Killed`. If the exit is `Killed`, `peer` does not receive the failure, because the exit `Killed`
-            // would hide the failure.
+            // The process `peer` exits with its earlier exit, namely the exit that another link has propagated, or
+            // `Killed`. If this earlier exit is `Killed`, `peer` does not receive the failure of the other process,
+            // because the exit `Killed` would hide this failure.
             let lives = !peer.has_ended();
             lives && table.more.as_ref().and_then(|more| more.propagated.as_ref()).is_some_and(Exit::is_failure)
         }

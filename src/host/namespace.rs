@@ -1,5 +1,5 @@
-//! The namespace of a host. It contains the name, the command handlers and the limits of the host. It also contains the
-//! names and the groups of the host's processes.
+//! The namespace of a host. The namespace contains the name, the command handlers and the limits of the host. The
+//! namespace also contains the names and the groups of the host's processes.
 //!
 //! Several hosts may share one runtime, and each host has its own namespace. [`HostBuilder`](crate::HostBuilder) builds
 //! the namespace. The handlers do not change after the build. The names and the groups change while the host runs. `E`
@@ -73,8 +73,8 @@ impl<E: Linkable + ?Sized> Namespace<E> {
         }
     }
 
-    /// Subtracts one process from the count. The caller calls this function when a counted process has exited, or when
-    /// its spawn has failed.
+    /// Subtracts one process from the count. The caller calls this function when a counted process has exited, or
+    /// when the spawn of a counted process has failed.
     #[inline]
     pub(crate) fn leave(&self) {
         if self.most != usize::MAX {

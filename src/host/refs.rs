@@ -3,9 +3,9 @@
 //!
 //! A process often sleeps or sets a time limit directly after another sleep or time limit. When a sleep is dropped in a
 //! step of its process, the thread of the step keeps the reference until the step ends. Until then, the next sleep of
-//! the same process takes over this reference. The hand-over saves two changes of the reference count. Each such change
-//! is an atomic read-modify-write operation. A thread keeps at most one reference. Calls do not hand over references,
-//! because a hand-over made calls more expensive.
+//! the same process takes over this reference. The hand-over saves two changes of the reference count. Each such
+//! change is an atomic read-modify-write operation. A thread keeps at most one reference. The futures of calls do not
+//! hand over references, because a hand-over made calls more expensive.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;
@@ -21,7 +21,7 @@ use crate::process::state::current::Current;
 
 thread_local! {
     /// The reference that a sleep of this step, or of an outer step, has left for the next sleep of the same process.
-    /// The address of its control block is in [`Current::kept_reference`].
+    /// [`Current::kept_reference`] contains the address of this process's control block.
     static KEPT: ThreadCell<Ref<dyn AnyControl>> = const { ThreadCell::new() };
 }
 
@@ -48,14 +48,14 @@ impl ProcessRef {
         self.identity()
     }
 
-    /// Returns whether this thread is stepping the process.
+    /// Returns whether this thread runs a step of the process.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         is_stepped_here(self)
     }
 
-    /// Returns whether a receiver is registered in the mailbox of the process that this thread steps, although no
-    /// receive operation waits.
+    /// Returns whether the mailbox possibly still has a registered receiver, although no receive operation waits. The
+    /// mailbox belongs to the process whose step this thread runs.
     pub(crate) fn has_stale_receiver() -> bool {
         Current::with(Current::has_stale_receiver)
     }
@@ -78,7 +78,7 @@ impl ProcessRef {
     }
 }
 
-/// Returns whether this thread is stepping the process with this control block.
+/// Returns whether this thread runs a step of the process with this control block.
 #[inline]
 pub(crate) fn is_stepped_here(control: &Ref<dyn AnyControl>) -> bool {
     Current::with(|current| current.steps(control.identity()))
@@ -96,9 +96,9 @@ pub(crate) struct RecordedWait {
 }
 
 impl RecordedWait {
-    /// Records a wait of the process that this thread steps. `host` is any host of the runtime. If the process already
-    /// has the record, this function takes no lock. Otherwise this function takes the lock of the process's slot in the
-    /// pid table.
+    /// Records a wait of the process whose step this thread runs. `host` is any host of the runtime. If the process
+    /// already has the record, this function takes no lock. Otherwise this function takes the lock of the process's
+    /// slot in the pid table.
     pub(crate) fn begin(&mut self, host: &Host, wait: &Wait) {
         let table = &host.shared().pid_table;
         let pid = Current::with(Current::pid).filter(|pid| table.is_here(*pid));
@@ -150,7 +150,8 @@ pub(crate) struct SleeperRef(ByValue<Ref<dyn AnyControl>>);
 
 impl SleeperRef {
     /// Returns a reference to the process with this control block. If this thread keeps a reference to this process,
-    /// takes over the kept reference. Otherwise, calls `control`, which returns a new reference.
+    /// this function takes over the kept reference. Otherwise this function calls `control`, which returns a new
+    /// reference.
     #[inline]
     pub(crate) fn of(address: usize, control: impl FnOnce() -> Ref<dyn AnyControl>) -> Self {
         let kept = Current::with(|current| take_kept(current, address));
@@ -196,7 +197,7 @@ impl Deref for SleeperRef {
 }
 
 impl DropByValue for Ref<dyn AnyControl> {
-    /// Keeps the reference if this thread steps the process and keeps no other reference.
+    /// Keeps the reference if this thread runs a step of the process and keeps no other reference.
     #[inline]
     fn drop_by_value(self) {
         let address = self.identity();

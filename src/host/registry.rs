@@ -33,8 +33,8 @@ const CHUNKS: usize = 26 * CHUNKS_PER_SIZE;
 /// generations of a slot.
 const LAST_GENERATION: u32 = if cfg!(procession_loom) { 3 } else { u32::MAX };
 
-/// The part of a pid that distinguishes the processes of one runtime. It consists of an index into the table, and of a
-/// generation of the slot at this index.
+/// The part of a pid that distinguishes the processes of one runtime. A `LocalId` consists of an index into the
+/// table, and of a generation of the slot at this index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LocalId {
     pub(crate) index: u32,
@@ -85,8 +85,8 @@ pub(crate) fn own() -> usize {
     })
 }
 
-/// Calls `f`, which reserves a pid while it holds a lock. The reservation may drop the last reference to a host. This
-/// drop happens after `f` has returned.
+/// Calls the closure `f`, which reserves a pid under a lock. The reservation may drop the last reference to a host.
+/// This drop happens after `f` has returned.
 pub(crate) fn defer_drops_of_hosts<R>(f: impl FnOnce() -> R) -> R {
     Current::with(|current| current.deferred.call_locked(f))
 }
@@ -94,8 +94,8 @@ pub(crate) fn defer_drops_of_hosts<R>(f: impl FnOnce() -> R) -> R {
 /// The shared value to which all entries of a table refer.
 ///
 /// If all entries used one reference count, each spawn and each exit would contend for the cache line of this count.
-/// Therefore one count serves only a few thousand entries. The references of these entries are added to the count in
-/// advance.
+/// Therefore one reference count serves only a few thousand entries. The references of these entries are added to the
+/// reference count in advance.
 pub(crate) trait Lane: Sized {
     /// Stock of references. All references of a stock share one reference count, and are already included in this
     /// count.
@@ -119,7 +119,7 @@ pub(crate) trait PidEntry {
 #[derive(Debug)]
 pub(crate) struct Busy;
 
-/// A slot of the table. It contains the entry with this index, if there is one.
+/// A slot of the table. The slot contains the entry with the index of the slot, if there is such an entry.
 type Slot<E> = Lock<Option<Ref<E>>>;
 
 /// Number of entries that share one reference count.
@@ -160,8 +160,8 @@ struct Shard<E: ?Sized, L: Lane> {
     retired: AtomicUsize,
 }
 
-/// The pid table. `E` is the type of its entries. The entries refer to a value of the type `L`, which contains the
-/// table.
+/// The pid table. `E` is the type of the entries in the table. The entries refer to a value of the type `L`, which
+/// contains the table.
 #[derive(Debug)]
 pub(crate) struct PidTable<E: ?Sized, L: Lane> {
     runtime: RuntimeId,
@@ -205,7 +205,7 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         self.chunks.get(chunk).map(|chunk| chunk.get_or_init(make)).is_some()
     }
 
-    /// If `fresh` has no free slot, moves the returned slots to `fresh`.
+    /// Moves the returned slots to `fresh` if `fresh` has no free slot.
     #[inline]
     fn fetch(&self, fresh: &mut Fresh<L::CountedRefs>) {
         if fresh.free.is_empty() && self.returned.len.load(Ordering::Relaxed) != 0 {
@@ -391,8 +391,8 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         }
         let (shard, index) = self.shard_and_index(pid.index());
         let entry = shard.slot(index)?.lock().take_if(|entry| entry.generation() == pid.generation())?;
-        // The slot is empty now, but no other thread can reserve it yet. The code below returns the slot with its next
-        // generation.
+        // The slot is empty now, but no other thread can reserve it yet. The code below puts the slot back into the
+        // shard, with the next generation of the slot.
         if pid.generation() == LAST_GENERATION && !planted!("relay_never_retires") {
             shard.retired.fetch_add(1, Ordering::Relaxed);
             return Some(entry);

@@ -39,8 +39,8 @@ impl Host {
     ///
     /// The returned future resolves to a report that lists the killed processes. The future resolves when all processes
     /// have exited. At the deadline, the runtime kills the remaining processes. The future then resolves when the
-    /// killed processes have exited, or when none of them has exited for 10 ms. If the future is dropped, the runtime
-    /// still kills the remaining processes at the deadline.
+    /// killed processes have exited, or when no killed process has exited for 10 ms. If the future is dropped, the
+    /// runtime still kills the remaining processes at the deadline.
     ///
     /// Any thread can call `shutdown`, and a process can call `shutdown` in a step. The shutdown also cancels the
     /// calling process. Therefore the calling process should drop the future and return. If the calling process awaits
@@ -48,10 +48,11 @@ impl Host {
     ///
     /// When the future resolves, all processes have exited, with two exceptions. The first exception is a process whose
     /// step does not return. The second exception is a killed process that waits for a worker, because each worker is
-    /// in a step that does not return. The join handle, the links and the monitors of the last process may receive the
-    /// exit a moment later. A second call can make the deadline earlier, but not later. All callers get the same
-    /// report. The shutdown does not stop the worker threads. Dropping the [`Runtime`](crate::Runtime) stops the worker
-    /// threads. In a [`Simulation`](crate::Simulation) the deadline is a virtual time.
+    /// in a step that does not return. The join handle, the links and the monitors of the last process may receive
+    /// the exit shortly after the future resolves. A second call can make the deadline earlier, but not later. All
+    /// callers get the same report. The shutdown does not stop the worker threads. Dropping the
+    /// [`Runtime`](crate::Runtime) stops the worker threads. In a [`Simulation`](crate::Simulation) the deadline is a
+    /// virtual time.
     ///
     /// ```
     /// # use procession::{Context, Exit, Host, Runtime};
@@ -98,8 +99,8 @@ impl Host {
         self.shared().advance(phase);
     }
 
-    /// Returns true if every spawned process is counted as exited. A process is counted before its exit is complete.
-    /// Therefore the last process may still be finishing its exit.
+    /// Returns true if every spawned process is counted as exited. A process is counted as exited before its exit is
+    /// complete. Therefore the last process may still be finishing its exit.
     #[inline]
     pub(crate) fn all_ended(&self) -> bool {
         self.shared().metrics.all_ended()
@@ -151,8 +152,8 @@ impl Host {
     }
 
     /// Registers a top-level supervisor, which has no supervisor itself. Does nothing if the process is registered
-    /// already. An upgraded process may register again, but its exit unregisters only once. Only the process itself
-    /// calls this function.
+    /// already. An upgraded process may make this call again, but the exit of the process ends only one registration.
+    /// Only the process itself calls this function.
     pub(crate) fn register_top_level_supervisor(&self, supervisor: &dyn AnyControl) {
         if supervisor.head().has(flag::TOP_LEVEL) {
             return;
@@ -327,22 +328,23 @@ struct AllEnded<A, R> {
     listening: Listening,
     deadline: Instant,
     /// Number of killed processes that had not exited at the last check. `None` until the future finds that the
-    /// shutdown has killed processes. From then on, the future waits for the exits of the killed processes.
+    /// shutdown has killed processes. If the value is not `None`, the future waits for the exits of the killed
+    /// processes.
     killed: Option<usize>,
     ring: R,
     alarm: Option<A>,
 }
 
 impl<A, R> AllEnded<A, R> {
-    /// Makes the future wait for the exits of the killed processes. The wait ends if none of them has exited for the
-    /// time [`SHUTDOWN_GRACE`]. This time begins at the deadline, or at the first poll after the deadline.
+    /// Makes the future wait for the exits of the killed processes. The wait ends if no killed process has exited for
+    /// the time [`SHUTDOWN_GRACE`]. This time begins at the deadline, or at the first poll after the deadline.
     fn kills(&mut self) {
         self.deadline = self.host.now().max(self.deadline.min(self.host.shutdown_deadline())) + SHUTDOWN_GRACE;
         self.killed = Some(self.host.alive().len());
     }
 
-    /// If a killed process has exited since the last check, prolongs the wait and returns true. Otherwise returns
-    /// false.
+    /// Prolongs the wait and returns true if a killed process has exited since the last check. Otherwise this
+    /// function returns false.
     fn prolongs(&mut self, now: Instant) -> bool {
         let left = self.host.alive().len();
         let has_exited = self.killed.is_some_and(|before| left < before);

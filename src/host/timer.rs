@@ -74,7 +74,8 @@ impl Fire {
 }
 
 /// Calls wakers of a batch that do not belong to waiting processes. Such a waker may run user code, and this code may
-/// wait for any process of the batch. Therefore the processes in `woken` are queued first. Also calls `begin` first.
+/// wait for any process of the batch. Therefore the processes in `woken` are queued first. This function also calls
+/// `begin` before these wakers.
 #[inline]
 fn wake_last(woken: &mut Vec<PendingSchedule>, wakers: Vec<Waker>, begin: &dyn Fn()) {
     if !wakers.is_empty() {
@@ -152,7 +153,7 @@ impl Shard {
 #[cfg(feature = "console")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WheelFigures {
-    /// Worker of the wheel. `None` for the wheel of all other threads.
+    /// Worker of the wheel. `None` for the wheel that all threads without their own wheel share.
     pub(crate) worker: Option<usize>,
     /// Number of timers.
     pub(crate) timers: usize,
@@ -205,7 +206,7 @@ impl Timers {
         Instant::from_ns(self.recent.load(Ordering::Relaxed))
     }
 
-    /// Advances a virtual clock. Then [`recent`](Self::recent) is the new time.
+    /// Advances a virtual clock. Afterwards, [`recent`](Self::recent) returns the new time.
     ///
     /// # Panics
     /// Panics if the clock is a real clock.
@@ -214,8 +215,8 @@ impl Timers {
         let _ = self.now();
     }
 
-    /// Adds a timer to the wheel of the given worker. Without a worker, adds the timer to the wheel of all other
-    /// threads.
+    /// Adds a timer to the wheel of the given worker. Without a worker, the timer goes to the wheel that all other
+    /// threads share.
     ///
     /// Returns the key of the timer, and whether the caller must notify a thread. The caller must notify a thread if
     /// the following conditions are both true:
@@ -284,7 +285,8 @@ impl Timers {
             Some(Fire::Wake(_)) => {}
             _ => return false,
         }
-        // The clone and the drop of a waker run user code. Therefore both operations happen without the lock.
+        // The clone and the drop of a waker run user code. Therefore this function clones and drops wakers without
+        // the lock.
         let mut spare = waker.clone();
         let mut wheel = shard.wheel.lock();
         let Some(Fire::Wake(old)) = wheel.get_mut(key.handle) else {
@@ -394,10 +396,10 @@ impl Timers {
     /// Returns the time after which the caller must check the timers. With this call, the caller promises to make this
     /// check. A call of [`wait`](Self::wait) makes no such promise.
     ///
-    /// An earlier call may have reported a deadline that has not passed yet. The returned time then ends at this
-    /// deadline or earlier, even if the timer of this deadline was cancelled. Many programs set a timeout and cancel
-    /// it, again and again. If such a program uses timeouts of one second, the thread wakes at most once per second,
-    /// and not once for each timeout.
+    /// An earlier call may have reported a deadline that has not passed yet. In this case, the returned time ends at
+    /// this deadline or earlier, even if the timer of this deadline was cancelled. Many programs set a timeout and
+    /// cancel it, again and again. If such a program uses timeouts of one second, the thread wakes at most once per
+    /// second, and not once for each timeout.
     pub(crate) fn keep_time(&self) -> Option<Duration> {
         let now = self.now();
         let mut reported = self.reported.load(Ordering::Relaxed);
@@ -408,8 +410,9 @@ impl Timers {
         loop {
             let nearest = self.nearest_ns();
             self.promised.store(nearest.min(reported), Ordering::SeqCst);
-            // Another thread may have inserted an earlier timer before the store to `promised` became visible. The
-            // other thread then sends no notification. Therefore this loop reads the deadlines again.
+            // Another thread may have inserted a timer with an earlier deadline before the store to `promised` became
+            // visible. In this case, the other thread sends no notification. Therefore this loop reads the deadlines
+            // again.
             if self.nearest_ns() >= nearest || planted!("timers_keeper_looks_once") {
                 let promised = nearest.min(reported);
                 return (promised != u64::MAX).then(|| Instant::from_ns(promised) - now);
@@ -458,7 +461,8 @@ impl Timers {
         self.shards.iter().map(|shard| shard.wheel.lock().bytes()).sum()
     }
 
-    /// Drops all timers. This function calls the wakers of the timers, but does not call their functions.
+    /// Drops all timers. This function calls the wakers in the timers, but drops the functions in the timers without
+    /// a call.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let mut wheel = shard.wheel.lock();

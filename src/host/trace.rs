@@ -66,8 +66,8 @@ impl Host {
         self.record(kind, || TraceEvent::State { process: word(head), to, steps: false });
     }
 
-    /// Returns the process of this runtime that this thread steps. If the thread steps a process of another runtime,
-    /// returns `None`.
+    /// Returns the pid of the process whose step this thread runs. Returns `None` if this process belongs to another
+    /// runtime.
     fn stepped(&self) -> Option<Pid> {
         let pid = Current::try_with(Current::pid).flatten()?;
         self.shared().pid_table.is_here(pid).then_some(pid)
@@ -156,10 +156,10 @@ impl Host {
     /// The part of [`trace_spawn`](Self::trace_spawn) after the check that a trace selects the process.
     fn trace_selected_spawn(&self, head: &Head, type_name: &'static str, method: &str) {
         head.set(flag::OBSERVED);
-        // There is a race. After the check of the caller, the last trace that selects the process may end and clear the
-        // flag. Only then, this function sets the flag. `end_session` first removes the filter of the trace, and then
-        // clears the flags. Therefore either the check below no longer finds the filter, or `end_session` clears the
-        // flag after this function has set it.
+        // There is a race. The last trace that selects the process may end after the check of the caller, and may
+        // clear the flag before this function has set the flag. `end_session` first removes the filter of the trace,
+        // and then clears the flags. Therefore either the check below no longer finds the filter, or `end_session`
+        // clears the flag after this function has set it.
         let (shared, recorder) = (self.shared(), self.shared().metrics.recorder());
         if shared.observer.is_none() && !recorder.selects(word(head), type_name) {
             recorder.between_sessions(|| {
@@ -233,7 +233,7 @@ fn label(shared: &Shared, number: u64) -> Option<u32> {
 /// Functions that start and end traces.
 impl Host {
     /// Starts an execution trace, and writes it to a new file at this path. [Perfetto](https://ui.perfetto.dev) opens
-    /// the file. The page [`guide::tracing`](crate::guide::tracing) explains the display.
+    /// the file. The page [`guide::tracing`](crate::guide::tracing) explains how to read the trace.
     ///
     /// The trace contains the processes of all hosts of the runtime. Each worker has a lane. The lane has one slice for
     /// each step. Each process has a track with its states. The trace ends when the handle is [finished](Trace::finish)
@@ -243,8 +243,8 @@ impl Host {
     /// A thread of the trace writes the file, so no worker waits for the file. Each worker stores its events in a
     /// buffer of 512 KiB. A worker records bursts of at most 4,096 events, and about 50,000 events per second over a
     /// longer time. A worker that produces more events skips whole turns. The trace contains the numbers of skipped
-    /// events, and [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is their sum. Several traces of a runtime
-    /// can run at the same time.
+    /// events. [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is the sum of these numbers. Several traces
+    /// of a runtime can run at the same time.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -273,9 +273,9 @@ impl Host {
     /// The thread of the trace calls the writer every 10 ms, with whole packets. If the writer is slow, the buffers of
     /// the workers become full, and the workers skip events.
     ///
-    /// In a [`Simulation`](crate::Simulation), the trace has no thread. The thread of the simulation calls the writer.
-    /// A simulation skips no turns. The times in its trace are virtual. But a buffer contains at most 16,384 events, so
-    /// the trace loses the oldest events of a step that records more events.
+    /// In a [`Simulation`](crate::Simulation), the trace has no thread. The thread of the simulation calls the
+    /// writer. A simulation skips no turns. The times in the trace are virtual. But a buffer contains at most 16,384
+    /// events, so the trace loses the oldest events of a step that records more events.
     ///
     /// # Errors
     /// Returns the error of the system if the thread of the trace cannot be started.
@@ -287,9 +287,10 @@ impl Host {
     /// select the processes of the trace, and limit the number of its events.
     ///
     /// If the options select some processes, only the turns of these processes have the cost of recording. The trace
-    /// contains their turns, states, commands and received messages. The trace does not contain the messages that they
-    /// send to other processes, the searches of the workers, or the counter tracks. If several traces run, the turns of
-    /// a process have this cost if at least one trace selects the process.
+    /// contains the turns, states, commands and received messages of the selected processes. The trace does not
+    /// contain the messages that the selected processes send to other processes, the searches of the workers, or the
+    /// counter tracks. If several traces run, the turns of a process have the cost of recording if at least one trace
+    /// selects the process.
     ///
     /// A trace without events writes an empty packet once per second. Therefore the trace ends soon after its reader
     /// has disconnected, even if the selected processes do not run.
@@ -298,7 +299,8 @@ impl Host {
     /// Returns the error of the system if the thread of the trace cannot be started.
     pub fn start_trace_with(&self, options: TraceOptions, writer: impl Write + Send + 'static) -> io::Result<Trace> {
         let lookup = Box::new(Processes(Arc::clone(self.shared())));
-        // The workers record events as soon as the reader begins. The trace must not begin after its first events.
+        // The workers record events as soon as the reader begins. Therefore this code first reads the time at which
+        // the trace begins: the trace must not begin after its first event.
         let begun = self.now().ns();
         let session = Session::new(self.begin_reader(&options), &self.trace_title(), begun, lookup);
         let (host, filter) = (self.clone(), session.filter());
@@ -312,8 +314,9 @@ impl Host {
         Ok(trace)
     }
 
-    /// Begins to record events. After this call, the events of all selected processes are recorded. This call marks the
-    /// selected processes in the pid table, and each later spawn marks its process. Also returns the marked processes.
+    /// Begins to record events. After this call, the events of all selected processes are recorded. This call marks
+    /// the selected processes in the pid table, and each later spawn marks its process. This function returns the
+    /// reader of the events, and the processes that it has marked.
     fn begin_reader(&self, options: &TraceOptions) -> (EntryReader, BTreeMap<u64, Alive>) {
         let table = &self.shared().pid_table;
         // A pid of another runtime selects no process. No process has the number `u64::MAX`.
@@ -376,7 +379,8 @@ mod tests {
         ctx.receive().await
     }
 
-    /// 9.3b: if a process exits before the first collection of a trace, its track has its name.
+    /// 9.3b: if a process exits before the first collection of a trace, the track of the process still has the name
+    /// of the process.
     #[test]
     fn a_process_that_exits_at_the_start_of_a_trace_keeps_its_name() {
         let rt = Runtime::builder().workers(0).build().expect("a runtime");
@@ -398,7 +402,8 @@ mod tests {
         assert_eq!(count(b"> process"), count(b"> procession::"));
     }
 
-    /// 9.3b: if the exit of a process is lost, the trace ends the slice of the state of this process.
+    /// 9.3b: if the event of an exit is lost, the trace still ends the slice that shows the last state of the
+    /// process.
     #[test]
     fn a_dead_process_whose_exit_was_lost_has_no_open_slice() {
         /// Claims that the process with this number is dead, and that all other processes are alive.
@@ -449,7 +454,7 @@ mod tests {
         assert_eq!(collect(), 0);
     }
 
-    /// 9.3e: a spawn may race with the end of the last trace. The process is then not observed.
+    /// 9.3e: if a spawn races with the end of the last trace, the spawned process is not observed.
     #[test]
     fn a_spawn_during_the_end_of_the_last_trace_leaves_no_observed_process() {
         let rt = Runtime::builder().workers(0).build().expect("a runtime");

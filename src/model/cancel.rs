@@ -13,8 +13,8 @@ use crate::process::state::{Ref, RefCounted};
 const ROOT: Reason = Reason::new("root");
 const BRANCH: Reason = Reason::new("branch");
 
-/// A subject that records the reason of each notification. If this subject has a child, the child must be notified
-/// first.
+/// A subject that records the reason of each notification. If the subject has a child subject, the child subject must
+/// be notified before its parent.
 #[derive(Default)]
 struct Subscriber {
     told: Mutex<Vec<Reason>>,

@@ -1,4 +1,4 @@
-//! Models of the answer to a command. While one thread answers a command, another thread also answers or cancels the
+//! Models of the answer to a command. While one thread answers a command, another thread answers or cancels the same
 //! command, lets the process exit, or polls the waiting future.
 
 use std::task::Waker;
@@ -139,8 +139,8 @@ fn answered_twice(world: Arc<World>, answer: fn(&World) -> bool) {
     assert_eq!(world.dropped(), 2);
 }
 
-/// One thread answers a command while another thread lets its process exit. The answer is dropped exactly once, by one
-/// of the two threads. Later answers are refused.
+/// One thread answers a command while another thread lets the process of this command exit. The answer is dropped
+/// exactly once, by one of the two threads. Later answers are refused.
 pub fn answer_against_exit() {
     answered_at_exit(&World::measured());
 }
@@ -197,8 +197,8 @@ pub fn answer_wakes_the_reader() {
     assert_eq!(world.dropped(), 1);
 }
 
-/// A future waits for the answer, and each poll uses a different waker. Either a poll returns the answer, or the answer
-/// wakes the last waker.
+/// A future waits for the answer, and each poll uses a different waker. Either a poll returns the answer, or the
+/// answer wakes the waker of the last poll.
 pub fn answer_against_poll() {
     let world = World::new(AnswerTarget::Own);
     let (former, latter) = (Waiter::here(), Waiter::here());
@@ -249,8 +249,8 @@ pub fn watch_against_answer_without_lock() {
     watch(&World::new(AnswerTarget::Event), World::answer);
 }
 
-/// Two futures watch for the cancellation of a command, and one of them is dropped. The other future is notified, or
-/// its call of `watch` reports that the command is cancelled.
+/// Two futures watch for the cancellation of a command, and one of the two futures is dropped. The other future is
+/// notified, or its call of `watch` reports that the command is cancelled.
 pub fn unwatch_against_cancel() {
     let world = World::new(AnswerTarget::Event);
     let mut dropped = WatchKey::default();

@@ -13,7 +13,7 @@ use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead, Wakes};
 use crate::process::pid::Pid;
 use crate::process::state::{Ref, RefCounted};
 
-/// A process that may be in groups.
+/// A process that can join and monitor groups.
 struct TestProcess {
     pid: Pid,
     own: Own,
@@ -148,8 +148,9 @@ pub fn watch_against_end() {
     assert!(world.is_void());
 }
 
-/// A thread reads the members of a group in pieces. Between two pieces, all members leave the group, which removes the
-/// group, and then join the new group in another order. The list contains each process at most once.
+/// A thread reads the members of a group in pieces. Between two pieces, all members leave the group, so that the
+/// group is removed. Then the members join the new group in another order. The list contains each process at most
+/// once.
 pub fn members_against_new_group() {
     let world = World::new();
     world.join(&world.member);

@@ -1,6 +1,6 @@
 //! Models of the replacement of a worker. While a worker is in a long step, its queues are handed over to another
-//! thread. At the same time, the step may return. The queued tasks of the worker must run, and no surplus worker may
-//! stay.
+//! thread. At the same time, the step may return. The queued tasks of the worker must run, and there must be no
+//! surplus worker afterwards.
 
 use crate::model::idle::{Job, Jobs, started, stop};
 use crate::model::{Waiter, join};
@@ -75,15 +75,15 @@ pub fn return_against_hand_over() {
     assert_eq!(scheduler.active_and_handed_over().0, 1, "the worker, or its replacement, is active");
 }
 
-/// The monitor thread hands over the queues of a worker, but only if the worker is still in the step with a given poll
-/// count. If the worker has already finished this step, the call must have no effect: no step counts as handed over,
-/// and no worker leaves.
+/// The monitor thread calls `hand_over` with the number of a step. If the worker has already finished this step when
+/// the call compares the numbers, the call must have no effect: the call must not count a step as handed over, and must
+/// not make a worker leave. If the step returns after the comparison, the next step may be handed over instead.
 pub fn late_hand_over_against_return() {
     let (scheduler, jobs) = (started(1), Jobs::new());
     thread::yield_now();
     scheduler.schedule(jobs.one(), Placement::Woken);
     let handed = Arc::clone(&scheduler);
-    // Before its first step, the poll count of the worker is 0.
+    // Before the first step of the worker, the poll count of the worker is 0.
     let monitor = thread::spawn(move || handed.hand_over(0, Some(0)));
     scheduler.schedule(jobs.one(), Placement::Woken);
     jobs.wait(2);

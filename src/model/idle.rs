@@ -54,7 +54,7 @@ impl Task for Job {
 pub(super) struct Timer {
     pub(super) due: AtomicUsize,
     fired: Option<Arc<Jobs>>,
-    /// Counts how often a worker became the timekeeper or read the deadline again.
+    /// Counts how often a worker became the timekeeper, and how often the timekeeper read the deadline again.
     kept: Option<Arc<Jobs>>,
 }
 
@@ -233,8 +233,8 @@ fn long_and_short(jobs: &Arc<Jobs>) -> (Job, Job) {
 pub fn last_searcher() {
     let (scheduler, jobs) = (started(2), Jobs::new());
     let (long, short) = long_and_short(&jobs);
-    // With this `yield_now`, both workers park before the pushes, and loom uses no preemption for this. Loom explores
-    // only executions with a limited number of preemptions.
+    // This `yield_now` lets both workers park before the pushes, without a preemption by loom. Loom explores only
+    // executions with a limited number of preemptions.
     thread::yield_now();
     scheduler.schedule(long, Placement::Woken);
     scheduler.schedule(short, Placement::Woken);
@@ -338,7 +338,7 @@ impl Gate {
     }
 }
 
-/// A job that does not return until a gate opens is pushed while one of two workers is the timekeeper. If the
+/// One of two workers is the timekeeper. Meanwhile, a job is pushed that does not return until a gate opens. If the
 /// timekeeper runs the job, the other worker must become the timekeeper.
 ///
 /// The deadline of the timer is far in the future and does not change. Therefore, no new deadline wakes the other
@@ -455,7 +455,7 @@ pub fn guest_is_forgotten() {
 }
 
 /// Two tasks are pushed while two guest threads are in `block_on`. Each guest leaves when its own task is finished.
-/// Before this, each guest may run both tasks.
+/// Before a guest leaves, this guest can run both tasks.
 pub fn two_guests() {
     let scheduler = scheduler(0, &Arc::default());
     let ((one, is_done), (another, other_is_done)) = (awaited(), awaited());

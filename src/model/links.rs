@@ -135,8 +135,8 @@ pub fn link_against_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// A process removes a link while the linked process exits. After the removal, the exit has no further effect on the
-/// process.
+/// A process removes a link while the linked process exits. After the removal, the exit of the other process has no
+/// further effect on the process that has removed the link.
 pub fn unlink_against_exit() {
     let peers = Peer::pair();
     link(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone())).expect("both live");
@@ -201,15 +201,15 @@ pub fn demonitor_against_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// Makes a child exit. Then the child notifies the process that monitors it, in the same way as after a spawn that has
-/// set the monitor.
+/// Makes a child exit. Then the child notifies its monitoring process, in the same way as a child whose spawn has set
+/// the monitor.
 fn end_and_tell(child: &Peer, watch: Watch<RefCounted<Peer>>) {
     child.end();
     watch.notify(child.pid, &Exit::Killed);
 }
 
-/// A monitor that was set by a spawn is removed while the child exits. If the removal was too late, the `Down` event
-/// arrives. Otherwise, no `Down` event arrives.
+/// A spawn has set a monitor of the child. The monitor is removed while the child exits. If the removal was too late,
+/// the `Down` event arrives. Otherwise, no `Down` event arrives.
 pub fn carried_monitor_against_demonitor() {
     let peers = Peer::pair();
     let watch = Watch::set(peers.0.clone());
@@ -223,7 +223,8 @@ pub fn carried_monitor_against_demonitor() {
 }
 
 /// A child and the process that monitors the child exit at the same time. Meanwhile, another thread spawns a second
-/// child that the same process monitors. After the exits, no references to the two processes are left.
+/// child, and the monitoring process also monitors this second child. After the exits, no references to the two
+/// processes are left.
 pub fn carried_monitor_against_both_ends() {
     let peers = Peer::pair();
     let watch = Watch::set(peers.0.clone());

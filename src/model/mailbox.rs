@@ -1,4 +1,4 @@
-//! Models of mailboxes and wake-ups. The receiver reads each message, whether the sender has used the lock or the
+//! Models of mailboxes and wake-ups. The receiver reads each message that was sent under the lock or through the
 //! mailbox slot. The receiver may wait on any thread and with any waker.
 
 use std::ops::Deref;
@@ -22,7 +22,7 @@ use crate::process::state::current::InTurn;
 struct Mail {
     inbox: Inbox<u32>,
     own: (RunState, Waker),
-    /// The thread that runs the process when it is queued.
+    /// The thread that runs the process when the process is queued.
     worker: Arc<Waiter>,
     /// Whether the inbox contains urgent messages. In a real process, this value is a flag of the process.
     has_urgent: AtomicBool,
@@ -332,7 +332,7 @@ pub fn delivered_in_order() {
 }
 
 /// A receiver takes a delivered message, and then the body waits only for a future outside the mailbox. A second
-/// message arrives, and then the future wakes the body. When the body then receives, it gets the second message.
+/// message arrives, and then the future wakes the body. Then the body receives again, and gets the second message.
 pub fn no_wait_after_all() {
     let mail = Mail::new();
     let first = spawn(&mail, |mail| send(mail, 1));

@@ -1,5 +1,5 @@
-//! Models of registered names. A process may exit while a name is registered. A name refers to one process at a time,
-//! and only as long as this process exists.
+//! Models of registered names. A process may exit while a name is being registered for the process. A name refers to
+//! one process at a time, and only as long as this process exists.
 
 use crate::host::registry::names::{Gone, Names, Own, Unclaimed};
 use crate::model::{join, spawn};
@@ -7,8 +7,8 @@ use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::state::{Ref, RefCounted};
 
-/// A process with only the parts that these models need: a list of names, and a flag that says whether the process may
-/// have names.
+/// A process with only the parts that these models need: a list of names, and a flag that says whether it is possible
+/// that the process has names.
 #[derive(Default)]
 struct TestEntry {
     known: AtomicBool,

@@ -123,7 +123,7 @@ pub fn helper_against_guest() {
 }
 
 /// The helper thread calls a waker. This waker stops the scheduler, and waits until the threads of the scheduler have
-/// exited. In a real program, a waker does the same if it drops the last handle of a runtime. The waker must not wait
+/// exited. In a real program, a waker that drops the last handle of a runtime does the same. The waker must not wait
 /// for the exit of the helper thread itself.
 pub fn helper_stops() {
     struct Last(Arc<Scheduler<idle::Job>>, Arc<Jobs>);
@@ -142,9 +142,9 @@ pub fn helper_stops() {
 }
 
 /// There is no worker. A guest in `block_on` is the timekeeper and leaves, while a polled guest goes to sleep. If the
-/// polled guest sees that there is a timekeeper, it starts no helper thread. Then the leaving guest must wake the
-/// polled guest, so that the polled guest starts the helper thread. Otherwise no thread would take the event of the
-/// socket.
+/// polled guest sees that there is a timekeeper, the polled guest starts no helper thread. Then the leaving guest
+/// must wake the polled guest, so that the polled guest starts the helper thread. Otherwise no thread would take the
+/// event of the socket.
 pub fn polled_guest_against_leaver() {
     let (scheduler, jobs) = (scheduler(0, &Arc::default()), Jobs::new());
     let poller = open(&scheduler);
@@ -160,8 +160,8 @@ pub fn polled_guest_against_leaver() {
     assert!(guest.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     poller.report(Operation::waker(&jobs));
     poller.report(Operation::waker(&jobs));
-    // The executor polls the guest only if the guest was woken. If the helper thread already waits in the poller, it
-    // takes the events.
+    // The executor polls the guest only if the guest was woken. If the helper thread already waits in the poller, the
+    // helper thread takes the events.
     while !jobs.wait_once(2) {
         assert!(guest.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     }

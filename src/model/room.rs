@@ -1,5 +1,5 @@
-//! Models of senders that wait for room in a bounded mailbox. The mailbox either stores the message of such a sender,
-//! or gives the message back to the sender.
+//! Models of senders that wait for room in a bounded mailbox. The mailbox either stores the message of a waiting
+//! sender, or gives the message back to the sender.
 
 use std::task::{Poll, Waker};
 

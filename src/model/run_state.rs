@@ -10,7 +10,8 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::state::RunState;
 
-/// These functions are only for run states that do not belong to a cell. No memory access depends on such a run state.
+/// These functions are only for run states that do not belong to a cell. No memory access depends on a run state that
+/// does not belong to a cell.
 impl RunState {
     #[must_use = "a process that is not queued again never runs again"]
     pub(super) fn model_wait(&self, open: bool) -> bool {

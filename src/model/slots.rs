@@ -63,8 +63,8 @@ fn remove_from_elsewhere(pid_table: &Table, pid: Pid) -> Option<u32> {
     pid_table.remove(1, pid).map(|holder| holder.name)
 }
 
-/// One thread removes the first entry and inserts a second entry. At the same time, another thread looks up and removes
-/// the pid of the first entry.
+/// One thread removes the first entry and inserts a second entry. At the same time, another thread looks up the pid
+/// of the first entry, and tries to remove the first entry by this pid.
 pub fn stale_pid() {
     let pid_table = pid_table();
     let first = insert(&pid_table, 1);
@@ -81,8 +81,8 @@ pub fn stale_pid() {
     assert_eq!(pid_table.len(), 1);
 }
 
-/// Two threads insert one entry each at the same time, and one thread removes its entry again. Each thread finds its
-/// own entry.
+/// Two threads insert one entry each at the same time. One of the two threads also removes its entry. Each thread
+/// finds its own entry.
 pub fn two_inserts_at_once() {
     let pid_table = pid_table();
     let other = spawn(&pid_table, |pid_table| {

@@ -1,5 +1,6 @@
-//! Models of a stream between its handler and its process. The handler sends items while the process pulls items, or
-//! the handler or the process ends the stream. The handler and the process may have to wait for each other.
+//! Models of a stream between its handler and its process. The handler sends items while the process pulls items. At
+//! the same time, the handler or the process may end the stream. The handler and the process may have to wait for each
+//! other.
 
 use std::task::{Context, Poll};
 

@@ -39,9 +39,9 @@ impl Fired {
     }
 }
 
-/// Two threads fire due timers and a third thread cancels a timer, at the same time. The timer either fires once or is
-/// cancelled. Then a second timer may use the entry of the first timer. The second timer does not fire early, and a
-/// second cancellation of the first timer does not cancel the second timer.
+/// At the same time, two threads fire due timers, and a third thread cancels a timer. The timer either fires once or
+/// is cancelled. Then a second timer may use the entry of the first timer. The second timer does not fire early, and
+/// a second cancellation of the first timer does not cancel the second timer.
 pub fn cancel_against_fire() {
     let (timers, first, second) = (timers(), Fired::default(), Fired::default());
     let key = first.set(&timers, None, SOON);

@@ -50,9 +50,9 @@ impl Backend {
         self.threads.open_poller(Poller::open)
     }
 
-    /// Checks that the runtime can register a new socket. A function calls this check before a system call that has an
-    /// effect outside the program: the call makes a file, or it opens a connection. If the check fails, the effect does
-    /// not occur.
+    /// Checks that the runtime can register a new socket. A function calls this check before a system call that has
+    /// an effect outside the program, namely a system call that makes a file or opens a connection. If the check
+    /// fails, the effect does not occur.
     ///
     /// # Errors
     /// Returns the error of the system if the poller cannot be opened. Returns an error if the runtime has ended.

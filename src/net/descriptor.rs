@@ -307,8 +307,8 @@ impl<T: AsFd + Write + Unpin> AsyncWrite for Async<T> {
 
 /// Flushes `value` without waiting. Returns `None` if the flush must wait until the descriptor is writable.
 ///
-/// Many types have nothing to flush. The flush of such a type must return at once, even if the descriptor is not
-/// writable, for example after a write that timed out.
+/// Many types have nothing to flush. If there is nothing to flush, the flush must return at once, even if the
+/// descriptor is not writable, for example after a write that timed out.
 fn flush(value: &mut impl Write) -> Option<io::Result<()>> {
     loop {
         match value.flush() {

@@ -63,7 +63,7 @@ macro_rules! halves {
                 self.0.local_addr()
             }
 
-            /// Waits until the stream can be read, as `readable` of the stream does.
+            /// Waits until the stream can be read: see `readable` of the stream.
             ///
             /// # Errors
             /// Fails under the same conditions as `readable` of the stream.
@@ -71,7 +71,7 @@ macro_rules! halves {
                 self.0.readable().await
             }
 
-            /// Reads without waiting, as `try_read` of the stream does.
+            /// Reads without waiting: see `try_read` of the stream.
             ///
             /// # Errors
             /// Fails under the same conditions as `try_read` of the stream.
@@ -79,7 +79,7 @@ macro_rules! halves {
                 self.0.try_read(buf)
             }
 
-            /// Reads into several buffers without waiting, as `try_read_vectored` of the stream does.
+            /// Reads into several buffers without waiting: see `try_read_vectored` of the stream.
             ///
             /// # Errors
             /// Fails under the same conditions as `try_read_vectored` of the stream.
@@ -115,7 +115,7 @@ macro_rules! halves {
                 self.stream().local_addr()
             }
 
-            /// Waits until the stream can be written, as `writable` of the stream does.
+            /// Waits until the stream can be written: see `writable` of the stream.
             ///
             /// # Errors
             /// Fails under the same conditions as `writable` of the stream.
@@ -123,7 +123,7 @@ macro_rules! halves {
                 self.stream().writable().await
             }
 
-            /// Writes without waiting, as `try_write` of the stream does.
+            /// Writes without waiting: see `try_write` of the stream.
             ///
             /// # Errors
             /// Fails under the same conditions as `try_write` of the stream.
@@ -131,7 +131,7 @@ macro_rules! halves {
                 self.stream().try_write(buf)
             }
 
-            /// Writes from several buffers without waiting, as `try_write_vectored` of the stream does.
+            /// Writes from several buffers without waiting: see `try_write_vectored` of the stream.
             ///
             /// # Errors
             /// Fails under the same conditions as `try_write_vectored` of the stream.

@@ -1,7 +1,7 @@
 //! Gives other crates access to the descriptor of a socket. On Windows, the descriptor is a socket handle.
 
 /// Implements the traits of the standard library that give access to the descriptor of a socket. The arguments after
-/// the type are the path from `self` to the socket of the system.
+/// the type are the fields and the methods that lead from `self` to the socket of the system.
 macro_rules! lends_handle {
     ($type:ty, $($inner:tt)+) => {
         #[cfg(unix)]

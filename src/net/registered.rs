@@ -14,8 +14,9 @@ use crate::process::state::budget::{BudgetPause, refund_if_pending};
 
 /// Whether a short TCP read (a read that fills only a part of the buffer) shows that the system has no more data now.
 /// If this constant is true, the first read after a short read waits for an event before it calls the system. With
-/// edge-triggered events, a short read means that the system has no more data, except before urgent data. Only epoll
-/// reports urgent data as an event, so this constant is true only for systems with epoll.
+/// edge-triggered events, a short read means that the system has no more data. The exception is a read that ends
+/// before urgent data. Only epoll reports urgent data as an event, so this constant is true only for systems with
+/// epoll.
 const SHORT_READ_MEANS_EMPTY: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 /// Whether a short write (a write of only a part of the buffer) shows that the send buffer of the system is full.
@@ -59,7 +60,7 @@ impl<S: System> Registered<S> {
     /// Registers a non-blocking socket.
     ///
     /// # Errors
-    /// Returns the error of the system. In this case, the socket is closed.
+    /// Returns the error of the system. If the registration fails, the socket is closed.
     pub(crate) fn new(mut io: S, backend: Backend) -> io::Result<Self> {
         let source = backend.poller()?.register(&mut io)?;
         Ok(Self { io: Some(io), source, backend, has_paused: [AtomicBool::new(false), AtomicBool::new(false)] })
@@ -94,8 +95,8 @@ impl<S: System> Registered<S> {
     }
 
     /// Polls an operation: calls `op` until `op` returns anything other than `WouldBlock`. After a `WouldBlock`, this
-    /// function calls `op` again only after an event has arrived. For each direction, the source stores one waker of
-    /// this function: the waker of the last call replaces the earlier waker.
+    /// function calls `op` again only after an event has arrived. For each direction, the source stores only one
+    /// waker of this function: a new waker replaces the previous waker.
     pub(crate) fn poll_op<R>(
         &self,
         direction: Direction,
@@ -140,7 +141,7 @@ impl<S: System> Registered<S> {
     /// transferred.
     ///
     /// A read on a Unix socket must use `poll_op`. Such a read can end early, because it ends after a message that
-    /// contains descriptors. The socket may then still have bytes.
+    /// contains descriptors. After a read that has ended early, the socket may still have bytes.
     pub(crate) fn poll_transfer(
         &self,
         direction: Direction,
@@ -203,7 +204,7 @@ impl<S: System> Registered<S> {
     /// the system.
     pub(crate) fn try_op<R>(&self, direction: Direction, op: impl FnOnce(&S) -> io::Result<R>) -> io::Result<R> {
         let Poll::Ready(seen) = self.source.check(direction) else {
-            // The caller may call this function again and again. Without a thread in the poller, no event would arrive.
+            // The caller may repeat this call in a loop. Without a thread in the poller, no event would arrive.
             self.backend.will_wait()?;
             return Err(io::ErrorKind::WouldBlock.into());
         };

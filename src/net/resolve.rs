@@ -22,7 +22,8 @@ mod sealed {
     pub trait Resolve {
         fn unresolved(&self) -> Unresolved;
 
-        /// Returns the address if a value of this type is always one address. This function does not allocate.
+        /// If each value of this type is exactly one address, returns the address of this value. This function does
+        /// not allocate.
         fn address(&self) -> Option<SocketAddr> {
             None
         }
@@ -31,7 +32,8 @@ mod sealed {
 
 pub(crate) use sealed::Unresolved;
 
-/// A type whose values name one or more socket addresses. The same types implement [`std::net::ToSocketAddrs`].
+/// A type whose values name one or more socket addresses. Each type for which the standard library implements
+/// [`std::net::ToSocketAddrs`] implements this trait. `Vec<SocketAddr>` also implements this trait.
 ///
 /// A name is looked up on the blocking pool of the runtime, with the resolver of the system. An IP address needs no
 /// lookup, even if the address is given as text.
@@ -150,14 +152,14 @@ pub(crate) async fn resolve(
     Ok(found)
 }
 
-/// Converts the failure of a lookup on the blocking pool. After the end of the runtime, the lookup fails with
-/// `NotConnected`, as each operation of a socket that could wait does.
+/// Converts the failure of a lookup on the blocking pool to an `io::Error`. After the end of the runtime, a lookup
+/// fails with `NotConnected`, like each socket operation that could wait.
 fn refused(failure: Failure) -> io::Error {
     let kind = if failure == Failure::ShutDown { io::ErrorKind::NotConnected } else { io::ErrorKind::Other };
     io::Error::new(kind, failure)
 }
 
-/// Returns the address if a value of the type of `addr` is always one address.
+/// If each value of the type of `addr` is exactly one address, returns the address of `addr`.
 pub(crate) fn address(addr: &impl ToSocketAddrs) -> Option<SocketAddr> {
     addr.address()
 }

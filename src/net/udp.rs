@@ -51,7 +51,8 @@ impl UdpSocket {
         Err(last.expect("a resolution is not empty"))
     }
 
-    /// Registers a socket of the standard library with the runtime of the calling thread, and makes it non-blocking.
+    /// Registers a socket of the standard library with the runtime of the calling thread, and makes this socket
+    /// non-blocking.
     ///
     /// # Errors
     /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
@@ -96,8 +97,8 @@ impl UdpSocket {
         self.io.ready(Direction::Write).await
     }
 
-    /// Sets the address to which [`send`](Self::send) sends. From then on, the socket accepts only packets from this
-    /// address. A receive may still return packets that arrived before this call, even if they came from another
+    /// Sets the address to which [`send`](Self::send) sends. After this call, the socket accepts only packets from
+    /// this address. A receive may still return packets that arrived before this call, even if they came from another
     /// address. [`recv_from`](Self::recv_from) also returns the address of the sender.
     ///
     /// # Errors
@@ -117,8 +118,8 @@ impl UdpSocket {
     /// sent.
     ///
     /// # Errors
-    /// Returns the error of the system. This error may be about an earlier packet, for example because the peer has
-    /// refused the earlier packet.
+    /// Returns the error of the system. The error may concern an earlier packet, for example a packet that the peer
+    /// has refused.
     pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
         self.io.op(Direction::Write, |io| io.send(buf)).await
     }
@@ -259,8 +260,8 @@ impl UdpSocket {
         self.io.io().peer_addr()
     }
 
-    /// Returns the pending error of the socket (`SO_ERROR`), and clears it. For example, this error means that the peer
-    /// has refused an earlier packet.
+    /// Returns the pending error of the socket (`SO_ERROR`), and clears this error. The error may mean, for example,
+    /// that the peer has refused an earlier packet.
     ///
     /// # Errors
     /// Returns the error of the system if the socket has no such option.

@@ -5,11 +5,11 @@
 use std::fmt;
 use std::ops::Sub;
 
-/// Lists the counters once, for the enum of counters, the snapshot, and the operations on each field. The first line of
-/// the documentation of a counter is also its help text in the Prometheus format.
+/// From one list of the counters, generates the enum of counters, the snapshot, and the operations on each field. The
+/// first line of the documentation of a counter is also its help text in the Prometheus format.
 macro_rules! counters {
     ($(#[doc = $help:literal] $(#[doc = $more:literal])* $name:ident => $field:ident,)*) => {
-        /// A counter. The field of `Counters` with the same name documents its meaning.
+        /// A counter. The field of `Counters` with the same name documents the meaning of the counter.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Counter {
             $($name,)*
@@ -74,7 +74,7 @@ counters! {
     /// Steps of processes.
     ///
     /// The worker counts each step when the step returns. One poll may contain several steps: if a command is answered
-    /// during the turn that yielded the command, the process takes another step in the same turn.
+    /// in the turn in which the process yielded the command, the process takes another step in this turn.
     Steps => steps,
     /// Polls that kept their worker for longer than the long-step threshold.
     ///
@@ -97,25 +97,25 @@ counters! {
     ///
     /// The searching worker counts the attempt.
     StealsRetried => steals_retried,
-    /// Times that a worker parked.
+    /// Number of times that a worker parked.
     ///
     /// The worker increments this counter before each sleep.
     Parks => parks,
-    /// Times that a parked worker was woken for work.
+    /// Number of times that a parked worker was woken for work.
     ///
     /// The waking thread counts the wake-up.
     Wakes => wakes,
     /// Wake-ups after which the woken worker found no task.
     ///
     /// The woken worker counts the wake-up when its search ends without a task, because other workers have taken the
-    /// tasks. Each of these wake-ups is also counted in `wakes`. A guest whose future is polled by an executor does not
-    /// count such wake-ups.
+    /// tasks. Each wake-up without work is also counted in `wakes`. A guest thread on which an executor polls
+    /// [`Runtime::run`](crate::Runtime::run) does not count wake-ups without work.
     WakesWithoutWork => wakes_without_work,
-    /// Times that a worker moved a full batch of tasks from its local queue to the global queue.
+    /// Number of times that a worker moved a full batch of tasks from its local queue to the global queue.
     ///
     /// The worker counts each batch of 128 tasks.
     Overflows => overflows,
-    /// Times that a process went to the back of the queue because its budget was spent.
+    /// Number of times that a process went to the back of the queue because its budget was spent.
     ///
     /// The worker increments this counter during the turn of the process.
     BudgetYields => budget_yields,
@@ -134,7 +134,7 @@ counters! {
     /// Messages that the policy of a full mailbox dropped.
     ///
     /// The policy drops either a queued message, to make room for a newer message, or the newest message. The sender
-    /// counts the message. Each of these messages is also counted as a dead letter.
+    /// counts the message. Each dropped message is also counted as a dead letter.
     DroppedByPolicy => dropped_by_policy,
     /// Commands that processes yielded.
     ///
@@ -144,7 +144,7 @@ counters! {
     ///
     /// The answering thread counts the answer.
     Completions => completions,
-    /// Answers that arrived after the cancellation of their yield or the exit of their process.
+    /// Answers that arrived after the yield was cancelled or the process had exited.
     ///
     /// The answering thread counts the answer.
     Discarded => discarded,

@@ -30,9 +30,9 @@ pub(crate) struct LastState {
 /// Report of a failed process whose exit no link, monitor, supervisor or join handle received.
 ///
 /// The runtime makes one report for each such process. Usually the runtime makes the report at the exit of the process.
-/// If the process has a [`JoinHandle`](crate::JoinHandle), the runtime makes the report when the handle is dropped and
-/// has not taken the exit. As in OTP, an exit on request is not a failure and is not reported. A process exits on
-/// request if it is cancelled, if it is killed, or if it is linked to a cancelled or killed process.
+/// If the process has a [`JoinHandle`](crate::JoinHandle), the runtime makes the report when the handle is dropped,
+/// unless the handle has taken the exit. As in OTP, an exit on request is not a failure and is not reported. A process
+/// exits on request if it is cancelled, if it is killed, or if it is linked to a cancelled or killed process.
 ///
 /// By default the runtime prints the report to stderr, as one block of lines:
 ///
@@ -45,8 +45,8 @@ pub(crate) struct LastState {
 /// ```
 ///
 /// To send the reports to another place or to silence them, use [`Builder::on_crash`](crate::Builder::on_crash). A
-/// [`Simulation`](crate::Simulation) prints no report. In a [`check`](crate::check()), such a process makes the run of
-/// the present seed fail.
+/// [`Simulation`](crate::Simulation) prints no report. In a [`check`](crate::check()), the run of the present seed
+/// fails if no link, monitor, supervisor or join handle receives the exit of a failed process.
 ///
 /// The panic hook of the program runs for every panic, before the runtime knows whether a link, monitor, supervisor or
 /// join handle receives the exit. The hook of the standard library prints the thread, the location and the message.
@@ -71,7 +71,7 @@ pub struct CrashReport {
     pub exit: Exit,
     /// Number of messages that the process had accepted and did not read. These messages become dead letters.
     pub mailbox_len: usize,
-    /// The processes that were linked with the process at its exit. The list contains at most 16 of these processes.
+    /// The processes that were linked with the process at its exit. The list contains at most 16 processes.
     pub links: Vec<Pid>,
     /// Whether more processes were linked than `links` contains.
     pub(crate) has_more_links: bool,

@@ -6,11 +6,11 @@ use std::ops::Sub;
 
 use crate::observe::histogram::{Buckets, Histogram};
 
-/// Lists the distributions once, for the enum of durations, the snapshot, and the operations on each field. The first
-/// line of the documentation of a distribution is also its help text in the Prometheus format.
+/// From one list of the distributions, generates the enum of durations, the snapshot, and the operations on each field.
+/// The first line of the documentation of a distribution is also its help text in the Prometheus format.
 macro_rules! distributions {
     ($(#[doc = $help:literal] $(#[doc = $more:literal])* $name:ident => $field:ident,)*) => {
-        /// A sampled duration. The field of `Distributions` with the same name documents its meaning.
+        /// A sampled duration. The field of `Distributions` with the same name documents the meaning of the duration.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Sampled {
             $($name,)*
@@ -95,14 +95,14 @@ distributions! {
     /// Time from the acceptance of a message by a mailbox until the process takes the message out.
     ///
     /// In a mailbox with a [capacity](crate::MailboxCapacity), any message can be measured, but only one at a time. In
-    /// any other mailbox, only a message that arrives at the empty mailbox can be measured. A busy process takes all
-    /// messages out of such a mailbox together, and then reads them in order. A later message waits in the mailbox for
-    /// a shorter time, but then waits until the process has read the earlier messages. So the time from the arrival of
-    /// any message until it is read is about as long as the measured time.
+    /// any other mailbox, only a message that arrives while the mailbox is empty can be measured. A busy process takes
+    /// all messages out of such a mailbox together, and then reads them in order. A later message waits in the mailbox
+    /// for a shorter time, but then waits until the process has read the earlier messages. So the time from the arrival
+    /// of any message until it is read is about as long as the measured time.
     ///
     /// Of the messages that can be measured, about one in 256 is measured. The rate `sampled_one_in` does not apply to
-    /// these messages. With `sample_every_step`, each of these messages is measured, unless its sender also sends to
-    /// another runtime.
+    /// messages. With `sample_every_step`, each message that can be measured is measured, unless its sender also sends
+    /// to another runtime.
     ///
     /// An urgent message is not measured. A message that is dropped while it is in the mailbox is not recorded.
     MailboxTime => mailbox_time,

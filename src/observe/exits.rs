@@ -1,7 +1,8 @@
 //! The last abnormal exits of a runtime, in a bounded list.
 //!
 //! The host fills the list when a process exits abnormally. This module stores and prints the records. A record
-//! contains no value of user code, so a stored record keeps no such value alive, and its drop runs no user code.
+//! contains no value of user code. Therefore a stored record keeps no value of user code alive, and the drop of a
+//! record runs no user code.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -95,7 +96,7 @@ impl ExitHistory {
         Self { records: TallyLock::new(VecDeque::new()), capacity }
     }
 
-    /// Returns whether the list stores no records at all.
+    /// Returns true if the list never stores a record.
     pub(crate) fn is_off(&self) -> bool {
         self.capacity == 0
     }
@@ -123,7 +124,7 @@ pub(super) fn text_of_exit(exit: &Exit) -> String {
     without_errors(exit).to_string()
 }
 
-/// Returns the exit with the text of its error instead of the error.
+/// Returns a copy of the exit, in which the text of the error replaces the error.
 fn without_errors(exit: &Exit) -> Exit {
     match exit {
         Exit::Failed(error) => Exit::Failed(Arc::new(Text::of(&**error))),

@@ -70,19 +70,19 @@ pub enum Finding {
         processes: usize,
     },
     /// Processes that wait for each other: see [`Host::wait_for_graph`](crate::Host::wait_for_graph). The runtime has
-    /// read these processes twice, and has found the same waits both times.
+    /// read the processes of the deadlock twice, and has found the same waits both times.
     Deadlock(Deadlock),
     /// A worker has run one step for longer than
     /// [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), or the step has called
     /// [`block_in_place`](crate::block_in_place) and has not returned.
     ///
-    /// The monitor thread detects a long step when the step has run for one to two times the threshold. A step that
-    /// returns before its detection is not found. If the threshold is `Duration::MAX`, or if the runtime has no
-    /// workers, no long step is found. In these cases, compare the field [`Activity::running`] of two explanations: a
-    /// process that runs all the time is in both fields. The same holds for the processes of a
-    /// [`LocalSet`](crate::LocalSet): their long steps are not found.
+    /// The monitor thread detects a long step when the step has run for one to two times the threshold. The explanation
+    /// does not contain a long step that returns before the monitor thread detects the step. If the threshold is
+    /// `Duration::MAX`, or if the runtime has no workers, no long step is found. A long step of a process of a
+    /// [`LocalSet`](crate::LocalSet) is not found either. In these cases, compare the field [`Activity::running`] of
+    /// two explanations: a process that runs all the time is in both fields.
     BlockedWorker {
-        /// Number of the worker. An [`Observer`](crate::Observer) receives the same number.
+        /// Number of the worker. In calls to an [`Observer`](crate::Observer), the worker has the same number.
         worker: usize,
         /// Process that runs the step. `None` for a future without a pid, for example the future of an async handler,
         /// and for a process that exited during the reading.
@@ -94,7 +94,7 @@ pub enum Finding {
         lasts: Duration,
         /// Whether the runtime has as many active workers as requested. If this field is false, the number of
         /// [replacement threads](crate::Builder::max_replacement_threads) has reached its maximum, and fewer threads
-        /// run the other processes.
+        /// than requested run the other processes.
         is_replaced: bool,
     },
     /// All threads of the blocking pool run a job, and the pool has its maximum number of threads. A further job waits
@@ -129,7 +129,7 @@ pub enum Finding {
     Suspended {
         /// Number of suspended processes. At least 1.
         count: usize,
-        /// At most 20 of these processes.
+        /// List of at most 20 suspended processes.
         processes: Vec<ProcessInfo>,
     },
     /// The runtime shuts down, and cancelled processes wait and do not exit.
@@ -138,7 +138,7 @@ pub enum Finding {
         deadline: Option<Instant>,
         /// Number of cancelled processes that wait.
         count: usize,
-        /// At most 20 of these processes.
+        /// List of at most 20 cancelled processes that wait.
         processes: Vec<ProcessDetails>,
     },
     /// All processes wait, and nothing inside the runtime can make one of them run: no process is runnable, no timer is
@@ -153,7 +153,7 @@ pub enum Finding {
     NothingOutstanding {
         /// Number of processes that wait. At least 1.
         count: usize,
-        /// At most 20 of these processes, with the events that they wait for.
+        /// List of at most 20 waiting processes, with the events that the processes wait for.
         processes: Vec<ProcessDetails>,
     },
 }
@@ -268,8 +268,8 @@ fn waits(senders: usize) -> String {
     format!("{} {}", plural(senders, "send"), if senders == 1 { "waits" } else { "wait" })
 }
 
-/// Prints the state of the process that owns a mailbox. In the states `Blocked` and `Idle`, also prints that the
-/// process does not receive.
+/// Prints the state of the process that owns a mailbox. If the state is `Blocked` or `Idle`, also prints "and does not
+/// receive".
 struct Receiving<'a>(&'a ProcessInfo);
 
 impl fmt::Display for Receiving<'_> {

@@ -1,5 +1,5 @@
-//! `Histogram`: a distribution of durations. The error of a recorded duration is at most a quarter. `Buckets` counts
-//! the durations.
+//! `Histogram`: a distribution of durations. The error of a recorded duration is at most a quarter of the duration.
+//! `Buckets` counts the durations.
 //!
 //! `Metrics` decides which thread adds a duration to which `Buckets`, and when.
 
@@ -50,10 +50,10 @@ impl Histogram {
         filled.map(|(bucket, &n)| (Duration::from_nanos(longest(bucket)), n))
     }
 
-    /// Returns the `q`-quantile. A fraction `q` of the durations is shorter than or equal to the result. For example,
-    /// `quantile(0.99)` is the 99th percentile. The result is the upper end of a bucket. Therefore the result may be
-    /// too large, by at most a quarter. `q` is clamped to the range from 0 to 1. Returns `None` if there are no
-    /// durations.
+    /// Returns the `q`-quantile. At least the fraction `q` of the durations is shorter than or equal to the result. For
+    /// example, `quantile(0.99)` is the 99th percentile. The result is the upper end of a bucket. Therefore the result
+    /// may be larger than the exact quantile, by at most a quarter of the exact quantile. `q` is clamped to the range
+    /// from 0 to 1. Returns `None` if there are no durations.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let count = self.count();
         if count == 0 {
@@ -130,8 +130,8 @@ impl Buckets {
         Self(OnceLock::new())
     }
 
-    /// Returns the counter for durations of this length, and the sum of all durations. The caller adds 1 to the counter
-    /// and the duration to the sum.
+    /// Returns the counter of the bucket that contains this duration, and the sum of all durations. The caller adds 1
+    /// to the counter and the duration to the sum.
     #[inline]
     pub(crate) fn of(&self, ns: u64) -> (&AtomicU64, &AtomicU64) {
         let cells = || Box::new(Cells { counts: [const { AtomicU64::new(0) }; BUCKETS], sum: AtomicU64::new(0) });
@@ -145,8 +145,7 @@ impl Buckets {
     }
 }
 
-/// Four buckets per power of two. The first two powers contain only the four values 0 to 3, and each of these values
-/// has its own bucket.
+/// The values 0 to 3 have one bucket each. From each power of two above 3 to the next power, there are four buckets.
 const BUCKETS: usize = 4 + 62 * 4;
 
 /// Returns the bucket of a duration. The position of the highest set bit and the next two bits select the bucket.

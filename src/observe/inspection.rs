@@ -1,6 +1,6 @@
 //! Data of the inspection: rows about processes, the query that selects rows, and the details of one process.
 //!
-//! The host reads the figures and fills in this data. This module only filters, orders and prints it.
+//! The host reads the figures and fills in this data. This module only filters, orders and prints the data.
 
 pub(crate) mod ranking;
 pub(crate) mod registered;
@@ -20,8 +20,8 @@ use crate::process::state::priority::Priority;
 
 /// Row about one process: see [`Host::processes`](crate::Host::processes).
 ///
-/// The runtime reads the fields one after the other, and the process may run at this time. Therefore, two fields of a
-/// row may belong to different moments. For example, a row may contain the state `Idle` and a message that arrived
+/// The runtime reads the fields one after the other, and the process may run during the reading. Therefore, two fields
+/// of a row may belong to different moments. For example, a row may contain the state `Idle` and a message that arrived
 /// after the state was read. The fields `mailbox_len`, `signals` and `mailbox_peak` belong to one moment. The fields
 /// `links`, `monitors` and `monitored_by` also belong to one moment. If the process waits, and no other thread acts on
 /// the process, the row is exact.
@@ -32,7 +32,7 @@ use crate::process::state::priority::Priority;
 /// <0.0.1> "cache" app::Cache: Blocked, mailbox 3 (peak 10), yields 2, waits 1, links 1
 /// ```
 ///
-/// The line always contains the two counts of the mailbox. The line contains another count only if this count is not
+/// The line always contains `mailbox_len` and `mailbox_peak`. The line contains another count only if this count is not
 /// zero. The line contains neither a time, nor the steps, nor the last worker.
 ///
 /// With the feature `serde`, a row implements `Serialize`.
@@ -62,8 +62,8 @@ pub struct ProcessInfo {
     /// `Duration::MAX`, only the workers read the clock: when they park or wake up, when they check timers, and for one
     /// turn in 64. In a [`Simulation`](crate::Simulation), the field is exact.
     ///
-    /// After an event that makes the process runnable, a new wait begins, even if the process then waits again for the
-    /// same answer.
+    /// Each event that makes the process runnable ends the wait. If the process then waits for the same answer again, a
+    /// new wait begins.
     pub waiting_since: Option<Instant>,
     /// Priority of the process.
     pub priority: Priority,
@@ -76,9 +76,9 @@ pub struct ProcessInfo {
     /// Largest number of messages in the mailbox so far: see
     /// [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len).
     pub mailbox_peak: usize,
-    /// Start of the present period in which the mailbox contains messages and the process does not take out the oldest
-    /// message. So the oldest message arrived at this time or earlier. This time has the same error as
-    /// [`waiting_since`](Self::waiting_since): it may be too early.
+    /// Since this time, the mailbox has not been empty, and the process has not taken out the oldest message. So the
+    /// oldest message arrived at this time or earlier. This time has the same error as
+    /// [`waiting_since`](Self::waiting_since): the time may be too early.
     ///
     /// `None` if the mailbox is empty, or if this time is not known. The runtime does not always record the time of an
     /// arrival at an empty mailbox. If the process takes no message and a second message arrives, the runtime records
@@ -93,8 +93,8 @@ pub struct ProcessInfo {
     pub waits: usize,
     /// Number of linked processes.
     pub links: usize,
-    /// Number of monitors that the process has set on other processes. A monitor counts until the process reads the
-    /// `Down` event or removes the monitor.
+    /// Number of monitors that the process has set on other processes. The number includes each monitor until the
+    /// process reads the `Down` event or removes the monitor.
     pub monitors: usize,
     /// Number of monitors that other processes have set on this process. A monitor that was set by the spawn of this
     /// process is not counted.
@@ -102,8 +102,8 @@ pub struct ProcessInfo {
     /// Number of steps that have ended so far. For an async body, each poll is a step. After an
     /// [upgrade](crate::Context::upgrade), the number includes the steps of the earlier body and of the new body.
     pub steps: u64,
-    /// Number of the worker that ran the last of these steps. An [`Observer`](crate::Observer) receives the same
-    /// number. A thread inside [`Runtime::block_on`](crate::Runtime::block_on) or
+    /// Number of the worker that ran the last ended step. In calls to an [`Observer`](crate::Observer), the worker has
+    /// the same number. A thread inside [`Runtime::block_on`](crate::Runtime::block_on) or
     /// [`Runtime::run`](crate::Runtime::run) also has a number. `None` if the process has run no step, or if the thread
     /// of the last step had no number. In a [`Simulation`](crate::Simulation), the number is 0.
     pub last_worker: Option<usize>,
@@ -152,7 +152,8 @@ impl fmt::Display for ProcessInfo {
 pub struct ProcessDetails {
     /// Row of the process.
     pub info: ProcessInfo,
-    /// Supervisor of the process, or the pool of which the process is a member. `None` if the process has neither.
+    /// Supervisor of the process, or the pool of which the process is a member. `None` if the process has no supervisor
+    /// and is not a member of a pool.
     pub supervisor: Option<Pid>,
     /// Names of the process. The name that was registered first comes first.
     pub names: Vec<Cow<'static, str>>,
@@ -161,15 +162,15 @@ pub struct ProcessDetails {
     /// Linked processes, in ascending order.
     pub links: Vec<Pid>,
     /// Processes that this process monitors, in ascending order. A process that is monitored several times is listed
-    /// several times. The list contains neither a child whose spawn has also set the monitor, nor a process whose
-    /// `Down` event was already delivered.
+    /// several times. The list does not contain a child if the spawn of the child has set the monitor. The list also
+    /// does not contain a process whose `Down` event was already delivered.
     pub monitors: Vec<Pid>,
     /// Processes that monitor this process, in ascending order. The list does not contain a monitor that was set by the
     /// spawn of this process.
     pub monitored_by: Vec<Pid>,
     /// Process that awaits the [`JoinHandle`](crate::JoinHandle) of this process. If several processes have polled the
-    /// handle, this field is the process that polled the handle last. `None` if no process awaits the handle. A thread
-    /// outside the processes does not count.
+    /// handle, this field is the process that polled the handle last. `None` if no process awaits the handle. This
+    /// field never refers to a thread outside the processes.
     pub joined_by: Option<Pid>,
     /// Yields without an answer, by command type, in the order of the type names.
     pub yields: Vec<CommandCount>,
@@ -211,7 +212,7 @@ pub struct ProcessDetails {
     /// commands.
     ///
     /// After a burst of commands, the table frees its memory, except 8 bytes for each of the first 524,280 commands
-    /// that were outstanding at the same time. A process keeps these bytes until its end.
+    /// that were outstanding at the same time. The process keeps this remaining memory until its end.
     ///
     /// Memory that the code, the messages and the commands of the process have allocated is not included. The memory of
     /// the links, names, groups, timers and signals is not included either. A future of more than 1 KiB is allocated
@@ -223,15 +224,15 @@ pub struct ProcessDetails {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunningStep {
-    /// Number of the worker. An [`Observer`](crate::Observer) receives the same number.
+    /// Number of the worker. In calls to an [`Observer`](crate::Observer), the worker has the same number.
     pub worker: usize,
     /// Time at which the monitor has first seen this step, if the step is a
     /// [long step](crate::Builder::long_step_threshold). The step began at most one threshold earlier.
     pub blocked_since: Option<Instant>,
     /// Whether the runtime has asked the process to let other processes run, and the process has not reacted. The
     /// runtime asks a process after half of the [threshold](crate::Builder::long_step_threshold) of a long step. A
-    /// process reacts when it calls [`should_yield`](crate::should_yield). A step that runs for a long time and keeps
-    /// this field set to true does not call `should_yield`.
+    /// process reacts when it calls [`should_yield`](crate::should_yield). If a step runs for a long time and this
+    /// field stays true, the step does not call `should_yield`.
     pub is_asked_to_yield: bool,
 }
 
@@ -244,8 +245,8 @@ pub struct CommandCount {
     pub command: &'static str,
     /// Number of yields without an answer. At least 1.
     pub count: usize,
-    /// Time of the oldest of these yields that is measured. An older yield may exist: only one yield in 64 is measured,
-    /// and at most 64 yields of one process are measured at the same time. With
+    /// Time of the oldest measured yield of this command type that has no answer. An older yield may exist: only one
+    /// yield in 64 is measured, and at most 64 yields of one process are measured at the same time. With
     /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), each yield is measured. `None` if no yield is
     /// measured.
     pub measured_since: Option<Instant>,
@@ -262,19 +263,19 @@ pub enum WaitsFor {
     /// The answer to a call of an async body.
     Call {
         /// Process that must answer: the process that received the request, or the last process to which
-        /// [`Reply::forward`](crate::Reply::forward) has passed the [`Reply`](crate::Reply). If a process has moved the
+        /// [`Reply::forward`](crate::Reply::forward) has passed the [`Reply`](crate::Reply). If a process has sent the
         /// `Reply` in a plain message, the runtime does not know the receiver of this message. The runtime also does
         /// not know that a process has moved the `Reply` to a thread, to a closure of
-        /// [`spawn_blocking`](crate::Host::spawn_blocking) or to a command handler. In these cases, the callee is still
-        /// the process that moved the `Reply`. `None` if the process is not known, for example if it belongs to another
-        /// node or to another runtime.
+        /// [`spawn_blocking`](crate::Host::spawn_blocking) or to a command handler. In all these cases, this field
+        /// still contains the process that sent or moved the `Reply`. `None` if the process that must answer is not
+        /// known, for example if this process belongs to another node or to another runtime.
         callee: Option<Pid>,
         /// Whether the call has a [time limit](crate::future::Call::timeout).
         is_limited: bool,
         /// Source line that made the call.
         line: Option<&'static Location<'static>>,
     },
-    /// The ends of sleeps of an async body. The runtime records neither their deadlines nor their source lines.
+    /// The ends of sleeps of an async body. The runtime records neither the deadlines nor the source lines of sleeps.
     Sleep {
         /// Number of sleeps. At least 1.
         count: usize,
@@ -299,7 +300,8 @@ pub enum WaitsFor {
 }
 
 impl WaitsFor {
-    /// Returns the process that must act or exit. `None` if the event does not come from one known process.
+    /// Returns the process from which the event must come, for example the callee of a call. `None` if the event does
+    /// not come from one known process.
     pub fn process(&self) -> Option<Pid> {
         match self {
             Self::Call { callee, .. } => *callee,
@@ -349,7 +351,7 @@ impl fmt::Display for WaitsFor {
 pub enum ProcessColumn {
     /// Orders by [`ProcessInfo::pid`].
     Pid,
-    /// Orders by [`ProcessInfo::name`]. A process without a name comes before all names.
+    /// Orders by [`ProcessInfo::name`]. A process without a name comes before all processes with a name.
     Name,
     /// Orders by [`ProcessInfo::type_name`].
     TypeName,

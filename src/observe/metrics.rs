@@ -35,7 +35,7 @@ pub(crate) struct Metrics {
     commands: TallyLock<BTreeMap<&'static str, Arc<Buckets>>>,
     /// One duration in `sample_one_in` is measured.
     sample_one_in: u32,
-    /// Largest [position](Metrics::tick) of a call that is measured.
+    /// Largest [position](Metrics::tick) at which a call is measured.
     max_measured_position: u32,
     run_times: Arc<RunTimeTables>,
     recorder: Recorder,
@@ -44,7 +44,7 @@ pub(crate) struct Metrics {
 #[derive(Debug)]
 struct Block {
     counts: [AtomicU64; COUNTERS],
-    /// Number of exits that are over: see [`Metrics::end_exit`].
+    /// Number of exits that have ended: see [`Metrics::end_exit`].
     ended_exits: AtomicU64,
     durations: SampledBuckets,
 }
@@ -58,8 +58,8 @@ const SAMPLE_ONE_IN: u32 = 64;
 /// Fractional part of the golden ratio, multiplied by 2^32 and rounded to an odd number.
 const GOLDEN_RATIO: u32 = 0x9e37_79b9;
 
-/// Maximum number of threads that are in no slot and own a block. Such a thread owns one block index, and so the block
-/// with this index in each runtime.
+/// Maximum number of threads that are in no slot and own a block. Such a thread owns one block index. Therefore, in
+/// each runtime, the thread owns the block with this index.
 const OWNED_BLOCKS: usize = 8;
 /// Number of blocks that all other threads share.
 const SHARED_BLOCKS: usize = 4;
@@ -75,8 +75,8 @@ static TAKEN: AtomicUsize = AtomicUsize::new(0);
 impl CounterBlock {
     fn take() -> Option<Self> {
         let next = |taken: usize| (taken.trailing_ones() < OWNED_BLOCKS as u32).then_some(taken | (taken + 1));
-        // Acquire pairs with the release in `drop`. Therefore this thread sees the counts of the last owner, and its
-        // plain load and store lose no count.
+        // Acquire pairs with the release in `drop`. Therefore this thread sees the counts of the last owner, and loses
+        // no count with a plain load and a plain store.
         let taken = TAKEN.fetch_update(Ordering::Acquire, Relaxed, next).ok()?;
         Some(Self(taken.trailing_ones() as usize))
     }
@@ -224,7 +224,7 @@ pub(crate) fn begin_sampled_turn(process: SampledProcess) {
     });
 }
 
-/// Ends a sampled turn. Returns its process, or `None` if too many sampled turns are nested.
+/// Ends a sampled turn. Returns the process of the turn, or `None` if too many sampled turns are nested.
 pub(crate) fn end_sampled_turn() -> Option<SampledProcess> {
     let end = |here: &Here| {
         let depth = here.sampled_turns.get().saturating_sub(1);
@@ -269,8 +269,8 @@ impl Sampling {
 
     /// Stores this state as the state of the calling thread. Returns the former state of the thread.
     pub(crate) fn replace(self) -> Self {
-        // When a thread counts for the first time, it chooses a counter block, and this choice changes `ticks`.
-        // Therefore the thread chooses its block before this function replaces `ticks`.
+        // When a thread increments a counter for the first time, the thread chooses a counter block, and this choice
+        // changes `ticks`. Therefore the thread chooses its block before this function replaces `ticks`.
         let _ = Outside::here();
         let replace = |here: &Here| Self {
             ticks: here.ticks.replace(self.ticks),
@@ -456,11 +456,11 @@ impl Metrics {
     /// Returns whether the caller must measure a duration. The result is true about once in 64 calls on the same
     /// thread. After [`sample_every`](Self::sample_every), the result is always true.
     ///
-    /// The distance between two measured calls varies. If it were constant, and two processes woke each other in turn,
-    /// only one of the two processes would ever be measured. The call with the number `k` has the position `k *
-    /// GOLDEN_RATIO` modulo 2^32. The call is measured if its position is at most `max_measured_position`. In the long
-    /// run, the positions are evenly distributed. The positions of every n-th call are also evenly distributed (Weyl's
-    /// equidistribution theorem).
+    /// The distance between two measured calls varies. If the distance were constant, and two processes woke each other
+    /// in turn, only one of the two processes would ever be measured. The call with the number `k` has the position
+    /// `k * GOLDEN_RATIO` modulo 2^32. The call is measured if its position is at most `max_measured_position`. In the
+    /// long run, the positions are evenly distributed. The positions of every n-th call are also evenly distributed
+    /// (Weyl's equidistribution theorem).
     #[inline]
     pub(crate) fn tick(&self) -> bool {
         let ticks = HERE.try_with(|here| here.ticks.replace(here.ticks.get().wrapping_add(1))).unwrap_or(1);
@@ -472,9 +472,9 @@ impl Metrics {
     /// [`sample_every`](Self::sample_every), each message is measured. If a thread sends to several runtimes, it has
     /// one count for the messages to all these runtimes.
     ///
-    /// The distance between two measured messages is evenly distributed between 1 and 512, for the same reason as the
-    /// distance of [`tick`](Self::tick). Without `sample_every`, the first counted message of a thread is not measured,
-    /// because a process may receive all its messages from new threads.
+    /// The distance between two measured messages is evenly distributed between 1 and 512. The distance varies for the
+    /// reason that [`tick`](Self::tick) describes. Without `sample_every`, the first counted message of a thread is not
+    /// measured, because a process may receive all its messages from new threads.
     #[cold]
     pub(crate) fn measures_message(&self) -> bool {
         let measures = |here: &Here| {
@@ -581,9 +581,9 @@ const ATTEMPTS: u32 = 16;
 /// Returns the difference of two counters that only grow. `less` never exceeds `more`.
 ///
 /// `less` is read before and after `more`. If both values of `less` are equal, the result is the exact difference at
-/// the moment when `more` was read. If the two values of `less` differ, the difference may be too high, because `more`
-/// may be newer than the first value of `less`. In this case both counters are read again. After `ATTEMPTS` attempts,
-/// the lowest difference is returned.
+/// the moment when `more` was read. If the two values of `less` differ, `more` minus the first value of `less` may be
+/// too high, because `less` may have grown before `more` was read. In this case both counters are read again. After
+/// `ATTEMPTS` attempts, the lowest difference is returned.
 fn difference(mut less: impl FnMut() -> u64, mut more: impl FnMut() -> u64) -> u64 {
     let mut lowest = u64::MAX;
     let mut before = less();
@@ -631,7 +631,7 @@ mod tests {
         let slot = metrics.enter(0);
         metrics.add_exited();
         assert!(!metrics.is_between_exits());
-        // The thread may count the end of the exit in another block.
+        // The thread may count the beginning and the end of an exit in different blocks.
         drop(slot);
         metrics.end_exit();
         assert!(metrics.is_between_exits());
@@ -698,8 +698,8 @@ mod tests {
         assert_eq!((metrics.worker(), metrics.counters().polls), (Some(7), 2));
     }
 
-    /// Two threads are in slots. Some of the other threads own blocks, and some share blocks. Later threads use the
-    /// same blocks again.
+    /// Two threads are in slots. Some of the other threads own blocks, and some share blocks. The threads of the second
+    /// round use the blocks of the first round again.
     #[test]
     fn counts_are_exact_with_several_threads() {
         const EACH: u64 = 5_000;
@@ -754,7 +754,8 @@ mod tests {
     #[test]
     fn one_duration_in_64_is_measured_unless_the_metrics_are_exact() {
         let metrics = Metrics::new(0);
-        // For each period, the calls with each remainder are measured nearly equally often.
+        // For each period, the numbers of the measured calls are nearly evenly distributed over the remainders modulo
+        // `period`.
         for period in [2_usize, 3, 8, 64] {
             let mut measured = vec![0; period];
             (0..64_000).filter(|_| metrics.tick()).for_each(|call: usize| measured[call % period] += 1);

@@ -3,8 +3,8 @@
 //!
 //! The runtime measures one turn in 64 for its distributions: see `metrics.rs`. A *window* is a period of time for
 //! which a caller wants the run times. While a window is open, each measured turn is also added to the table of the
-//! window. If no window is open, the worker reads only one counter and the type name for each measured turn, and other
-//! turns have no cost.
+//! window. If no window is open, the worker reads only one counter and the type name for each measured turn. A turn
+//! that is not measured has no cost.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -30,8 +30,8 @@ pub(crate) struct MeasuredTurn {
     pub(crate) ns: u64,
 }
 
-/// The tables of the open windows of a runtime. The lock is taken by each measured turn while a window is open, and by
-/// the calls that open, read, measure or close a window.
+/// The tables of the open windows of a runtime. While a window is open, a thread takes the lock for each measured turn.
+/// The calls that open, read, measure or close a window also take the lock.
 #[derive(Debug, Default)]
 pub(crate) struct RunTimeTables {
     open_count: AtomicUsize,
@@ -153,7 +153,8 @@ impl RunTimeSampler {
 
 impl fmt::Debug for RunTimeSampler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The tables are not printed, because the writer is user code and must not run under their lock.
+        // The tables are not printed, because the writer of the output is user code, which must not run under the lock
+        // of the tables.
         f.debug_struct("RunTimeSampler").field("begun", &self.window.begun).finish_non_exhaustive()
     }
 }
@@ -305,8 +306,8 @@ pub struct ProcessRunTime {
     /// in a fixed order.
     pub measured_turns: u64,
     /// Number of the worker that ran the last measured turn. A thread inside
-    /// [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run) also has a number. An
-    /// [`Observer`](crate::Observer) receives the same number. `None` if the thread had no number.
+    /// [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run) also has a number. In
+    /// calls to an [`Observer`](crate::Observer), the worker has the same number. `None` if the thread had no number.
     pub last_worker: Option<usize>,
 }
 
@@ -325,8 +326,8 @@ pub struct TypeRunTime {
 }
 
 impl RunTimes {
-    /// Returns `run_time` divided by the total [run time](Self::run_time). If `run_time` is the run time of a row of
-    /// this value, the result is between 0 and 1. Returns 0 if no turn was measured.
+    /// Returns `run_time` divided by the total [run time](Self::run_time). If `run_time` comes from a row of this
+    /// `RunTimes`, the result is between 0 and 1. Returns 0 if no turn was measured.
     pub fn share(&self, run_time: Duration) -> f64 {
         let all = self.run_time.as_secs_f64();
         if all > 0.0 { run_time.as_secs_f64() / all } else { 0.0 }
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_contains_the_turns_since_it_was_opened_or_taken() {
+    fn a_report_contains_the_turns_since_the_window_opened_or_since_the_last_report() {
         let tables = Arc::new(RunTimeTables::default());
         let add = |process, ns| tables.add(|| turn(process, "a", ns));
         let times = |number| -> Vec<u64> {

@@ -29,8 +29,8 @@ use crate::platform::clock::Instant;
 /// - All other fields are *gauges*: they describe the moment of the snapshot. The runtime reads the gauges one after
 ///   another while it runs, so two gauges may belong to different moments.
 ///
-/// `later - earlier` is a snapshot with the counts and the durations between the two snapshots. Its gauges are the
-/// gauges of the later snapshot. Both snapshots must belong to the same runtime.
+/// `later - earlier` is a snapshot with the counts and the durations between the two snapshots. The gauges of this
+/// difference are the gauges of the later snapshot. Both snapshots must belong to the same runtime.
 ///
 /// `Display` prints all figures on a page with one topic per line. [`to_prometheus`](Self::to_prometheus) returns the
 /// Prometheus text format. With the feature `serde`, a snapshot implements `Serialize`. With the feature `metrics`, a
@@ -46,12 +46,12 @@ pub struct RuntimeMetrics {
     pub counters: Counters,
     /// The sampled durations.
     pub distributions: Distributions,
-    /// The workers, in the order of their numbers. These are the worker threads, their replacements, and the guest
-    /// threads that run tasks now. A simulation has no workers.
+    /// The workers, in the order of their numbers. The list contains the worker threads, their replacements, and the
+    /// guest threads that run tasks now. A simulation has no workers.
     pub workers: Vec<WorkerMetrics>,
     /// Number of tasks in the global queue. Threads outside the runtime add their tasks to this queue, and full local
-    /// queues overflow into this queue. Tasks that an ended guest has left in its own queues count too. In a
-    /// simulation, this is the number of all runnable tasks.
+    /// queues overflow into this queue. The number includes the tasks that an ended guest has left in its own queues.
+    /// In a simulation, this is the number of all runnable tasks.
     pub global_queue_depth: usize,
     /// Number of processes in the queues of the high and of the low priority.
     pub priority_queue_depth: usize,
@@ -69,7 +69,7 @@ pub struct RuntimeMetrics {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerMetrics {
-    /// Number of the worker. The methods of an [`Observer`](crate::Observer) receive the same number.
+    /// Number of the worker. In calls to an [`Observer`](crate::Observer), the worker has the same number.
     pub worker: usize,
     /// State of the worker. A guest that has returned to its executor while its queues contain tasks has the state
     /// `Searching`.
@@ -153,8 +153,8 @@ pub struct BlockingPoolMetrics {
 
 /// Memory of the crate's own structures in bytes: see [`RuntimeMetrics::memory`].
 ///
-/// The figures do not include the memory of mailbox queues, of local queues, or of the stacks of threads. They also do
-/// not include states of processes and payloads that are larger than 1 KiB.
+/// The figures do not include the memory of mailbox queues, of local queues, or of the stacks of threads. A process
+/// state of more than 1 KiB and a payload of more than 1 KiB are not included either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct MemoryMetrics {
@@ -211,7 +211,7 @@ pub(crate) struct SchedulerGauges {
 #[derive(Debug)]
 pub(crate) struct CurrentStep {
     pub(crate) worker: usize,
-    /// The process as a word. `None` for a future without a pid.
+    /// Pid of the process, as one word. `None` for a future without a pid.
     pub(crate) process: Option<u64>,
     /// Number of polls of this worker. If two readings have the same number, the worker is still in the same step.
     #[cfg_attr(not(feature = "console"), expect(dead_code, reason = "only the console shows this number"))]

@@ -24,8 +24,8 @@ type Spans = Mutex<BTreeMap<Pid, Arc<Span>>>;
 ///
 /// The span has the target `procession`, the level `INFO`, the name `process`, and the fields `pid`, `name` (if the
 /// [builder](crate::ProcessBuilder::name) of the process has set one) and `type`. The span is entered while the process
-/// is stepped, so each event of the process's code is inside this span. The parent of the span is the current span of
-/// the code that spawned the process. If this code belongs to another process, the parent is the span of that other
+/// runs, so each event of the process's code is inside this span. The parent of the span is the current span of the
+/// code that spawned the process. If this code belongs to another process, the parent is the span of that other
 /// process.
 ///
 /// These events have the target `procession`:
@@ -40,8 +40,8 @@ type Spans = Mutex<BTreeMap<Pid, Arc<Span>>>;
 /// On each thread, the observer uses the current subscriber of this thread. The observer never installs a subscriber.
 /// The monitor thread reports a long step to the subscriber of the span. If there is no subscriber, or if the
 /// subscriber is not interested in the span, a process has no span. The runtime calls the observer for each transition
-/// of a process, so each turn takes a lock and calls the subscriber twice. Without this observer, the feature `tracing`
-/// costs nothing.
+/// of a process. At the beginning and at the end of each turn, the observer takes a lock and calls the subscriber.
+/// Without this observer, the feature `tracing` costs nothing.
 ///
 /// ```
 /// use procession::observe::TracingObserver;
@@ -115,7 +115,8 @@ impl TracingObserver {
         self.shard(pid).lock().get(&pid).cloned()
     }
 
-    /// Calls the other observer, if there is one. Catches its panics, so that each span is stored and exited.
+    /// Calls the other observer, if there is one. Catches a panic of the other observer, so that each span is stored
+    /// and exited.
     fn next(&self, f: impl FnOnce(&dyn Observer)) {
         if let Some(next) = &self.next {
             let _ = catch(|| f(&**next));

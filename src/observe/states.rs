@@ -12,13 +12,13 @@
 ///                     └───────────── Idle ◀─────────────┘   nothing outstanding
 /// ```
 ///
-/// Any event and any wake-up makes a blocked or an idle process ready. A blocked process has outstanding yields, and an
-/// idle process has none. There is one exception to the first rule: a message does not wake an async body that does not
-/// await its mailbox. The body finds the message when it awaits its mailbox.
+/// A blocked process has outstanding yields, and an idle process has none. Any event and any wake-up makes a blocked or
+/// an idle process ready, with one exception: a message does not wake an async body that does not await its mailbox.
+/// The body finds the message when it awaits its mailbox.
 ///
 /// A [suspended](crate::Host::suspend) process enters the state `Suspended` instead of `Running`. If the process runs,
-/// it enters the state `Suspended` after its step. Any event makes the process `Ready`. The worker that then takes the
-/// process finds that the process is still suspended, and the process enters the state `Suspended` again.
+/// it enters the state `Suspended` after its step. Any event makes a suspended process `Ready`. The worker that then
+/// takes the process finds that the process is still suspended, and the process enters the state `Suspended` again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ProcessState {
@@ -71,8 +71,8 @@ pub enum WorkerState {
     /// The worker sleeps until it is woken for new work.
     Parked,
     /// The worker is in a long step, or in a step that called [`block_in_place`](crate::block_in_place). A long call of
-    /// a waker that does not belong to a process also counts as a long step, without a pid. A replacement thread may
-    /// run the tasks in the queues of this worker. The monitor thread reports a long step. The worker reports its next
-    /// state after this report.
+    /// a waker that does not belong to a process also counts as a long step without a pid. A replacement thread may run
+    /// the tasks in the queues of this worker. The monitor thread reports this state for a long step. The worker
+    /// reports its next state after the report of the monitor thread.
     Blocked,
 }

@@ -3,14 +3,14 @@
 //!
 //! Each worker writes its events to a ring of its own, without a lock and without I/O. All other threads share a few
 //! rings, each with a lock. A reader copies the records out of the rings: see [`reader`]. If a worker produces events
-//! faster than its limit, it discards the events of whole turns, and counts these turns. Therefore a trace neither
-//! stops a worker nor needs unbounded memory. With a flight recorder, a worker has no limit, and overwrites its oldest
-//! events: see [`flight`].
+//! faster than its limit, the worker discards the events of whole turns, and counts the discarded turns. Therefore a
+//! trace neither stops a worker nor needs unbounded memory. With a flight recorder, a worker has no limit, and
+//! overwrites its oldest events: see [`flight`].
 //!
 //! The events of a process are recorded only while its flag `OBSERVED` is set. A runtime that has neither a trace nor a
-//! flight recorder nor an observer never sets this flag. A turn tests this flag together with the flag for a kill, so a
-//! turn without a trace has no additional cost. While a recorded turn runs, a mark of its thread is set. The code for
-//! messages and commands tests this mark.
+//! flight recorder nor an observer never sets this flag. In each turn, this flag is tested together with the flag for a
+//! kill, so a turn without a trace has no additional cost. While a recorded turn runs, a mark is set on the thread that
+//! runs the turn. The code for messages and commands tests this mark.
 
 pub(crate) mod flight;
 pub(crate) mod handle;
@@ -55,7 +55,8 @@ pub(crate) enum TraceEvent {
     State { process: u64, to: ProcessState, steps: bool },
     /// The running process begins its first step, or another step of its turn.
     Step { process: u64 },
-    /// The process was spawned, by the process `parent` (0: outside any process). `label` is the number of its label.
+    /// The process was spawned, by the process `parent` (0: outside any process). `label` is the number of the label of
+    /// the process.
     Created { process: u64, parent: u64, label: u32 },
     /// The process has exited.
     Ended { process: u64, label: u32 },
@@ -65,7 +66,8 @@ pub(crate) enum TraceEvent {
     Stolen { victim: u32 },
     /// The process has used up its budget, and goes to the back of the queue.
     Preempted { process: u64 },
-    /// A mailbox of the process `to` accepted a message. `from` is the process that sent it (0: outside any process).
+    /// A mailbox of the process `to` accepted a message. `from` is the process that sent the message (0: outside any
+    /// process).
     Sent { to: u64, from: u64 },
     /// The process received a message.
     Received { process: u64 },
@@ -372,16 +374,17 @@ pub(crate) enum EventKind {
     InTurn,
     /// A wake-up. The event is discarded only if the limit is exceeded by `AFTER_TURN` records.
     Wake,
-    /// The end of something that was recorded. The event is never discarded.
+    /// In a turn that is recorded: the beginning of a step, the change to the state `Blocked`, `Idle` or `Complete`, or
+    /// the exit of a process. Also an exit that ends a trace. The event is never discarded.
     NeverDiscarded,
 }
 
 impl Metrics {
-    /// Returns whether the worker on this thread has reached its limit. If so, counts the turn that begins now as
-    /// discarded. A result of false does not mean that the turn is recorded.
+    /// Returns whether the worker on this thread has reached its limit. If the worker has reached its limit, counts the
+    /// turn that begins now as discarded. A result of false does not mean that the turn is recorded.
     ///
-    /// Under load, a worker reaches its limit in a small part of each interval. Therefore this function discards most
-    /// turns, and its duration determines the cost of a trace (bench `ping-pong`).
+    /// Under load, a worker reaches its limit soon after each collection of the events. Therefore this function
+    /// discards most turns, and its duration determines the cost of a trace (bench `ping-pong`).
     #[inline]
     pub(crate) fn discards_turn(&self) -> bool {
         let recorder = self.recorder();
@@ -432,8 +435,8 @@ impl Metrics {
         };
         let (lock, place) = &recorder.shared[index];
         let ring = place.get_or_init(|| recorder.new_ring());
-        // In a simulation, `make_room` calls the user's writer. Therefore it is not called for events that may be
-        // recorded under a lock. A simulation never discards such an event.
+        // In a simulation, `make_room` calls the user's writer. Therefore `make_room` is not called for events that may
+        // be recorded under a lock. A simulation never discards such an event.
         let reserve = if is_simulated && kind == EventKind::InTurn { u64::MAX } else { kind.reserve() };
         if is_simulated && !ring.has_room(reserve) {
             recorder.make_room();

@@ -109,16 +109,17 @@ impl Shelf {
         self.loaded.pop()
     }
 
-    /// Makes room in `loaded`. The full magazine moves to `spare`, and the former `spare` moves to the depot if it
-    /// contains blocks.
+    /// Makes room in `loaded`. The full magazine moves to `spare`, and the former `spare` moves to the depot, unless
+    /// the former `spare` is empty.
     #[cold]
     fn unload(&mut self, size: usize) {
         let full = std::mem::replace(&mut self.spare, self.loaded);
         self.loaded = Blocks::NONE;
         if full.count() != 0 {
             // SAFETY: `store` needs blocks of this size from this depot. Each block in this cache was drawn from the
-            // depot by `reload`, or was freed with a layout of this size. `take` had drawn each such freed block from
-            // this depot. The magazine was moved out of the cache, so no other code uses the blocks of the magazine.
+            // depot by `reload`, or was freed with a layout of this size. If a block was freed with such a layout,
+            // `take` had drawn the block from this depot. The magazine was moved out of the cache, so no other code
+            // uses the blocks of the magazine.
             DEPOTS[size].with(|depot| unsafe { depot.store(full, size) });
         }
     }
@@ -238,8 +239,8 @@ pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
     let block = THREAD_CACHES.try_with(|shelves| {
         let shelf = &mut shelves.borrow_mut().0[size];
         let block = shelf.loaded.pop().or_else(|| shelf.reload(size));
-        // A burst of spawns takes blocks that are not in the cache of the processor. The prefetch of the next block
-        // overlaps the cache misses of the next spawn with this spawn (bench `spawn-inside`).
+        // A burst of spawns takes blocks that are not in the cache of the processor. The next block is prefetched
+        // now, so that its cache misses overlap with the work of the present spawn (bench `spawn-inside`).
         if bytes(size) >= PREFETCHED {
             shelf.loaded.prefetch_first();
         }
@@ -251,8 +252,8 @@ pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
     }
 }
 
-/// Takes a single block from the depot. [`take`] calls this function if the caches of this thread no longer exist,
-/// because the thread exits.
+/// Takes a single block from the depot. While a thread exits, its caches may no longer exist. In this case, [`take`]
+/// calls this function.
 #[cold]
 fn take_from_depot(size: usize) -> NonNull<u8> {
     DEPOTS[size].with(|depot| depot.slabs.draw(1)).pop().expect("a drawn slab has free blocks")

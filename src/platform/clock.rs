@@ -89,7 +89,7 @@ pub(crate) enum Clock {
 #[derive(Debug)]
 pub(crate) struct VirtualTime {
     ns: AtomicU64,
-    /// Whether the owner of the clock no longer advances it.
+    /// Whether the owner of the clock has stopped advancing the clock.
     has_stopped: AtomicBool,
 }
 
@@ -103,7 +103,8 @@ impl Clock {
         Self::Virtual(Arc::new(VirtualTime { ns: AtomicU64::new(0), has_stopped: AtomicBool::new(false) }))
     }
 
-    /// Returns whether both clocks advance together, although their times may count from different moments.
+    /// Returns whether both clocks advance together. The times of two clocks that advance together may still count from
+    /// different moments.
     pub(crate) fn advances_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Real(_), Self::Real(_)) => true,
@@ -237,7 +238,7 @@ const PAIR_READINGS: usize = 16;
 ///
 /// The pair contains the later of the two `System` readings. Therefore, an instant that is converted from the standard
 /// library may be late by the time between the readings, but is never early. An instant that is converted to the
-/// standard library may be early by the same time, but is never late.
+/// standard library may be early by the time between the readings, but is never late.
 #[cfg(target_os = "linux")]
 fn closest_pair(read: impl FnMut() -> (u64, StdInstant, u64)) -> (u64, StdInstant) {
     let readings = std::iter::repeat_with(read).take(PAIR_READINGS);
@@ -270,8 +271,8 @@ impl Origin {
 /// due.
 const LAST: u64 = u64::MAX - 1;
 
-/// Returns the number of nanoseconds of a duration. The result saturates. A conversion of `as_nanos` to 64 bits would
-/// wrap after 584 years.
+/// Returns the number of nanoseconds of a duration. The result saturates. If the result of `as_nanos` were converted
+/// to 64 bits instead, a duration of more than 584 years would wrap.
 fn whole_ns(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
 }
@@ -333,7 +334,8 @@ mod tests {
         }
         assert_eq!(clock.instant_of_std(clock.to_std(Instant(0)).unwrap() - Duration::from_nanos(1)), Some(Instant(0)));
         assert_eq!(clock.to_std(Instant::FAR), None);
-        // When this clock reaches the converted deadline, the deadline of the standard library has passed.
+        // A deadline of the standard library is converted to an instant of `clock`. When `clock` reaches this
+        // instant, the deadline has also passed in the standard library.
         assert!(clock.instant_of_std(before).unwrap() <= now + Duration::from_millis(1));
         let late = clock.instant_of_std(StdInstant::now()).unwrap();
         while clock.now() < late {}

@@ -6,9 +6,10 @@
 //! notifies an event inside [`delay`], and also drops a listener inside `delay`. Code that is about to call a foreign
 //! waker first passes the waker to [`collect`] or [`wake_runner`].
 //!
-//! A foreign waker may block until a process has run. Therefore a thread queues all processes that it has woken inside
-//! [`delay`] before it calls the first foreign waker. A process needs an awake *runner*: a worker, a guest or the
-//! driver of a `LocalSet`. Therefore the thread also wakes the runners before it calls the other foreign wakers.
+//! A foreign waker may block until a process has run. Therefore, before a thread calls the first foreign waker, the
+//! thread queues all processes that it has woken inside [`delay`]. A process needs an awake *runner*: a worker, a
+//! guest or the driver of a `LocalSet`. Therefore the thread also wakes the runners before it calls the other foreign
+//! wakers.
 
 use std::mem;
 use std::task::Waker;
@@ -21,8 +22,8 @@ use crate::platform::unwind::contain;
 pub(crate) struct Delayed {
     /// Wakers that queue a woken process.
     processes: Vec<Waker>,
-    /// Wakers of runners, which run the queued processes: the waker of the poller, in which a worker waits, and the
-    /// wakers of the executors that poll a guest or a `LocalSet`.
+    /// Wakers of runners. A runner runs the queued processes. A waker in this list wakes the poller, in which a
+    /// worker waits, or an executor that polls a guest or a `LocalSet`.
     runners: Vec<Waker>,
     /// Other foreign wakers.
     foreign: Vec<Waker>,
@@ -83,8 +84,8 @@ fn wake_delayed() {
     }
 }
 
-/// If this thread is inside [`delay`], calls `waker`, stores the returned foreign waker until the end of `delay`, and
-/// returns true. Otherwise returns false, and the caller must call the waker.
+/// If this thread is inside [`delay`], calls the closure `waker`, stores the returned foreign waker until the end of
+/// `delay`, and returns true. Otherwise returns false, and the caller must call the waker.
 #[must_use]
 pub(crate) fn collect(waker: impl FnOnce() -> Waker) -> bool {
     store(|delayed| delayed.foreign.push(waker()))
@@ -101,13 +102,14 @@ fn store(push: impl FnOnce(&mut Delayed)) -> bool {
     THIS_THREAD.try_with(|this| this.delayed.borrow_mut().as_mut().map(push).is_some()).unwrap_or(false)
 }
 
-/// Calls a foreign waker, and catches a panic of the waker. Inside [`delay`], the call comes later.
+/// Calls a foreign waker, and catches a panic of the waker. If this thread is inside [`delay`], the waker is called
+/// later.
 pub(crate) fn wake(waker: Waker) {
     wake_or_store(waker, |delayed| &mut delayed.foreign);
 }
 
-/// Does the same as [`wake`], for the waker of a runner. Inside [`delay`], the call comes after all processes are
-/// queued, and before the calls of the other foreign wakers.
+/// Does the same as [`wake`], for the waker of a runner. If this thread is inside [`delay`], the waker is called
+/// after all processes are queued, and before the other foreign wakers are called.
 pub(crate) fn wake_runner(waker: Waker) {
     wake_or_store(waker, |delayed| &mut delayed.runners);
 }
@@ -162,8 +164,8 @@ mod tests {
     }
 
     /// All processes are queued before the first foreign waker is called. Some foreign wakers are collected before the
-    /// processes are queued, and some are collected while the processes are queued. The wakers of runners are called
-    /// before the other foreign wakers, although they are collected later.
+    /// processes are queued, and some are collected while the processes are queued. The wakers of runners are
+    /// collected later than the other foreign wakers, but are called earlier.
     #[test]
     fn processes_are_queued_and_runners_are_woken_before_foreign_wakers_are_called() {
         struct Calls(Mutex<Box<dyn FnMut() + Send>>);

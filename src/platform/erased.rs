@@ -82,17 +82,17 @@ impl Erased {
         let this = ManuallyDrop::new(self);
         if inline::<T>() {
             // SAFETY: `read` needs a valid, aligned pointer to a `T`, and the `T` must not be used again in its old
-            // place. `is` found that the value is a `T`. `new` wrote the value to this address, because `inline::<T>()`
-            // had the same result in `new`. `this` is not dropped or used again. If the value was written on another
-            // thread, the transfer of `self` to this thread made that write visible, and the value is `Send`.
+            // place. `is` found that the value is a `T`. `inline::<T>()` was also true in `new`, so `new` wrote the
+            // value to this address. `this` is not dropped or used again. If the value was written on another thread,
+            // the transfer of `self` to this thread made that write visible, and the value is `Send`.
             Ok(unsafe { this.storage.as_ptr().cast::<T>().read() })
         } else {
             // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. `is` found that the value is a `T`.
-            // `inline::<T>()` gave the same result in `new` as here. Therefore, `new` stored the value in a box, and
-            // wrote the pointer of the box to this address.
+            // `inline::<T>()` was also false in `new`. Therefore, `new` stored the value in a box, and wrote the
+            // pointer of the box to this address.
             let kept = unsafe { this.storage.as_ptr().cast::<NonNull<T>>().read() };
-            // SAFETY: `from_raw` needs a pointer from `Kept::<T>::into_raw`, and `new` got the pointer from this
-            // function. `this` is not dropped or used again, so no second `Kept` is created from the pointer.
+            // SAFETY: `from_raw` needs a pointer from `Kept::<T>::into_raw`, and `new` got the pointer from
+            // `into_raw`. `this` is not dropped or used again, so no second `Kept` is created from the pointer.
             Ok(unsafe { Kept::from_raw(kept) }.into_inner())
         }
     }
@@ -196,8 +196,8 @@ unsafe fn drop_boxed<T>(storage: &mut Storage) {
     // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. By contract the storage contains the pointer of
     // a `Kept<T>`, and this pointer is a `NonNull<T>` at this address.
     let kept = unsafe { storage.as_mut_ptr().cast::<NonNull<T>>().read() };
-    // SAFETY: `from_raw` needs a pointer from `Kept::<T>::into_raw`, and by contract the pointer came from this
-    // function. The storage is not read again, so no second `Kept` is created from the pointer. If the drop of the
+    // SAFETY: `from_raw` needs a pointer from `Kept::<T>::into_raw`, and by contract the pointer came from
+    // `into_raw`. The storage is not read again, so no second `Kept` is created from the pointer. If the drop of the
     // value panics, `Kept` still frees the memory.
     drop(unsafe { Kept::from_raw(kept) });
 }

@@ -1,8 +1,8 @@
 //! The poller: waits until sockets are ready, and collects the wakers of the operations that wait for these sockets.
 //!
-//! An idle worker of the scheduler waits in the poller instead of parking its thread. Between two tasks, a worker may
-//! check the poller for events without waiting. The poller calls no waker. It returns the wakers to its caller, in the
-//! order in which the system reported the events.
+//! An idle worker of the scheduler waits in the poller instead of parking its thread. Between two tasks, a worker can
+//! check the poller for events without waiting. The poller calls no waker. The poller returns the wakers to its
+//! caller, in the order in which the system reported the events.
 //!
 //! With the feature `net`, the poller uses the crate mio (epoll, kqueue, IOCP). Under loom, the poller is a model that
 //! does not call the operating system. In a build without sockets there is no poller: the type `Poller` has no value,
@@ -26,10 +26,10 @@ pub(crate) use crate::platform::poller::model::ModelPoller as Poller;
 #[cfg(not(any(procession_loom, all(feature = "net", not(procession_shuttle)))))]
 pub(crate) use NoPoller as Poller;
 
-/// Tells a call of `Poller::poll` how long it may wait.
+/// Specifies how long a call of `Poller::poll` waits at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// The call returns immediately. It also returns immediately if another thread uses the poller.
+    /// The call returns immediately, even if another thread uses the poller.
     No,
     /// The call waits until a source is ready, the poller is woken, or the time limit has passed. `None` means no time
     /// limit. If another thread waits in the poller, the call returns immediately. If another thread is in a call with

@@ -4,7 +4,7 @@
 //! process.
 //!
 //! When the word is set, the process that the word names may already run on another worker. In this case, the request
-//! stays in the word. When the process runs in this slot again, it yields once without need.
+//! stays in the word. When the process runs in this slot again, the process yields once without need.
 
 use crate::platform::sync::tally::{AtomicU64, Ordering};
 use crate::platform::sync::{Arc, CachePadded};
@@ -21,8 +21,8 @@ impl PreemptWord {
         Arc::new(Self(CachePadded(AtomicU64::new(NO_PROCESS))))
     }
 
-    /// Requests that this process yields. Relaxed is sufficient for this store and for the reads. A thread that has
-    /// read the word does not rely on other data that the requesting thread has written.
+    /// Stores a request for this process to yield. Relaxed is sufficient for this store and for the reads. A thread
+    /// that has read the word does not rely on other data that the requesting thread has written.
     pub(crate) fn request(&self, process: u64) {
         self.0.store(process, Ordering::Relaxed);
     }
@@ -38,9 +38,9 @@ impl PreemptWord {
     }
 }
 
-/// Removes the word from the current thread until the returned guard is dropped. A simulation calls this function. The
-/// word identifies a process only within its own runtime. So without this call, a request for a process of a runtime
-/// could reach a process of the simulation.
+/// Removes the word from the current thread until the returned guard is dropped. A simulation calls this function.
+/// The word identifies a process only within the runtime to which the word belongs. So without this call, a request
+/// for a process of a runtime could reach a process of the simulation.
 pub(crate) fn ignore() -> PreemptGuard {
     PreemptGuard(THIS_THREAD.with(|this| this.preempt_word.replace(None)))
 }

@@ -1,6 +1,7 @@
 //! Prefetch hints to the processor. This file has unsafe code, because the standard library offers no safe prefetch.
-//! The scheduler prefetches tasks that run in batches. The prefetch makes a million sleeps a third cheaper (bench
-//! `sleep`), and makes spawns from other threads a sixth cheaper. The allocator prefetches the next free block.
+//! If tasks run in batches, the scheduler prefetches the tasks. The prefetch makes a million sleeps a third cheaper
+//! (bench `sleep`), and makes spawns from other threads a sixth cheaper. The allocator prefetches the next free
+//! block.
 
 #![allow(unsafe_code)]
 

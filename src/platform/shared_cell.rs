@@ -42,10 +42,10 @@ impl<T, O> Half<T, O> {
     fn new(halves: u32, value: impl FnOnce() -> T, own: impl FnOnce() -> O) -> Self {
         // SAFETY: `take` requires a layout with a size above zero, and `CellContents` contains a counter.
         let at = unsafe { memory::take(Layout::new::<CellContents<T, O>>()) }.cast::<CellContents<T, O>>();
-        // `own` is created after the value. If `value` were called later and could unwind, the compiler would first
-        // build the part `own` on the stack. Then the compiler would copy this part to its final place, with loads that
-        // are wider than the stores that wrote this part. The processor cannot forward stored bytes to a wider load, so
-        // the copy would be slow.
+        // `own` is created after the value. If `value` were called after `own` and could unwind, the compiler would
+        // first build the part `own` on the stack. Then the compiler would copy this part to its final place, with
+        // loads that are wider than the stores that wrote this part. The processor cannot forward stored bytes to a
+        // wider load, so the copy would be slow.
         let shared = CellContents { value: value(), own: UnsafeCell::new(own()), halves: AtomicU32::new(halves) };
         // SAFETY: `at` points to fresh memory with the layout of `CellContents`, and nothing else refers to it. If
         // `value` or `own` panics, the memory leaks.

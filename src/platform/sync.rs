@@ -21,9 +21,9 @@ mod unique_rc;
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
-/// Atomics for counters and for numbers that identify objects. No protocol depends on these atomics. They are the
-/// standard atomics, even under the model checkers. Therefore, a model needs fewer executions, and a `static` may
-/// contain these atomics.
+/// Atomics for counters and for numbers that identify objects. No protocol depends on these atomics. These atomics
+/// are the standard atomics, even under the model checkers. Therefore, a model needs fewer executions, and a `static`
+/// may contain these atomics.
 pub(crate) use std::sync::atomic as tally;
 /// Atomics of the reference counts. These atomics are the standard atomics, except in the loom model of the reference
 /// counts.
@@ -355,8 +355,8 @@ pub(crate) fn wait_while<T>(
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
 
-/// Waits on `condvar` while `condition` is true, under the model checkers. In a model, time does not pass, so the wait
-/// ends only when `condition` is false.
+/// Under the model checkers, waits on `condvar` while `condition` is true. In a model, time does not pass, so the
+/// wait ends only when `condition` is false.
 #[cfg(any(procession_loom, procession_shuttle))]
 pub(crate) fn wait_while<T>(
     condvar: &Condvar,

@@ -6,7 +6,7 @@ use crate::platform::delayed_wake::Delayed;
 use crate::platform::preempt::PreemptWord;
 use crate::platform::sync::{Arc, NeverDropped, thread_local};
 
-/// State of one thread. The state is not dropped when the thread exits. Both fields are empty then.
+/// State of one thread. When the thread exits, the state is not dropped, and both fields are empty.
 pub(super) struct ThisThread {
     /// The word of the worker slot that this thread uses: see `preempt.rs`.
     pub(super) preempt_word: RefCell<Option<Arc<PreemptWord>>>,

@@ -16,11 +16,11 @@ use crate::process::pid::Pid;
 use crate::process::state::PendingSchedule;
 use crate::process::state::current::Current;
 
-/// Message and location of a panic. If the payload is not a string, the message is `None`.
+/// Message and location of a panic. If the payload of the panic is not a string, the message is `None`.
 type Panic = (Option<String>, String);
 
 thread_local! {
-    /// The last panic of this thread. The function `text` takes the panic out of this cell.
+    /// The most recent panic of this thread. The function `text` takes the panic out of this cell.
     static LAST: Cell<Option<Panic>> = const { Cell::new(None) };
 }
 
@@ -43,8 +43,8 @@ fn message_of(payload: &(dyn Any + Send)) -> Option<&str> {
 
 /// Runs `f`. If `f` panics, returns the message of the panic as an error.
 ///
-/// A panic may leave the state of `f` inconsistent. `AssertUnwindSafe` is correct here, because this state belongs to
-/// one process or to one command, and is dropped without being read again.
+/// After a panic, the state that `f` changes may be inconsistent. `AssertUnwindSafe` is correct here, because this
+/// state belongs to one process or to one command, and is dropped without being read again.
 #[inline]
 pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Reason> {
     catch_unwind(AssertUnwindSafe(f)).map_err(text)
@@ -131,8 +131,8 @@ impl Drop for AbortProcessGuard {
 /// installs a hook that does not call this hook, the locations of panics are unknown.
 ///
 /// Only a panic hook can print which process panicked before the program aborts. A panic in a destructor during
-/// unwinding aborts the program inside the frames of the user code. After such a panic, no guard and no `catch_unwind`
-/// of the runtime runs.
+/// unwinding aborts the program inside the frames of the user code. After such a panic, no guard of the runtime is
+/// dropped, and no `catch_unwind` of the runtime catches the panic.
 pub(crate) fn install_panic_hook() {
     static ADDED: OnceLock<()> = OnceLock::new();
     // The model checkers set their own hooks. A panicking thread cannot set a hook. If this thread is panicking, the
@@ -163,7 +163,8 @@ fn is_fatal(panic: &PanicHookInfo<'_>) -> bool {
     cfg!(panic = "abort") || panic.payload().downcast_ref::<&str>().is_some_and(|text| FATAL.contains(text))
 }
 
-/// Calls a waker, and catches a panic of the waker. Inside [`delay_wakers`], a foreign waker is called later.
+/// Calls a waker, and catches a panic of the waker. Inside [`delay_wakers`], a foreign waker is called only after the
+/// closure of `delay_wakers` has returned.
 pub(crate) fn wake(waker: Waker) {
     wake_with(waker, delayed_wake::wake);
 }
@@ -198,18 +199,19 @@ pub(crate) fn notify(event: &Event) {
     delay_wakers(|| event.notify(usize::MAX));
 }
 
-/// Calls `f`. Then calls the foreign wakers of the tasks that `f` has woken. `f` runs user code only if `f` queues a
-/// process: an observer may receive the new state of the process, and a closed queue drops the process. A caller uses
-/// this function for one of two reasons:
+/// Calls `f`, and afterwards calls the foreign wakers of the tasks that `f` has woken. `f` runs user code only if `f`
+/// queues a process. In this case, an observer may receive the new state of the process, and a closed queue drops the
+/// process. A caller uses this function for one of two reasons:
 /// - `f` notifies the listeners of an event, or drops a listener. The crate event-listener calls wakers under a lock of
 ///   the event, and the drop of a listener takes the same lock. A foreign waker may drop a listener, for example if the
 ///   waker polls its task directly.
 /// - `f` wakes several tasks, or notifies several processes. A foreign waker may block until one of these processes has
 ///   run.
 ///
-/// There are two kinds of foreign wakers. The first kind is a [`PanicSafeWaker`] in the event. The second kind is the
-/// waker of an executor that polls a guest or a `LocalSet`. This waker is called because a listener of the event is a
-/// process, and the guest or the `LocalSet` can run this process. The wakers of the second kind are called first.
+/// There are two kinds of foreign wakers. The first kind is a [`PanicSafeWaker`] that is stored in the event. The
+/// second kind is the waker of an executor that polls a guest or a `LocalSet`. The executor is woken because a
+/// listener of the event is a process, and the guest or the `LocalSet` can run this process. The wakers of the second
+/// kind are called first.
 pub(crate) fn delay_wakers<R>(f: impl FnOnce() -> R) -> R {
     delayed_wake::delay(f)
 }
@@ -237,8 +239,8 @@ impl Wake for PanicSafeWaker {
 pub(crate) struct Guard(Option<Arc<PanicSafeWaker>>);
 
 impl Guard {
-    /// Calls `poll` with a waker that does not panic. If the waker belongs to the task that this thread steps, the
-    /// waker is used directly, because a waker of the runtime does not panic. Any other waker is wrapped in a
+    /// Calls `poll` with a waker that does not panic. If the waker belongs to the task whose step this thread runs,
+    /// the waker is used directly, because a waker of the runtime does not panic. Any other waker is wrapped in a
     /// `PanicSafeWaker`.
     pub(crate) fn over<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let waker = cx.waker();
@@ -248,7 +250,8 @@ impl Guard {
         self.over_foreign(cx, poll)
     }
 
-    /// Calls `poll` as [`over`](Self::over) does, for a waker that does not belong to the task that this thread steps.
+    /// Calls `poll` as [`over`](Self::over) does, for a waker that does not belong to the task whose step this thread
+    /// runs.
     pub(crate) fn over_foreign<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let waker = cx.waker();
         let former = self.0.take();
@@ -258,8 +261,9 @@ impl Guard {
         };
         self.0 = Some(Arc::clone(&guarded));
         let polled = poll(&mut Context::from_waker(&Waker::from(guarded)));
-        // During `poll`, an event may drop its reference to the former waker, under the lock of the event. The last
-        // reference is dropped here, without that lock, so the user's waker is not dropped under the lock.
+        // During `poll`, an event may drop its reference to the former waker while the event is locked. The last
+        // reference to the former waker is dropped here, where the event is not locked. Therefore, the user's waker
+        // is not dropped under the lock of the event.
         drop(former);
         polled
     }

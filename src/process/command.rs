@@ -43,8 +43,9 @@ pub trait StreamCommand: Command {
     const BUFFER: usize = 8;
 }
 
-/// Wrapper in which the runtime dispatches a stream command. `Streamed<C>` and `C` are distinct types. Therefore, one
-/// command type can have two handlers: one handler that sends a stream, and one handler that gives a single answer.
+/// Wrapper around a stream command. The runtime dispatches the stream command in this wrapper. `Streamed<C>` and `C`
+/// are distinct types. Therefore, one command type can have two handlers: one handler that sends a stream, and one
+/// handler that gives a single answer.
 #[derive(Debug)]
 pub(crate) struct Streamed<C>(pub(crate) C);
 
@@ -60,8 +61,8 @@ pub(crate) fn name_of(full: &'static str) -> Cow<'static, str> {
     inner.map_or(Cow::Borrowed(full), |inner| format!("{inner}, as a stream").into())
 }
 
-/// A command that is identified by its name, for example for programs that run scripts. The runtime passes the command
-/// to the handler that was registered under this name.
+/// A command that is identified by its name. For example, a program that runs scripts can use named commands. The
+/// runtime passes the command to the handler that was registered under this name.
 #[derive(Debug)]
 pub struct NamedCommand {
     /// Name under which the handler was registered.
@@ -93,7 +94,7 @@ impl StreamCommand for NamedCommand {
 }
 
 /// Command type for the calls and sleeps of a hand-written process. The tag of such a call or sleep is a
-/// `Tag<BuiltinCommand<T>>`. Its reply has the type `T`.
+/// `Tag<BuiltinCommand<T>>`. The reply to such a call or sleep has the type `T`.
 #[derive(Debug)]
 pub struct BuiltinCommand<T>(std::marker::PhantomData<fn() -> T>);
 

@@ -71,8 +71,8 @@ pub enum SendErrorKind {
     NoProcess,
     /// The mailbox of the process is full.
     Full,
-    /// The value has the wrong type: it is not a message type that the process accepts, or not the reply type of the
-    /// command.
+    /// The value has the wrong type: either a message does not have a type that the process accepts, or an answer
+    /// does not have the reply type of the command.
     WrongType {
         /// Name of the type that the receiver accepts.
         expected: &'static str,
@@ -85,7 +85,7 @@ pub enum SendErrorKind {
     /// The tag of an answer is unknown. The process never yielded a command with this tag. A tag that the process chose
     /// itself also becomes unknown when the process reads the answer or cancels the command.
     UnknownTag,
-    /// An answer came too late. Its command was already answered or cancelled.
+    /// An answer came too late: the command was already answered or cancelled.
     Spent,
 }
 
@@ -352,7 +352,7 @@ impl<B> Error for SpawnError<B> {
 }
 
 impl Exit {
-    /// Returns whether a process exited because the runtime had shut down and refused a spawn. After a shutdown, every
+    /// Returns whether a process exited because the runtime refused a spawn after a shutdown. After a shutdown, every
     /// later spawn is also refused.
     pub(crate) fn is_spawn_after_shutdown(&self) -> bool {
         self.error::<SpawnError<()>>().is_some_and(|error| error.kind == SpawnErrorKind::ShutDown)
@@ -568,7 +568,7 @@ mod tests {
         let boxed = BoxError::from(SendError::new(SendErrorKind::Full, Cell::new(1)));
         assert_eq!(format!("{boxed:?}"), "SendError { kind: Full, to: Unknown, .. }");
         let _ = BoxError::from(SpawnError::new(SpawnErrorKind::ShutDown, Cell::new(1)));
-        // An error whose message is not `'static` cannot be boxed. Nevertheless, this error converts into an exit.
+        // An error whose message is not `'static` cannot be boxed. Nevertheless, such an error converts into an exit.
         let short = String::from("x");
         let error = SendError::new(SendErrorKind::Full, short.as_str()).to(Addressee::Process(pid()));
         let (text, exit) = (error.to_string(), Exit::from(error));

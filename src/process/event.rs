@@ -19,10 +19,10 @@ use crate::process::pid::Pid;
 /// which they arrived.
 ///
 /// A hand-written process receives every kind of event. An async body calls [`Context::event`](crate::Context::event)
-/// to receive events. An async body does not receive `Completed` or `Item` for its own commands, because futures of the
-/// body receive the answers and items of these commands. But a hand-written process may yield a command and then
-/// delegate its steps to [`EntryPoints`](crate::EntryPoints). Then the body of the entry point receives the answer to
-/// this command as an event.
+/// to receive events. An async body does not receive `Completed` or `Item` for its own commands, because futures of
+/// the body receive the answers and items of these commands. But a hand-written process can yield a command and then
+/// delegate its steps to [`EntryPoints`](crate::EntryPoints). In this case, the body of the entry point receives the
+/// answer to this command as an event.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<M = Payload> {
@@ -33,8 +33,8 @@ pub enum Event<M = Payload> {
     /// An item of a stream arrived. A process receives only items that it has pulled: see
     /// [`StepOutput::stream`](crate::StepOutput::stream).
     Item(StreamItem),
-    /// A request to exit. A process receives this event at most once. If the process still runs at `deadline`, it is
-    /// killed.
+    /// A request to exit. A process receives at most one `Cancel` event. If the process still runs at `deadline`, the
+    /// process is killed.
     Cancel {
         /// Reason of the cancellation.
         reason: Reason,
@@ -47,7 +47,7 @@ pub enum Event<M = Payload> {
         monitor: MonitorRef,
         /// The process that exited.
         pid: Pid,
-        /// The exit of that process.
+        /// The exit of the process `pid`.
         exit: Exit,
     },
     /// A [linked](crate::SelfHandle::link) process has exited, and this process [traps
@@ -55,7 +55,7 @@ pub enum Event<M = Payload> {
     Exit {
         /// The process that exited.
         from: Pid,
-        /// The exit of that process.
+        /// The exit of the process `from`.
         exit: Exit,
     },
     /// A process has joined a group that is [monitored](crate::SelfHandle::monitor_group).
@@ -89,8 +89,8 @@ pub(crate) fn notice_event<M>(tag: Tag, next: Result<Payload, Answer>) -> Event<
 }
 
 /// An event other than a message, as the mailbox stores it. The size of a signal matters, because the mailbox of a
-/// parent may contain a million signals. For a monitor, a signal stores only the number of the monitor, and not the
-/// process that set the monitor. This process is always the reader of the mailbox.
+/// parent may contain a million signals. A signal of a monitor identifies the monitor only by its number, and does not
+/// store the process that set the monitor. The process that set the monitor is always the reader of the mailbox.
 #[derive(Debug)]
 pub(crate) enum Signal {
     Completed(Completed),
@@ -188,7 +188,7 @@ impl Completed {
     }
 }
 
-/// An item of a stream that a hand-written process pulled.
+/// An item that a hand-written process pulled from a stream.
 #[derive(Debug)]
 pub struct StreamItem {
     pub(crate) tag: Tag,
@@ -276,9 +276,9 @@ pub struct Tag<C = Payload> {
     /// Sequence number of the command in its process, or the number that the process chose. The two top bits contain
     /// the kind of the tag.
     ///
-    /// A process may use a chosen number again. Therefore the bits 32 to 61 of a chosen tag contain the
-    /// [generation](Self::with_generation) of one command, or 0. A tag with the generation 0 refers to the command that
-    /// has the chosen number now.
+    /// A process may choose the same number for a later command. Therefore, the bits 32 to 61 of a chosen tag contain
+    /// either 0 or the [generation](Self::with_generation) of one command. A tag with the generation 0 refers to the
+    /// command that has the chosen number now.
     pub(crate) number: u64,
     /// Index of the command's slot in the table of commands. The index is not used if the table finds the slot by the
     /// number of the tag.
@@ -294,15 +294,16 @@ impl<C> Tag<C> {
     /// Number of generations that a chosen tag can have. Two commands have the same generation only if the difference
     /// of their sequence numbers is a multiple of this constant.
     const GENERATIONS: u64 = (1 << 30) - 1;
-    /// Mask of two bits. If one of these bits is set in a tag, the table finds the command's slot by the number of the
-    /// tag. Such a tag is created before the slot, so the tag does not contain the index of the slot.
+    /// Mask of the bits `CHOSEN` and `INLINE`. If one of these two bits is set in the number of a tag, the table
+    /// finds the command's slot by this number. Such a tag is created before the slot, so the tag does not contain
+    /// the index of the slot.
     pub(crate) const LOOKED_UP: u64 = Self::CHOSEN | Self::INLINE;
 
     pub(crate) fn issued(number: u64, key: u32) -> Self {
         Self { number, key, marker: PhantomData }
     }
 
-    /// Creates the tag of the command in a slot of the table.
+    /// Creates the tag of a command that has a slot in the table of commands.
     pub(crate) fn of_slot(number: u64, key: u32) -> Self {
         Self::issued(number, if number & Self::LOOKED_UP == 0 { key } else { u32::MAX })
     }
@@ -320,17 +321,18 @@ impl<C> Tag<C> {
         Self { number: Self::CHOSEN | u64::from(number), key: u32::MAX, marker: PhantomData }
     }
 
-    /// Returns this chosen tag with the generation of one command. `serial` is the sequence number of this command in
-    /// its process.
+    /// Returns a copy of this chosen tag, with a generation that belongs to one command. The parameter `serial` is
+    /// the sequence number of this command in its process.
     ///
-    /// Completions, timers and events contain such a tag. Therefore they never refer to a later command for which the
-    /// process has chosen the same number.
+    /// If a command has a chosen tag, its completion, timer and events contain the tag with the generation. Therefore,
+    /// a completion, a timer or an event never refers to a later command for which the process has chosen the same
+    /// number.
     pub(crate) fn with_generation(self, serial: u64) -> Self {
         let generation = serial % Self::GENERATIONS + 1;
         Self { number: Self::without_generation(self.number) | generation << 32, ..self }
     }
 
-    /// Returns the number without the generation of a chosen tag.
+    /// Removes the generation from the number of a chosen tag. Returns the number of any other tag unchanged.
     #[inline]
     pub(crate) fn without_generation(number: u64) -> u64 {
         if number & Self::CHOSEN == 0 { number } else { number & (Self::CHOSEN | u64::from(u32::MAX)) }

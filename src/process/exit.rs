@@ -13,7 +13,8 @@ use crate::process::error::{InitError, NameError, NoProcess};
 use crate::process::failure::{CallError, Failure};
 use crate::process::pid::Pid;
 
-/// Box for any error. A body that returns this box can use `?` on every error type that converts into the box.
+/// Box for any error. A body that returns a `BoxError` as its error can use `?` on every error type that converts
+/// into a `BoxError`.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Result type of a body that may return any error. If all errors of a body come from this crate, the body may return
@@ -23,7 +24,8 @@ pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 /// How a process exited. `Exit` implements `Error`, and is cheap to clone.
 ///
 /// If a body returns an error that contains an exit, the process exits with the contained exit. An error of any type
-/// may contain the exit. The documentation of [`failed`](Self::failed) lists the exceptions.
+/// may contain the exit. The documentation of [`failed`](Self::failed) lists the errors for which the process exits
+/// with another exit.
 ///
 /// ```
 /// # use procession::{BoxError, Exit, Reason};
@@ -52,9 +54,9 @@ pub enum Exit {
     Killed,
     /// A linked process exited abnormally.
     Linked {
-        /// The process that exited first, namely the start of the chain of links.
+        /// The process that exited first. The chain of links starts at this process.
         origin: Pid,
-        /// The exit of `origin`. This exit is never `Linked` itself.
+        /// The exit of `origin`. The exit of `origin` is never `Linked`.
         reason: Arc<Exit>,
     },
     /// The process never started, because the spawn was refused.
@@ -140,9 +142,9 @@ impl Exit {
         }
     }
 
-    /// Returns the error inside this exit. An error that reports the exit of another process uses the returned error as
-    /// its source. The exit itself must not be the source of the reporting error. If the exit of another process were
-    /// among the sources, `Exit::failed` would use that exit as the exit of the failed process.
+    /// Returns the error inside this exit. If an error reports the exit of another process, that error uses the
+    /// returned error as its source. The reported exit itself must not be the source of that error. If the exit of
+    /// another process were among the sources, `Exit::failed` would use that exit as the exit of the failed process.
     pub(crate) fn source_of_other(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::InitFailed(error) => Some(&**error),
@@ -261,8 +263,8 @@ impl From<InitError> for Exit {
 #[derive(Clone)]
 pub struct Reason(ReasonText);
 
-/// Text of a reason. `ReasonText` implements `Error`, because a `ReasonText` is the source of an `Exit::Cancelled`. If
-/// another error contains an `Exit::Cancelled`, `Exit::failed` may find only this source.
+/// Text of a reason. `ReasonText` implements `Error`, because a `ReasonText` is the source of an `Exit::Cancelled`.
+/// If another error contains an `Exit::Cancelled`, `Exit::failed` may find only the `ReasonText`.
 #[derive(Clone)]
 enum ReasonText {
     Static(&'static str),
@@ -277,7 +279,7 @@ struct PanicText {
 }
 
 impl Reason {
-    /// The process was cancelled because another process or the application requested it.
+    /// The process was cancelled because another process or the application requested the cancellation.
     pub const REQUESTED: Self = Self::new("requested");
     /// The process was cancelled because its deadline passed.
     pub const DEADLINE: Self = Self::new("deadline");

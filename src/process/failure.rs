@@ -33,9 +33,9 @@ pub enum Failure {
     Panicked(Reason),
     /// A future of a process was polled outside the turns of that process.
     Outside,
-    /// The blocking pool or a layer refused the command, because the limit of the pool or the layer is reached, and the
-    /// queue of the pool or the layer is full. The blocking pool also refuses a command if the pool has no thread. The
-    /// text names the pool or the layer, and the option to change. With
+    /// The blocking pool or a layer refused the command, because the limit of the pool or the layer is reached, and
+    /// the queue of the pool or the layer is full. The blocking pool also refuses a command if the pool has no
+    /// thread. The text names the pool or the layer, and the option that the user can change. With
     /// [`Overflow::DropOldest`](crate::Overflow::DropOldest), a command that already waits in the queue can also fail
     /// with `Overloaded`.
     Overloaded(Reason),
@@ -183,16 +183,16 @@ impl fmt::Display for CallError {
 impl Error for CallError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            // `Exit::failed` searches the sources for the exit of the failed process itself. The exit of the called
-            // process belongs to another process. Therefore, `Exit::failed` must not find the exit of the called
-            // process among the sources.
+            // `Exit::failed` searches the sources for the exit of the failed process itself. The exit in a `Died` is
+            // the exit of the called process, not of the failed process. Therefore, `Exit::failed` must not find the
+            // exit of the called process among the sources.
             Self::Died(exit) => exit.source_of_other(),
             _ => None,
         }
     }
 }
 
-/// The answers to a [`multi_call`](crate::Host::multi_call) that did not reach its quorum:
+/// The answers to a [`multi_call`](crate::Host::multi_call) that failed because too few processes replied:
 /// [`CallError::NoQuorum`]. A clone shares the replies with its original.
 #[derive(Clone)]
 pub struct NoQuorum {
@@ -232,14 +232,14 @@ impl NoQuorum {
         self.answers.replied
     }
 
-    /// Returns the processes that did not reply, each with its error. The processes are in the order of the call. The
-    /// list does not contain the processes that could still have replied when the call failed.
+    /// Returns the processes that did not reply, each with its error. The processes are in the order of the calls.
+    /// The list does not contain the processes that could still have replied when the call failed.
     pub fn failures(&self) -> &[(Pid, CallError)] {
         &self.answers.failures
     }
 
-    /// Takes the replies that arrived before the call failed, in the order of the call. Returns `None` if the reply
-    /// type of the call is not `T`, or if the replies were already taken.
+    /// Takes the replies that arrived before the multi-call failed, in the order of the calls. Returns `None` if the
+    /// reply type of the call is not `T`, or if the replies were already taken.
     pub fn take_replies<T: Send + 'static>(&self) -> Option<Vec<(Pid, T)>> {
         Payload::take(&mut self.answers.replies.lock())
     }

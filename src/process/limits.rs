@@ -129,8 +129,8 @@ impl fmt::Display for LimitExceeded {
 
 impl Error for LimitExceeded {}
 
-/// Limits and running time of a limited process. Relaxed loads and stores suffice, because only the task of the process
-/// changes the meter, in its turns. The turns happen one after another.
+/// Limits and running time of a limited process. Relaxed loads and stores suffice, because only the task of the
+/// process changes the meter, and only during a turn of the process. The turns happen one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     limits: Limits,
@@ -160,7 +160,7 @@ impl Meter {
         }
     }
 
-    /// Adds the duration of a step, with the dispatch of its commands.
+    /// Adds the duration of a step, including the time of the dispatch of the step's commands.
     ///
     /// # Errors
     /// Returns the exit of the process if the total running time exceeds the limit.

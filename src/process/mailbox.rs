@@ -1,10 +1,11 @@
-//! Mailbox of one process: a queue of messages and signals in arrival order. A mailbox operation returns the wake-ups
-//! that it causes.
+//! Mailbox of one process: a queue of messages and signals in arrival order. Each mailbox operation returns the
+//! wake-ups that the operation causes.
 //!
 //! A sender appends a message under a short spin lock. Under this lock the sender also marks the process as woken.
-//! After the unlock, the sender queues the process. The receiver takes out all queued messages under one lock. No user
-//! code runs under the lock. Therefore, wakers are called and messages are dropped only after the unlock. A closed
-//! mailbox refuses messages and signals. A bounded mailbox stores its messages in another type of queue: see `bounded`.
+//! After the unlock, the sender queues the process. The receiver takes out all queued messages in one lock operation.
+//! No user code runs under the lock. Therefore, wakers are called and messages are dropped only after the unlock. A
+//! closed mailbox refuses messages and signals. A bounded mailbox stores its messages in another type of queue: see
+//! `bounded`.
 //!
 //! If a process waits for a message, a send to this process takes no lock. A receiver that finds no message opens the
 //! mailbox's `slot` before the receiver waits. The sender that wakes the process is then the only thread with access to
@@ -12,11 +13,12 @@
 //! its turn.
 //!
 //! After the process has taken a message from the slot, its receiver is still registered as waiting for the next
-//! message. No further lock operation is needed for this registration. When the receiver registers, it sets a mark on
-//! the lock. The next lock operation of any thread clears the mark. If a sender stores a message outside the slot, the
-//! mark is cleared, because the sender locks the mailbox. Therefore, [`glance`](Inbox::glance) can check for messages
-//! without the lock: it reads the slot and the mark. A sender that takes the lock finds the receiver registered and
-//! wakes the process. If a process is woken during its turn, the process gets another turn.
+//! message. No further lock operation is needed for this registration. When the receiver registers itself as waiting,
+//! the receiver sets a mark on the lock. The next lock operation of any thread clears the mark. If a sender stores a
+//! message outside the slot, the mark is cleared, because the sender locks the mailbox. Therefore,
+//! [`glance`](Inbox::glance) can check for messages without the lock: the function reads the slot and the mark. A
+//! sender that takes the lock finds the receiver registered and wakes the process. If a process is woken during its
+//! turn, the process gets another turn.
 //!
 //! If a receiver takes a message from the slot and stays registered, the state of the thread contains a note about the
 //! registration (`process::state::current`). The next receive operation removes the note. If the note still exists at
@@ -70,7 +72,7 @@ pub(crate) struct MailboxFigures {
     pub(crate) peak: usize,
     /// Whether a receiver waits for the next message or signal.
     pub(crate) is_awaited: bool,
-    /// Whether another process, or a thread outside the process, has polled the last receive operation.
+    /// Whether another process, or a thread outside the process, has polled the most recent receive operation.
     pub(crate) is_read_elsewhere: bool,
     /// Capacity of the mailbox, if the mailbox is full now.
     pub(crate) full_at: Option<usize>,
@@ -78,8 +80,9 @@ pub(crate) struct MailboxFigures {
     pub(crate) waiting_senders: usize,
     /// Memory of the queues outside the control block, in bytes.
     pub(crate) bytes: usize,
-    /// Arrival time of the first message that was stored after the last removal of a message, in ns. Since this time,
-    /// the mailbox has not been empty, and the receiver has taken out no message. `None` if this time is not known.
+    /// Arrival time of the first message that was stored after the most recent removal of a message, in ns. Since
+    /// this time, the mailbox has not been empty, and the receiver has taken out no message. `None` if this time is
+    /// not known.
     pub(crate) unread_since: Option<u64>,
 }
 
@@ -98,8 +101,8 @@ impl<M> Inbox<M> {
     pub(crate) fn new(bound: MailboxCapacity, limit: Option<usize>) -> Self {
         let bounded =
             |(policy, most)| Box::new(RareParts { bounded: Some(Bounded::new(policy, most)), ..RareParts::default() });
-        // This value is computed before the struct expression. Therefore, the struct is constructed in its final place
-        // without a call in between.
+        // The value of `aside` is computed before the struct expression. Therefore, the call of `within` does not
+        // interrupt the construction of the struct in its final place.
         let aside = bound.within(limit).map(bounded);
         let (slot, access) = Slot::new();
         Self {
@@ -144,10 +147,10 @@ impl<M> Inbox<M> {
     /// Takes the waker of the receiver and the wakers of the waiting senders. This function is called after the inbox
     /// was closed and the process has exited.
     ///
-    /// If a receiver first waits with a stored waker, and later waits through the task of the process, the stored waker
-    /// stays in the inbox. This function also takes a waker that has stayed in the inbox. Such a waker may refer to the
-    /// process itself. If this function left such a waker in the inbox, the reference cycle would keep the memory of
-    /// the process allocated for ever.
+    /// If a receiver first waits with a stored waker, and later waits through the task of the process, the stored
+    /// waker stays in the inbox. This function also takes a waker that has stayed in the inbox. Such a waker may
+    /// refer to the process itself. If this function left such a waker in the inbox, this waker and the process could
+    /// form a reference cycle. The memory of the process would then never be freed.
     pub(crate) fn take_wakers(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
         (state.other(), state.bounded().map_or_else(Vec::new, Bounded::take_sender_wakers))

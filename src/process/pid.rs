@@ -43,16 +43,17 @@ pub struct Pid {
     local: NonZeroU64,
 }
 
-/// Node and incarnation of a runtime, in one word. A look-up loads and compares the whole word. If a pid had two
-/// fields, a copy could store them with two instructions. The processor could not forward these two stores to the load,
-/// and the load would wait until both stores have reached the cache (bench `link-unlink`).
+/// Node and incarnation of a runtime, in one word. A look-up loads and compares the whole word. If a pid stored the
+/// node and the incarnation in two fields, a copy of the pid could store the fields with two instructions. The
+/// processor could not forward these two stores to the load, and the load would wait until both stores have reached
+/// the cache (bench `link-unlink`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RuntimeId(u64);
 
 impl RuntimeId {
-    /// `incarnation` is the incarnation of the node, or the number of a simulation. It is the number of a simulation if
-    /// the node is 0 and `incarnation` is an even number other than 0. The public API does not show the number of a
-    /// simulation.
+    /// `incarnation` is the incarnation of the node, or the number of a simulation. The value `incarnation` is the
+    /// number of a simulation if the node is 0 and `incarnation` is an even number other than 0. The public API does
+    /// not show the number of a simulation.
     #[inline]
     pub(crate) const fn new(node: u32, incarnation: u32) -> Self {
         Self((node as u64) << 32 | incarnation as u64)

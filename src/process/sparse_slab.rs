@@ -1,17 +1,18 @@
-//! Frees the memory of a table after a burst, although some entries of the table remain in use.
+//! Frees memory of a table after a burst of entries, although some entries of the table remain in use.
 //!
 //! The entries of a table cannot move, because their indices identify them. Therefore only the vacant entries behind
-//! the last used entry can be freed. To free them, the table processes all its entries, and puts the lowest vacant
-//! indices first into its list of vacant entries.
+//! the last used entry can be freed. To free these entries, the table processes all its entries, and orders its list
+//! of vacant entries so that the list begins with the lowest indices.
 //!
-//! A table frees entries only if at most a quarter of its capacity is in use, and only in one of two cases. First case:
-//! the last quarter of the indices is vacant. The capacity then decreases by at least a quarter. Second case: the last
-//! entry is vacant, and since the table last freed entries, the number of removed entries has reached a 16th of the
-//! capacity. Therefore, all these releases together process at most about 16 entries for each removed entry.
+//! A table frees entries only if at most a quarter of its capacity is in use, and only in one of two cases. First
+//! case: the last quarter of the indices is vacant. The capacity then decreases by at least a quarter. Second case:
+//! the last entry is vacant, and the number of entries that were removed since the previous release of memory has
+//! reached a 16th of the capacity. Therefore, all releases of memory together process at most about 16 entries for
+//! each removed entry.
 //!
-//! The second case is necessary if some entries are always in use after a burst. A new entry uses the index that became
-//! vacant last. Therefore the entries can stay in the last quarter. Each time that the second case applies, the next
-//! new entry uses a low index instead.
+//! The second case is necessary if some entries are always in use after a burst. A new entry uses the index that most
+//! recently became vacant. Therefore, the used entries can stay in the last quarter of the indices. Each time that
+//! the second case applies, the next new entry uses a low index instead.
 
 use std::ops::Deref;
 
@@ -20,18 +21,18 @@ use slab::Slab;
 /// Decides when a table frees its vacant entries.
 #[derive(Debug, Default)]
 pub(crate) struct LastQuarter {
-    /// Index of the first entry in the last quarter.
+    /// Index of the first entry in the last quarter of the capacity.
     start: usize,
-    /// Number of used entries in the last quarter.
+    /// Number of used entries in the last quarter of the capacity.
     used: usize,
-    /// Number of entries that must be removed before the second case applies.
+    /// Number of entries that must still be removed before the second case can apply: see the module's documentation.
     wait: usize,
 }
 
 impl LastQuarter {
-    /// Counts an entry that the table uses now. `capacity` is the capacity of the table. A table grows only when it is
-    /// full, and the new entry then has an index in the last quarter. If the capacity has grown, this function counts
-    /// all used entries of the last quarter again.
+    /// Records that the table now uses the entry with this index. `capacity` is the capacity of the table. A table
+    /// grows only when it is full, and the new entry then has an index in the last quarter. If the capacity has
+    /// grown, this function counts all used entries of the last quarter again.
     #[inline]
     pub(crate) fn add(&mut self, index: usize, capacity: usize, is_used: impl Fn(usize) -> bool) {
         if index >= self.start {
@@ -47,7 +48,7 @@ impl LastQuarter {
         }
     }
 
-    /// Subtracts an entry that the table uses no longer.
+    /// Records that the table no longer uses the entry with this index.
     #[inline]
     pub(crate) fn remove(&mut self, index: usize) {
         if index >= self.start {
@@ -55,14 +56,16 @@ impl LastQuarter {
         }
     }
 
-    /// Returns whether the table must free its vacant entries. The caller has removed an entry, and now uses at most a
-    /// quarter of the capacity. After the release, the caller calls [`freed`](Self::freed).
+    /// Returns whether the table must free its vacant entries. The table has just removed an entry, and at most a
+    /// quarter of its capacity is in use. After the table has freed the vacant entries behind its last used entry, the
+    /// table calls [`freed`](Self::freed).
     pub(crate) fn must_free(&mut self, is_last_used: bool) -> bool {
         self.wait = self.wait.saturating_sub(1);
         self.used == 0 || self.wait == 0 && !is_last_used
     }
 
-    /// Records that the table has freed entries and has this capacity now.
+    /// Records that the table has freed the vacant entries behind its last used entry, and that `capacity` is its new
+    /// capacity.
     pub(crate) fn freed(&mut self, capacity: usize, is_used: impl Fn(usize) -> bool) {
         self.wait = capacity / 16;
         self.count(capacity, is_used);
@@ -150,8 +153,8 @@ mod tests {
     use crate::platform::random::Rng;
 
     /// 4.7j: entries are inserted and removed in random order. The number of the used entries in the last quarter is
-    /// exact, and the memory of the burst is freed in the end. All releases together process at most 16 entries for
-    /// each removed entry.
+    /// exact, and the memory of the burst is freed in the end. All releases of memory together process at most 16
+    /// entries for each removed entry.
     #[test]
     fn the_releases_take_a_time_that_is_linear_in_the_number_of_removed_entries() {
         const BURST: usize = 100_000;
@@ -180,7 +183,7 @@ mod tests {
     }
 
     /// After most entries of a burst were removed, the other entries are removed from the last to the first. All
-    /// releases together process at most 16 entries for each removed entry.
+    /// releases of memory together process at most 16 entries for each removed entry.
     #[test]
     fn removals_from_the_last_to_the_first_entry_take_linear_time() {
         const BURST: usize = 20_000;

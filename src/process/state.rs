@@ -2,9 +2,10 @@
 //! reference counts. Therefore, a process and its task are one allocation. A reference has the size of one pointer if
 //! its type contains the message type of the process.
 //!
-//! This file contains unsafe code, because it implements a kind of `Arc` whose references may point to a prefix of the
-//! allocated value. The [cell](crate::task::cell) of a process uses these references. As in `Arc`, there are strong
-//! counts and weak counts. All strong counts together own one weak count.
+//! This file contains unsafe code, because it implements a kind of `Arc` whose references may point to a prefix of
+//! the allocated value. The [cell](crate::task::cell) of a process uses these references. As in `Arc`, a value has a
+//! strong and a weak reference count. In this file, a *count* that a reference owns is one unit of such a reference
+//! count. All strong references together own one weak count.
 
 #![allow(unsafe_code)]
 
@@ -34,12 +35,12 @@ use crate::platform::sync::planted;
 pub(crate) use crate::process::state::run_state::RunState;
 pub(crate) use crate::process::state::runnable::{Joiner, PendingSchedule, RunnableProcess, Schedule, Stepped, Task};
 
-/// Maximum value of a count. Only a program that leaks references can exceed this maximum. Such a program is aborted
-/// before the count wraps.
+/// Maximum value of a reference count. Only a program that leaks references can exceed this maximum. Such a program
+/// is aborted before the reference count wraps.
 const MOST: u32 = u32::MAX / 2;
 
-/// The header of each counted value. The header contains the counts of the value, and a pointer to the functions for
-/// the type of the value.
+/// The header of each reference-counted value. The header contains the reference counts of the value, and a pointer
+/// to the functions for the type of the value.
 ///
 /// Weak references read the header while the last strong reference drops the value. Therefore, the drop must not form a
 /// unique borrow of the header: see [`HeaderFirst::clear`].
@@ -112,7 +113,7 @@ impl<T> Drop for Clear<T> {
     }
 }
 
-/// A counted value of any type, behind its header. The value is not a process.
+/// A reference-counted value of any type, behind a header. The value is not a process.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct RefCounted<T> {
@@ -147,23 +148,24 @@ impl<T> Ref<RefCounted<T>> {
     }
 }
 
-/// Counted reference. Each value that a `Ref` points to was created as a [`HeaderFirst`] type.
+/// Counted reference. Each value that a `Ref` points to was created as a value of a [`HeaderFirst`] type.
 pub(crate) struct Ref<T: ?Sized> {
     at: NonNull<T>,
 }
 
-/// A stock of references to one value. The references of the stock were counted in advance, so [`take`](Self::take)
-/// needs no atomic read-modify-write operation.
+/// A stock of references to one value. The strong count of the value already includes the references of the stock, so
+/// [`take`](Self::take) needs no atomic read-modify-write operation.
 pub(crate) struct CountedRefs<T> {
     one: Ref<T>,
     left: Clones<T>,
 }
 
 impl<T> CountedRefs<RefCounted<T>> {
-    /// Creates a value, and counts `count` references to the value in advance.
+    /// Creates a value and a stock of `count` references to the value. The strong count of the value includes these
+    /// references from the beginning.
     pub(crate) fn new(value: T, count: u32) -> Self {
-        // SAFETY: `PLAIN` is the kind of a `RefCounted<T>`, and `1 + count` is at least 1. The returned reference owns
-        // one count, and `Clones` owns the other counts.
+        // SAFETY: `PLAIN` is the kind of a `RefCounted<T>`, and `1 + count` is at least 1. The reference `one` owns
+        // one strong count, and the `Clones` owns the other strong counts.
         let one = unsafe { Ref::with(Ref::<RefCounted<T>>::PLAIN, 1 + count, |header| RefCounted { header, value }) };
         Self { left: Clones { at: one.at, left: count }, one }
     }
@@ -189,7 +191,8 @@ impl<T> fmt::Debug for CountedRefs<T> {
     }
 }
 
-/// References that are already counted but not yet handed out.
+/// An iterator over references to one value. The strong count of the value already includes the references that the
+/// iterator has not returned yet.
 pub(crate) struct Clones<T: ?Sized> {
     at: NonNull<T>,
     left: u32,
@@ -201,8 +204,8 @@ impl<T: ?Sized> Iterator for Clones<T> {
     #[inline]
     fn next(&mut self) -> Option<Ref<T>> {
         self.left = self.left.checked_sub(1)?;
-        // SAFETY: before the subtraction, the iterator owned one count more than the new value of `left`. The returned
-        // reference takes over this count.
+        // SAFETY: before the subtraction, the iterator owned one strong count more than the new value of `left`. The
+        // returned reference takes over this strong count.
         Some(unsafe { Ref::from_at(self.at) })
     }
 }
@@ -211,15 +214,15 @@ impl<T: ?Sized> Drop for Clones<T> {
     #[inline]
     fn drop(&mut self) {
         if self.left != 0 {
-            // SAFETY: the iterator owns `left` counts, which keep the value alive. The counts are released here and not
-            // used again.
+            // SAFETY: the iterator owns `left` strong counts, which keep the value alive. These strong counts are
+            // released here and not used again.
             unsafe { Header::release_many(self.at.cast(), self.left) };
         }
     }
 }
 
-/// A reference that owns no count. A borrowed reference may be used only during the lifetime `'a`, and is never
-/// dropped.
+/// A reference that owns no unit of a reference count. A borrowed reference may be used only during the lifetime
+/// `'a`, and is never dropped.
 pub(crate) struct Borrowed<'a, T>(ManuallyDrop<T>, PhantomData<&'a ()>);
 
 impl<T> Borrowed<'_, T> {
@@ -245,12 +248,12 @@ pub(crate) struct Weak<T: ?Sized>(NonNull<T>);
 // the value on that thread, and `T: Send` allows this. The counts are atomic.
 unsafe impl<T: ?Sized + Send + Sync> Send for Ref<T> {}
 // SAFETY: a shared `Ref` gives out `&T` and clones of the `Ref` on other threads. `T: Sync` allows the use of `&T`. A
-// clone may later drop the value on its thread, and `T: Send` and `T: Sync` together allow the use of a clone.
+// clone may drop the value on the thread of the clone, and `T: Send` and `T: Sync` together allow the use of a clone.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Ref<T> {}
 // SAFETY: a `Clones` owns a number of `Ref`s, and a `Ref` may be sent under these bounds.
 unsafe impl<T: ?Sized + Send + Sync> Send for Clones<T> {}
-// SAFETY: no method takes `&Clones` and returns a `Ref` or a `&T`. Therefore, a thread that shares a `Clones` reaches
-// neither the counts nor the value.
+// SAFETY: no method takes `&Clones` and returns a `Ref` or a `&T`. Therefore, a thread that has only a `&Clones`
+// accesses neither the reference counts nor the value.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Clones<T> {}
 // SAFETY: a `Weak` can become a `Ref` on the thread that the `Weak` is sent to, and a `Ref` may be sent under these
 // bounds.
@@ -285,9 +288,9 @@ impl Header {
 
     #[inline]
     fn retain_many(&self, counts: u32) {
-        // Both summands are at most `MOST`, which is half of the range of a `u32`. Therefore, the sum does not wrap
-        // before the program is aborted. Relaxed is sufficient, as in `Arc`: the caller owns a reference, so the count
-        // cannot reach zero during the call.
+        // In a call that does not abort, the former strong count and `counts` are both at most `MOST`, which is half of
+        // the range of a `u32`. Therefore, the sum of these two numbers does not wrap. Relaxed is sufficient, as in
+        // `Arc`: the caller owns a reference, so the strong count cannot reach zero during the call.
         if counts > MOST || self.strong.fetch_add(counts, Ordering::Relaxed) > MOST {
             too_many();
         }
@@ -302,7 +305,7 @@ impl Header {
     }
 
     /// # Safety
-    /// `this` is alive. The caller owns `counts` of the strong counts of `this`, and this call releases them.
+    /// `this` is alive. The caller owns `counts` strong counts of `this`, and this call releases these strong counts.
     #[inline]
     pub(crate) unsafe fn release_many(this: NonNull<Self>, counts: u32) {
         // SAFETY: the value is alive until the decrement below releases the caller's counts. The reference is not used
@@ -313,8 +316,8 @@ impl Header {
         let order = if planted!("counts_release_relaxed") { Ordering::Relaxed } else { Ordering::Release };
         if header.strong.fetch_sub(counts, order) == counts {
             // SAFETY: the caller's counts were the last strong counts. An upgrade never raises the strong count from
-            // zero. Therefore, no other thread can release the last strong count again, and `clear` is called once. The
-            // strong references have not yet released their common weak count, so the memory is still allocated.
+            // zero. Therefore, the strong count reaches zero only once, and `clear` is called once. The weak count
+            // that all strong references own together is not released yet, so the memory is still allocated.
             unsafe { Self::clear(this) };
         }
     }
@@ -352,10 +355,10 @@ impl Header {
     /// The caller owns one of the weak counts, and this call releases that count.
     #[inline]
     unsafe fn release_weak(this: NonNull<Self>) {
-        // SAFETY: the memory stays allocated as long as a weak count exists, and the caller owns a weak count until the
-        // decrement below. The header is valid in that memory, because `HeaderFirst::clear` does not access the header
-        // and the header has no destructor. After a decrement that is not the last decrement, the reference is not
-        // used, because another thread may then free the memory.
+        // SAFETY: the memory stays allocated as long as a weak count exists, and the caller owns a weak count until
+        // the decrement below. The header is valid in that memory, because `HeaderFirst::clear` does not access the
+        // header and the header has no destructor. If this decrement is not the last decrement, the reference is not
+        // used after the decrement, because another thread may then free the memory.
         let header = unsafe { this.as_ref() };
         let layout = header.kind.layout;
         // Acquire pairs with the decrements of the other weak counts, which have release ordering. The owners of these
@@ -366,7 +369,8 @@ impl Header {
         if header.weak.load(order) == 1 || header.weak.fetch_sub(1, Ordering::AcqRel) == 1 {
             #[cfg(procession_loom)]
             if header.strong.freed() | header.weak.freed() {
-                // A model that explores the counts keeps the memory, so that the model can report a later access.
+                // In a model that explores the reference counts, the memory is kept, so that the model can report a
+                // later access to the memory.
                 return;
             }
             // SAFETY: `with` allocated the memory with the layout of the value's type, and `layout` is this layout. No
@@ -376,7 +380,8 @@ impl Header {
     }
 }
 
-/// Aborts the program, because a count is about to wrap. A wrapped count would free a value that is in use.
+/// Aborts the program, because a reference count is about to wrap. If a reference count wrapped, a value that is in
+/// use would be freed.
 #[cold]
 #[inline(never)]
 fn too_many() -> ! {
@@ -405,23 +410,24 @@ impl<T: HeaderFirst> Ref<T> {
     /// Creates a counted value that is not a task. The closure `make` receives the header, and must store the header as
     /// the first field.
     pub(crate) fn new(make: impl FnOnce(Header) -> T) -> Self {
-        // SAFETY: `PLAIN` is the kind of a `T`, and the number of counts is 1. The returned reference owns the only
-        // count.
+        // SAFETY: `PLAIN` is the kind of a `T`, and the initial strong count is 1. The returned reference owns the
+        // only strong count.
         unsafe { Self::with(Self::PLAIN, 1, make) }
     }
 
     /// Creates a counted value that is not a task, as [`new`](Self::new) does. Returns two references to the value.
     pub(crate) fn pair(make: impl FnOnce(Header) -> T) -> (Self, Self) {
-        // SAFETY: `PLAIN` is the kind of a `T`, and the number of counts is 2. Each of the two counts is owned by one
-        // of the two references that are created here.
+        // SAFETY: `PLAIN` is the kind of a `T`, and the initial strong count is 2. Each of the two references that
+        // are created here owns one of the two strong counts.
         let one = unsafe { Self::with(Self::PLAIN, 2, make) };
         // SAFETY: the function `with` returned the pointer `one.at`. The reference `one` owns the first of the two
-        // counts. The second count has no owner yet, and the new reference takes over this count.
+        // strong counts. The second strong count has no owner yet, and the new reference takes over the second strong
+        // count.
         (unsafe { Self::from_at(one.at) }, one)
     }
 
-    /// Creates a value with `strong` counts. The returned reference owns one count, and the caller owns the remaining
-    /// counts.
+    /// Creates a value with the initial strong count `strong`. The returned reference owns one strong count, and the
+    /// caller owns the remaining strong counts.
     ///
     /// # Safety
     /// `kind` is the [kind](Self::kind) of a `T`, and `strong` is at least 1.
@@ -436,8 +442,9 @@ impl<T: HeaderFirst> Ref<T> {
         // SAFETY: the memory was allocated with the layout of a `T`, and nothing else refers to the memory. If `make`
         // panics, the memory is leaked.
         unsafe { at.write(value) };
-        // SAFETY: the pointer `at` points to the whole new value. The header of the value has `strong` counts, and none
-        // of these counts has an owner yet. The result takes over one of these counts.
+        // SAFETY: the pointer `at` points to the whole new value. The strong count in the header of the value is
+        // `strong`, and none of these strong counts has an owner yet. The result takes over one of these strong
+        // counts.
         unsafe { Self::from_at(at) }
     }
 }
@@ -445,9 +452,10 @@ impl<T: HeaderFirst> Ref<T> {
 impl<T: ?Sized> Ref<T> {
     /// # Safety
     /// `at` points to a value that was created by [`with`](Ref::with), and has the provenance of the whole value. In
-    /// addition, one of two conditions holds. The first condition: the caller owns one of the value's strong counts and
-    /// hands this count over to the result. The second condition: the caller never drops the returned reference. The
-    /// caller also owns another reference to the same value until the returned reference is no longer used.
+    /// addition, one of two conditions holds. The first condition: the caller owns one of the value's strong counts
+    /// and passes this strong count to the result. The second condition: the caller never drops the returned
+    /// reference. The caller also owns another reference to the same value until the returned reference is no longer
+    /// used.
     #[inline]
     pub(crate) unsafe fn from_at(at: NonNull<T>) -> Self {
         Self { at }
@@ -458,7 +466,7 @@ impl<T: ?Sized> Ref<T> {
         self.at
     }
 
-    /// Returns the pointer. The caller then owns the count of this reference.
+    /// Converts this reference into its pointer. The caller then owns the strong count that this reference owned.
     #[inline]
     pub(crate) fn into_at(self) -> NonNull<T> {
         ManuallyDrop::new(self).at
@@ -466,9 +474,9 @@ impl<T: ?Sized> Ref<T> {
 
     #[inline]
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: each value that a `Ref` points to was created as a `HeaderFirst` type, and such a value begins with
-        // its header. This reference owns a strong count, or another reference owns a strong count as long as this
-        // reference is used (`from_at`). Therefore, the value is alive.
+        // SAFETY: each value that a `Ref` points to was created as a value of a `HeaderFirst` type, and such a value
+        // begins with its header. This reference owns a strong count, or another reference owns a strong count as
+        // long as this reference is used (`from_at`). Therefore, the value is alive.
         unsafe { self.at.cast::<Header>().as_ref() }
     }
 
@@ -523,8 +531,8 @@ impl<T: ?Sized> Clone for Ref<T> {
 impl<T: ?Sized> Drop for Ref<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: a reference without a count is never dropped: see `from_at`. Therefore, this reference owns a strong
-        // count, which keeps the value alive. The reference is dropped once and not used afterwards.
+        // SAFETY: a reference that owns no strong count is never dropped: see `from_at`. Therefore, this reference
+        // owns a strong count, which keeps the value alive. The reference is dropped once and not used afterwards.
         unsafe { Header::release(self.at.cast()) };
     }
 }
@@ -561,9 +569,9 @@ impl<T: ?Sized> Weak<T> {
         // Acquire pairs with the decrements in `release_many`, which have release ordering, as in `Arc`. Therefore,
         // accesses through references that were already dropped happen before this upgrade returns.
         strong.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok()?;
-        // SAFETY: `self.0` is the pointer of the reference from which `downgrade` made this weak reference. The strong
-        // count was not zero, so the value was alive. The increment above added one strong count, and the new reference
-        // takes over this count.
+        // SAFETY: `self.0` is the pointer of the reference from which `downgrade` made this weak reference. The
+        // strong count was not zero, so the value was alive. The increment above added one strong count, and the new
+        // reference takes over this strong count.
         Some(unsafe { Ref::from_at(self.0) })
     }
 }
@@ -636,8 +644,8 @@ mod tests {
         assert_eq!(ready.type_name(), "u64");
     }
 
-    /// Tests the overflow of a reference count. Each count starts near its limit. Each operation runs in its own
-    /// operating-system process.
+    /// Tests the overflow of a reference count. Each reference count starts near its limit. Each operation runs in
+    /// its own operating-system process.
     #[test]
     #[cfg_attr(miri, ignore = "Miri starts no other programs")]
     fn a_count_that_would_overflow_aborts_the_program() {
@@ -662,8 +670,8 @@ mod tests {
     /// program.
     fn overflow(operation: &str) {
         let near = |strong| {
-            // SAFETY: `PLAIN` is the kind of the value, and `strong` is at least 1. The remaining counts have no owner,
-            // so they are never released.
+            // SAFETY: `PLAIN` is the kind of the value, and `strong` is at least 1. The remaining strong counts have
+            // no owner, so these strong counts are never released.
             unsafe { Ref::with(Ref::<RefCounted<u64>>::PLAIN, strong, |header| RefCounted { header, value: 7 }) }
         };
         let twice = |more: &dyn Fn()| {

@@ -44,13 +44,13 @@ impl Watchers {
         }
     }
 
-    /// Returns whether the entry of `key` contains a waker of the same task as `watcher`.
+    /// Returns whether the entry of `key` contains a waker that wakes the same task as `watcher`.
     pub(crate) fn knows(&mut self, key: &WatchKey, watcher: &Waker) -> bool {
         self.entry(key).is_some_and(|known| known.will_wake(watcher))
     }
 
     /// Stores `watcher` in the entry of `key`. If `key` has no entry, adds an entry. Returns the former waker of this
-    /// entry. The caller drops the former waker after it has released the lock, because the drop runs user code.
+    /// entry. The caller drops the former waker after the unlock, because the drop runs user code.
     pub(crate) fn set(&mut self, key: &mut WatchKey, watcher: Waker) -> Option<Waker> {
         if let Some(entry) = self.entry(key) {
             return Some(mem::replace(entry, watcher));
@@ -65,7 +65,7 @@ impl Watchers {
         None
     }
 
-    /// Removes the entry of `key`, and returns its waker. The caller drops this waker after it has released the lock.
+    /// Removes the entry of `key`, and returns its waker. The caller drops this waker after the unlock.
     pub(crate) fn remove(&mut self, key: &mut WatchKey) -> Option<Waker> {
         match key.0.take()?.get() as usize {
             1 => self.first.take(),

@@ -4,11 +4,11 @@
 //! [`Phase`].
 //!
 //! Each command has a slot in the table. The state of a slot changes only under the lock. Therefore, the order of the
-//! lock operations decides which of two concurrent answers is accepted. In the same way, this order decides between an
-//! answer and a concurrent cancellation, deadline or exit of the process. When the deadline of a command passes, the
-//! runtime answers the command with the same function as a handler. The number of a tag is never issued twice. If a
-//! process chooses a number again, the tag gets another generation. Therefore, a late answer finds no command, even if
-//! a newer command uses the same slot.
+//! lock operations decides which of two concurrent answers is accepted. In the same way, this order decides between
+//! an answer and a concurrent cancellation, deadline or exit of the process. When the deadline of a command passes,
+//! the runtime answers the command through the same function that a handler uses. The number of a tag is never issued
+//! twice. If a process chooses the same number again, the new tag gets another generation. Therefore, a late answer
+//! finds no command, even if a newer command uses the same slot.
 //!
 //! One change needs no lock: while the answer state of a command is open, the completion of the command may answer the
 //! command without the lock (`answer_state.rs`). A function that changes a slot under the lock first closes the answer
@@ -44,7 +44,7 @@ use crate::process::yields::answer_state::{AnswerStates, Closed};
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::table::{KEEP, Phase, Slot, Table, TypesOf, YieldTypes, types_of};
 
-/// Commands of one step that the caller takes out of the table under one lock.
+/// Commands of one step that the caller takes out of the table in one lock operation.
 pub(crate) type Batch = [Option<Yield>; 8];
 
 /// A command that waits for its handler.
@@ -61,15 +61,15 @@ pub(crate) enum AnswerTarget {
     Event,
     /// A future receives the answer. This future is polled with the waker of the process's own task.
     Own,
-    /// A future receives the answer. This future is polled with this waker, which is not the waker of the process's own
-    /// task.
+    /// A future receives the answer. The value is the waker with which this future is polled. This waker is not the
+    /// waker of the process's own task.
     Other(Waker),
     /// The answer is dropped, because the command was detached.
     Discard,
 }
 
-/// Action that the parameter `deliver` of [`Yields::complete`] must take after an answer. Each action except
-/// [`Discard`](Self::Discard) queues the process or wakes a future of the process.
+/// Action that the closure `deliver` of [`Yields::complete`] must perform after an answer was accepted. Each action
+/// except [`Discard`](Self::Discard) queues the process or wakes a future of the process.
 #[must_use]
 #[derive(Debug)]
 pub(crate) enum Answered {
@@ -121,7 +121,7 @@ pub(crate) enum Answerer {
     /// Another part of the runtime, for example the timer of a deadline. It is possible that the command was not
     /// dispatched yet. The answer has the reply type of the command.
     Runtime,
-    /// The application, which knows the tag. The answer may have a wrong type.
+    /// Code of the application that knows the tag of the command. The answer may have a wrong type.
     Application,
 }
 
@@ -140,8 +140,8 @@ pub(crate) enum Late {
 #[derive(Debug)]
 pub(crate) struct Yields {
     /// The table is allocated when the first command enters the table, because most processes never yield a command.
-    /// Normally the process itself allocates the table, before another thread can know a tag. The cancellation of an
-    /// inline command may also allocate the table.
+    /// Normally the process itself allocates the table, before another thread can know the tag of a command in the
+    /// table. The cancellation of an inline command may also allocate the table.
     table: OnceBox<SharedTable>,
     /// Number of the next command. Only the process itself writes this number.
     issued: AtomicU64,
@@ -174,7 +174,7 @@ pub(crate) struct Yields {
 struct SharedTable {
     states: AnswerStates,
     lock: Lock<Table>,
-    /// Number of answers without the lock. The number wraps.
+    /// Number of answers that were accepted without the lock. The number wraps.
     answers: AtomicU32,
 }
 
@@ -238,8 +238,8 @@ impl Yields {
             recalled: AtomicBool::new(false),
             overtaken: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            // The field contains the number of the last dispatched command, and no command has been dispatched yet. The
-            // first command has the number 0. Therefore, the initial value is the number before 0, with wrap-around.
+            // No command has been dispatched yet, and the first command will have the number 0. Therefore, the
+            // initial value is the number before 0, with wrap-around.
             dispatched: AtomicU32::new(u32::MAX),
         }
     }
@@ -294,9 +294,9 @@ impl Yields {
             }
             None => {
                 let number = self.issue();
-                // The answer of a stream and the answer for a future are stored in the slot, so they need the lock. For
-                // a sleep or a call, `command` is `None`. An answer state would not make a sleep or a call faster,
-                // because a timer answers a sleep, and each call has its own cell.
+                // The answer of a stream and the answer for a future are stored in the slot, so these answers need
+                // the lock. For a sleep or a call, `command` is `None`. An answer state would not make a sleep or a
+                // call faster, because a timer answers a sleep, and each call has its own cell.
                 let has_state = command.is_some() && buffer.is_none() && matches!(target, AnswerTarget::Event);
                 let tag = Tag::issued(number, table.slots.insert(Slot::in_flight::<C>(number, target, buffer)));
                 if has_state {
@@ -441,8 +441,9 @@ impl Yields {
         }
     }
 
-    /// Returns whether a command was yielded after the last dispatched command. The process has not chosen the tag of
-    /// the command. The result is wrong if the two numbers differ by 2³¹ or more.
+    /// Returns whether a command was yielded after the last dispatched command. The tag of the command is not a chosen
+    /// tag. The result may be wrong if the number of the command and the number of the last dispatched command differ
+    /// by 2³¹ or more.
     fn is_undispatched(&self, tag: Tag) -> bool {
         (tag.number as u32).wrapping_sub(self.dispatched.load(Ordering::Relaxed)) as i32 > 0
     }
@@ -455,8 +456,9 @@ impl Yields {
     /// Returns the number of commands that wait for an answer. The result is exact if no command is yielded or answered
     /// during this call.
     pub(crate) fn outstanding(&self) -> usize {
-        // The number of answers is read first. A command is counted in `flying` before it is answered. Therefore the
-        // difference is never negative, except if the processor exchanges the two loads.
+        // The number of answers is read first. A command is counted in `flying` before the command is answered.
+        // Therefore, `flying` minus the number of answers is never negative, except if the processor exchanges the
+        // two loads.
         let answered = self.table.get().map_or(0, |table| table.answers.load(Ordering::Relaxed));
         let outstanding = self.flying.load(Ordering::Relaxed).wrapping_sub(answered);
         usize::try_from(outstanding as i32).unwrap_or(0)
@@ -475,11 +477,11 @@ impl Yields {
     /// with the name of the command type and the time at which the command was yielded. If the table must store the
     /// answer, this function moves the answer out of `answer`.
     ///
-    /// For an accepted answer, this function calls `deliver` with the action that it must take. Except for
-    /// [`Answered::Discard`], this action queues the process or wakes a future of the process. After that, this
-    /// function wakes the tasks that wait for the end of the command. These tasks are woken after the call of
-    /// `deliver`, because the waker of such a task may be foreign, and a foreign waker may block until the process has
-    /// run.
+    /// If the answer is accepted, this function calls `deliver`, and passes the action that `deliver` must perform.
+    /// Except for [`Answered::Discard`], this action queues the process or wakes a future of the process. After that,
+    /// this function wakes the tasks that wait for the end of the command. These tasks are woken after the call of
+    /// `deliver`, because the waker of such a task may be foreign, and a foreign waker may block until the process
+    /// has run.
     ///
     /// # Errors
     /// Returns the reason why the answer was refused. If the answer comes from the application, an answer of a wrong
@@ -556,7 +558,7 @@ impl Yields {
     }
 
     /// Takes the answer for a future. If there is no answer yet, stores `target` as the target of the answer. Returns
-    /// `None` if the tag is not in the table, because code outside the future has cancelled the command.
+    /// `None` if the tag is not in the table. In this case, code outside the future has cancelled the command.
     pub(crate) fn poll(&self, tag: Tag, target: AnswerTarget) -> Option<Result<Answer, ()>> {
         let mut guard = self.table()?;
         let table = &mut guard;
@@ -576,9 +578,9 @@ impl Yields {
         }
     }
 
-    /// Returns whether the process still wants an answer that it reads as an event. If the command was cancelled while
-    /// the answer was in the mailbox, the process does not want the answer. If the command was not cancelled, its slot
-    /// stays occupied until the command is [collected](Self::collect).
+    /// Returns whether the process still wants an answer that the process reads as an event. If the command was
+    /// cancelled while the answer was in the mailbox, the process does not want the answer. If the command was not
+    /// cancelled, its slot stays occupied until the command is [collected](Self::collect).
     #[inline]
     pub(crate) fn wants_answer(&self, tag: Tag) -> bool {
         !self.recalled.load(Ordering::Relaxed) || !self.was_recalled(tag)
@@ -593,7 +595,8 @@ impl Yields {
         was
     }
 
-    /// Removes these commands from the table. The process has read their answers as events.
+    /// Removes the commands with the tags `read` from the table. The process has read the answers to these commands
+    /// as events.
     pub(crate) fn collect(&self, read: impl IntoIterator<Item = Tag>) {
         let Some(mut guard) = self.table() else { return };
         let table = &mut guard;

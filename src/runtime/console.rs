@@ -1,8 +1,8 @@
 //! The console server. The server answers the requests of consoles, which are programs that inspect this program over a
 //! socket.
 //!
-//! The server has one thread of its own, and waits for all its sockets at once. The server needs no worker, so it
-//! answers even while all workers are blocked. The server has only weak references to the runtime. The page
+//! The server has one thread of its own, and waits for all its sockets at once. The server needs no worker, so the
+//! server answers even while all workers are blocked. The server has only weak references to the runtime. The page
 //! `guide/console.rs` describes the protocol.
 //!
 //! - `socket.rs` opens the sockets.
@@ -169,8 +169,8 @@ impl fmt::Debug for Console {
 }
 
 impl Console {
-    /// Opens the sockets of the options and of the environment variable, and starts the server. Returns `None` if there
-    /// is no open socket.
+    /// Opens the sockets that the options and the environment variable name, and starts the server. Returns `None` if
+    /// there is no open socket.
     ///
     /// # Errors
     /// Returns an error if the token is too short, or if a socket of the builder cannot be opened.

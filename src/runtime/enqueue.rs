@@ -1,6 +1,6 @@
 //! Implements the scheduler's traits [`Task`] for jobs and [`Driver`] for timers, and contains the functions that queue
 //! jobs in the threaded runtime. The scheduler does not know the type of a process. Therefore, the functions of this
-//! module read the priority of a process and pass it to the scheduler.
+//! module read the priority of a process and pass this priority to the scheduler.
 
 use std::cell::RefCell;
 use std::task::Waker;
@@ -74,9 +74,10 @@ impl Task for Job {
         }
     }
 
-    /// Polls a guest's own future with a new budget. The future may belong to a step that calls `Runtime::block_on`, or
-    /// to a step of another runtime. The budget of this step may be spent. Without a new budget for each poll, a future
-    /// that uses the spent budget would wake itself again and again, and make no progress.
+    /// Polls the future of a guest thread with a new budget. The future may belong to a step that calls
+    /// `Runtime::block_on`, or to a step of another runtime. The budget of this step may be spent. With this spent
+    /// budget, the future would wake itself at each poll, and would make no progress. Therefore, each poll gets a new
+    /// budget.
     fn poll_own<R>(poll: impl FnOnce() -> R) -> R {
         Current::with(|current| current.with_budget(poll))
     }
@@ -147,7 +148,8 @@ impl Driver for Time {
     }
 }
 
-/// Stores the host in the scheduler, so that a socket finds its runtime through the worker.
+/// Stores a weak reference to the host in the scheduler. A socket finds the scheduler through the worker, and the host
+/// through the scheduler.
 #[cfg_attr(not(feature = "net"), expect(unused_variables, reason = "only sockets need it"))]
 pub(crate) fn set_owner(threads: &Threads, host: &Host) {
     #[cfg(feature = "net")]
@@ -185,8 +187,8 @@ fn to_threads_elsewhere(job: Job, how: Placement, kept: Option<&SchedulerHandle>
     let own;
     let place = match kept {
         Some(place) => place,
-        // The reference `own` must outlive the push. After the push, the job may run, end, and drop the last other
-        // reference to its runtime.
+        // The reference `own` must outlive the push. After the push, the job may run, end, and drop the last reference
+        // to the runtime except `own`.
         None => {
             own = Arc::clone(&job.host().shared().place);
             &own
@@ -199,7 +201,7 @@ fn to_threads_elsewhere(job: Job, how: Placement, kept: Option<&SchedulerHandle>
 }
 
 /// Queues a batch of new jobs under one lock. The jobs are spawned with normal priority. If an observer has already
-/// changed the priority of a process, the change has an effect after its first turn.
+/// changed the priority of a process, the change has an effect after the first turn of this process.
 pub(crate) fn all_to_threads(place: &SchedulerHandle, jobs: Vec<Job>) {
     for job in &jobs {
         if let Job::Process(ready) = job {

@@ -30,13 +30,13 @@ use crate::task::join::JoinHandle;
 
 /// Spawns and runs processes that are not `Send`: see [`Runtime::local_set`].
 ///
-/// The processes of a `LocalSet` may use an `Rc`, a `RefCell`, or any other value that must stay on its thread. They
-/// run only while the future of [`run`](Self::run) is polled or [`block_on`](Self::block_on) runs. During this time,
+/// The processes of a `LocalSet` may use an `Rc`, a `RefCell`, or any other value that must stay on its thread. These
+/// processes run only while the future of [`run`](Self::run) is polled or [`block_on`](Self::block_on) runs. Meanwhile,
 /// the thread is a guest thread and also runs other processes of the runtime. Addresses and handles of the processes of
 /// a `LocalSet` may be sent to any thread.
 ///
 /// The monitor thread does not detect a [long step](crate::Builder::long_step_threshold) of these processes, because
-/// they are part of the future that the guest thread polls. Therefore [`Host::explain`] reports no [blocked
+/// the processes are part of the future that the guest thread polls. Therefore [`Host::explain`] reports no [blocked
 /// worker](crate::observe::Finding::BlockedWorker) for such a step, and
 /// [`ProcessDetails::step`](crate::observe::ProcessDetails::step) is always `None`.
 ///
@@ -63,7 +63,7 @@ use crate::task::join::JoinHandle;
 pub struct LocalSet<'rt> {
     runtime: &'rt Runtime,
     queue: Arc<LocalQueue>,
-    /// The processes that may still run. When the vector is full, the processes that have exited are removed.
+    /// The spawned processes. When the vector is full, the processes that have exited are removed.
     spawned: RefCell<Vec<Weak<dyn AnyControl>>>,
     /// This field makes `LocalSet` neither `Send` nor `Sync`, because its processes belong to this thread.
     _here: PhantomData<*const ()>,
@@ -85,7 +85,8 @@ struct LocalQueue {
 struct QueueState {
     ready: VecDeque<RunnableProcess>,
     /// One entry for each future of [`LocalSet::drive`]. The entry contains the waker of the task that polls the
-    /// future. The wake-up takes the waker out, and the next poll of the future puts a waker in again.
+    /// future. The wake-up takes the waker out of the entry, and the next poll of the future stores a waker in the
+    /// entry again.
     drivers: Slab<Option<Waker>>,
 }
 
@@ -239,8 +240,8 @@ impl LocalSet<'_> {
                 if self.run_some(&mut budget, || own.comes_first(polls, 0), || own.comes_first(polls, 1)) {
                     polls = 0;
                 } else if !own.comes_first(polls, 0) && !budget.is_over() {
-                    // The future has called its own waker on this thread, so it lets other tasks run first. Other
-                    // processes of the runtime must run before the next poll of the future.
+                    // The future has called its own waker on this thread. With this call, the future lets other tasks
+                    // run first. Other processes of the runtime must run before the next poll of the future.
                     return Poll::Pending;
                 }
             }
@@ -297,10 +298,9 @@ impl LocalSet<'_> {
             while let Some(ready) = self.queue.pop() {
                 Job::Process(ready).run_here();
             }
-            // If another thread is waking a process at this moment, the kill does not queue this process. It is
-            // possible that the other thread has not queued the process yet either. After this loop, no thread can run
-            // or drop a process of the `LocalSet`. Therefore, the loop waits until the other thread has queued the
-            // process.
+            // If another thread is waking a process at this moment, the kill does not queue this process, and the other
+            // thread has perhaps not queued the process yet. After this loop, no thread can run or drop a process of
+            // the `LocalSet`. Therefore, the loop waits until the other thread has queued the process.
             if alive.iter().all(|control| control.head().has_ended()) || planted!("local_drop_looks_once") {
                 break;
             }

@@ -43,7 +43,7 @@ use crate::runtime::simulation::trace::{Trace, What};
 
 /// Number of turns after which the clock advances by one millisecond, if the clock has not moved during these turns.
 const TURNS_PER_MS: u32 = 1_000;
-/// Maximum number of waiting processes in the message of a deadlock.
+/// Maximum number of waiting processes that the panic message of a deadlock lists.
 const MAX_NAMED: usize = 20;
 
 /// Runs processes on one thread, in virtual time. A seed determines the order of the processes. Two runs with the same
@@ -92,7 +92,7 @@ const MAX_NAMED: usize = 20;
 /// nearest deadline. Therefore, a scenario measures times with the resolution of the timers, which is 1 ms. The clock
 /// begins at zero.
 ///
-/// If the clock has stood still for 1,000 turns, it advances by one millisecond. Therefore, a loop that calls
+/// If the clock has stood still for 1,000 turns, the clock advances by one millisecond. Therefore, a loop that calls
 /// `yield_now` until a certain time eventually ends. Within a turn, the clock stands still. Therefore, a loop that
 /// waits for a certain time without an `await` never ends, and no process reaches its [limit of
 /// time](crate::Limits::time).
@@ -103,7 +103,7 @@ const MAX_NAMED: usize = 20;
 ///   messages from one sender to one receiver stay in order.
 /// - The seed decides whether a due timer fires before or after the turns of the runnable processes. Therefore, if an
 ///   answer arrives in the same tick as its deadline, the answer is in time under some seeds and too late under other
-///   seeds. If several timers are due in the same tick, they fire in the order in which they were set.
+///   seeds. If several timers are due in the same tick, these timers fire in the order in which they were set.
 /// - The seed decides the values of [`SelfHandle::random`](crate::SelfHandle::random), and the jitter of
 ///   [`Backoff`](crate::Backoff) and [`layer::Retry`](crate::handler::layer::Retry).
 ///
@@ -131,9 +131,9 @@ pub struct Simulation {
     host: Host,
     queue: Arc<ReadyQueue>,
     trace: Arc<Trace>,
-    /// The unobserved failures. Each entry contains the pid of the process that failed first, and its exit as text. The
-    /// list does not contain the exits themselves, because the error in an exit may contain a reference to the
-    /// simulation, and the destructor of this error is user code.
+    /// The unobserved failures. Each entry describes a crash report. The entry contains the pid of the process that
+    /// failed first, and the summary of the report as text. The list does not contain the exits themselves, because the
+    /// error in an exit may contain a reference to the simulation, and the destructor of this error is user code.
     unobserved: Arc<Mutex<Vec<(Pid, String)>>>,
     idle: Idle,
     /// Number of turns since the clock last moved.
@@ -262,10 +262,10 @@ impl Simulation {
         self
     }
 
-    /// Keeps the last events of the simulation in memory, so that [`Host::write_flight_record`] can write them to a
-    /// file. Default: off. The times of the record are virtual, and the same seed gives the same bytes. A simulation
-    /// writes no file on its own; [`Check::flight_record`](crate::Check::flight_record) writes the record of a failing
-    /// seed. If this method is called a second time, the second call has no effect.
+    /// Keeps the last events of the simulation in memory, so that [`Host::write_flight_record`] can write these events
+    /// to a file. Default: off. The times of the record are virtual, and the same seed gives the same bytes. A
+    /// simulation writes no file on its own; [`Check::flight_record`](crate::Check::flight_record) writes the record of
+    /// a failing seed. If this method is called a second time, the second call has no effect.
     #[must_use]
     pub fn flight_recorder(self, recorder: FlightRecorder) -> Self {
         self.host.shared().metrics.recorder().keep_last_events(recorder);
@@ -278,10 +278,10 @@ impl Simulation {
     ///
     /// If no process is runnable, the clock jumps to the next deadline, and this jump is a time step. Two kinds of
     /// events are progress: a poll of the future that the simulation runs, and the first turn of a process after the
-    /// simulation began to count. The first turn of a process that is spawned after the first 1,024 of these time steps
-    /// is not progress. Therefore, a run that only spawns process after process can be a deadlock. A run is a deadlock
-    /// only if each timer that was set before these time steps has fired or was cancelled. If a process must sleep more
-    /// often than this limit before it wakes another process, raise the limit.
+    /// simulation began to count the time steps. The first turn of a process is not progress if the process was spawned
+    /// after the first 1,024 of these time steps. Therefore, a run that only spawns process after process can be a
+    /// deadlock. A run is a deadlock only if each timer that was set before these time steps has fired or was
+    /// cancelled. If a process must sleep more often than this limit before it wakes another process, raise the limit.
     #[must_use]
     pub fn deadlock_after(mut self, steps: u64) -> Self {
         self.idle.set_limit(steps);
@@ -294,8 +294,8 @@ impl Simulation {
     }
 
     /// Runs a future to completion, together with the processes. The seed determines the order of the turns of the
-    /// processes and the polls of the future. If processes have not exited when the future completes, they continue in
-    /// the next call of `run`.
+    /// processes and the polls of the future. If processes have not exited when the future completes, these processes
+    /// continue in the next call of `run`.
     ///
     /// # Panics
     /// - If the future panics.
@@ -321,7 +321,7 @@ impl Simulation {
                             return Ok(output);
                         }
                     }
-                    // This entry belongs to the future of an earlier call of `run`, so it is ignored.
+                    // This entry belongs to the future of an earlier call of `run`. Therefore, the entry is ignored.
                     Some(ReadyEntry::Own(_)) => {}
                     Some(ReadyEntry::Job(job)) => this.turn(job),
                     None if this.pass_time(Instant::FAR) => {
@@ -346,8 +346,9 @@ impl Simulation {
         self.host.begin_shutdown(deadline);
         self.inside(|this| {
             while !(this.host.all_ended() && this.host.alive().is_empty()) {
-                // If a process is always runnable, the virtual time passes with the turns. The comparison is `>` and
-                // not `>=`, because a shutdown within zero time still runs the processes that are runnable now.
+                // If a process is always runnable, the clock advances with the number of turns. The comparison is `>`
+                // and not `>=`, because a shutdown with `within` equal to zero still runs the processes that are
+                // runnable now.
                 if this.now() > deadline {
                     break;
                 }
@@ -359,13 +360,14 @@ impl Simulation {
                 }
             }
         });
-        // A call of `Host::shutdown` may have begun the shutdown, and may have ended it at an earlier deadline.
+        // A call of `Host::shutdown` may have begun the shutdown. In this case, an earlier deadline may have ended the
+        // shutdown.
         self.host.shutdown_report().unwrap_or_else(|| ShutdownReport { left: self.host.left() })
     }
 
     /// Returns the trace. The trace contains one line for each event, in order. Each line contains the time, the
     /// process and the event. The same seed gives the same text, byte for byte. If the trace of a run is longer than
-    /// 1,048,576 lines, it contains only the last 1,048,576 lines and the number of earlier lines.
+    /// 1,048,576 lines, the text contains only the last 1,048,576 lines and the number of earlier lines.
     pub fn trace(&self) -> String {
         self.trace.text()
     }
@@ -448,8 +450,8 @@ impl Simulation {
     }
 
     /// Panics because the future can never complete. If `beside_timers` is `None`, no process is runnable and no timer
-    /// is set. If `beside_timers` is `Some`, it contains the deadlocked processes, and only timers wake the other
-    /// processes.
+    /// is set. If `beside_timers` is `Some`, this argument contains the deadlocked processes, and only timers wake the
+    /// other processes.
     #[track_caller]
     fn stuck(&self, beside_timers: Option<BTreeSet<u64>>) -> ! {
         let mut left = self.host.left();

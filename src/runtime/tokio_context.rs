@@ -41,7 +41,7 @@ impl TokioContext {
         f()
     }
 
-    /// Calls `f` as [`within`](Self::within) does. If `f` waits, it blocks the thread.
+    /// Calls `f` as [`within`](Self::within) does. If `f` waits, `f` blocks the thread.
     pub(crate) fn within_blocking<R>(&self, f: impl FnOnce() -> R) -> R {
         self.within(|| {
             #[cfg(feature = "tokio")]

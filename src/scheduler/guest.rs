@@ -55,9 +55,9 @@ const GUEST_ROUNDS: u32 = 1;
 /// while tasks are short.
 #[derive(Debug)]
 struct Pace {
-    /// Number of tasks since the last reading.
+    /// Number of tasks since the last reading of the clock.
     tasks: u32,
-    /// Number of tasks between two readings.
+    /// Number of tasks between two readings of the clock.
     stride: u32,
     last: Duration,
 }
@@ -122,8 +122,8 @@ impl Budget {
     /// Counts a poll of the guest's own future. The poll counts as one task. The duration of the poll does not affect
     /// how often the guest reads the clock.
     ///
-    /// If the time is over, one task may still run. Otherwise no task would ever run if each poll of the future took
-    /// the whole time.
+    /// If the time of the budget is over, one task may still run. Without this task, no task would ever run if each
+    /// poll of the future took the whole time of the budget.
     pub(crate) fn spend_own(&mut self, now: Duration) {
         self.tasks = self.tasks.saturating_sub(1);
         if now >= self.until {
@@ -255,8 +255,8 @@ pub(super) struct WaitingGuest {
 }
 
 impl WaitingGuests {
-    /// Adds a guest, and returns its number. If the guest already has a number, it keeps this number, and the call also
-    /// returns the former entry.
+    /// Adds a guest, and returns its number. If the guest already has a number, the guest keeps this number. If the
+    /// guest is still in the list, the call also returns the former entry.
     pub(super) fn add(&mut self, number: Option<u64>, guest: WaitingGuest) -> (u64, Option<WaitingGuest>) {
         let number = number.unwrap_or_else(|| {
             self.next += 1;
@@ -271,11 +271,11 @@ impl WaitingGuests {
     }
 
     /// Removes the oldest guests, up to and including the first guest in `block_on`, and returns their wakers. An
-    /// executor may never poll a polled guest again. A thread in `block_on` always tries to occupy a slot, or leaves
-    /// and wakes the next guests. If this function returned the wakers of all guests, each vacant slot would wake every
-    /// waiting guest. Therefore it returns at most [`WAKES_PER_VACANCY`] wakers. If at least this number of polled
-    /// guests are older than a thread in `block_on`, the thread gets no wake-up and tries again after
-    /// [`PARK_WITHOUT_SLOT`].
+    /// executor may never poll a polled guest again. In contrast, a thread in `block_on` that is woken always either
+    /// tries to occupy a slot, or leaves and wakes the next guests. If this function returned the wakers of all guests,
+    /// each vacant slot would wake every waiting guest. Therefore it returns at most [`WAKES_PER_VACANCY`] wakers. If
+    /// at least this number of polled guests have waited longer than a thread in `block_on`, the thread gets no wake-up
+    /// and tries again after [`PARK_WITHOUT_SLOT`].
     pub(super) fn next_wakers(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while wakers.len() < WAKES_PER_VACANCY
@@ -328,8 +328,8 @@ impl<T: Task> GuestSlot<T> {
         }
     }
 
-    /// Makes the slot vacant. A push may have chosen this slot just before. In this case `wake_up` detects the choice,
-    /// and `Worker::leave` wakes another worker.
+    /// Makes the slot vacant. A push may have chosen this slot immediately before this call. In this case `wake_up`
+    /// detects the choice, and `Worker::leave` wakes another worker.
     fn leave(&mut self) {
         if self.waits.is_some() {
             self.scheduler.stop_waiting(self.waits.take());
@@ -356,7 +356,7 @@ impl<T: Task> GuestSlot<T> {
         self.asleep = true;
         let mut time = worker.time_if_unkept();
         // This check must come after the announcement. A timekeeper that leaves its slot after this check then sees
-        // that this guest sleeps, and wakes this guest. The guest then repeats the check.
+        // that this guest sleeps, and wakes this guest. After this wake-up, the guest repeats the check.
         let lacks_thread = early.unwrap_or_else(|| self.scheduler.poller_has_no_thread())
             && self.scheduler.start_poll_thread().is_err();
         if lacks_thread || self.scheduler.poller_lacks_monitor() {
@@ -634,10 +634,10 @@ impl<T: Task> Scheduler<T> {
                 continue;
             }
             if own.is_woken() {
-                // A future that wakes itself may keep this thread busy without a task. Like a worker, this thread polls
-                // the sockets every 61st time that it looks for a task. But the future is polled between two of these
-                // attempts, and each poll may take long. Therefore this thread also polls the sockets here, at most
-                // once in each period `SOCKETS_EVERY`.
+                // A future that wakes itself may keep this thread busy without a task. Like a worker, this thread
+                // checks the sockets every 61st time that it looks for a task. But between two attempts to find a task,
+                // this thread polls the future, and each poll may take a long time. Therefore this thread also checks
+                // the sockets here, at most once in each period `SOCKETS_EVERY`.
                 polled_sockets = guest.poll_sockets(polled_sockets);
                 continue;
             }
@@ -689,8 +689,8 @@ mod tests {
         };
         assert_eq!(readings(4, SHORT), [1, 2, 3, 4]);
         assert_eq!(readings(47, STEP), [1, 3, 7, 15, 31, 47]);
-        // The tasks become long. The first reading still comes after 16 tasks. After that, there is a reading after
-        // each task.
+        // The tasks become long. The next reading of the clock still comes after 16 tasks. From then on, the clock is
+        // read after each task.
         assert_eq!(readings(19, SHORT), [16, 17, 18, 19]);
     }
 
@@ -722,7 +722,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vacant_slot_wakes_the_guests_up_to_the_first_thread() {
+    fn a_vacant_slot_wakes_the_oldest_guests_until_one_of_them_is_a_thread() {
         let mut guests = WaitingGuests::default();
         for is_thread in [false, false, true, true, false] {
             let _ = guests.add(None, WaitingGuest { waker: Waker::noop().clone(), is_thread });

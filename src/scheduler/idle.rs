@@ -21,7 +21,7 @@ pub(crate) const SLOTS: usize = if cfg!(procession_loom) { 3 } else { 48 };
 const SEARCHER: u64 = 1 << SLOTS;
 const SLEEPERS: u64 = SEARCHER - 1;
 
-/// The idle word. It contains the number of searching workers, and a bit for each sleeping slot.
+/// The idle word. The idle word contains the number of searching workers, and a bit for each sleeping slot.
 ///
 /// ```text
 ///  63          48 47                     0
@@ -52,8 +52,8 @@ impl fmt::Debug for Word {
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// No push chose the worker. The worker woke up for another reason, for example because it saw work or because its
-    /// sleep time was over. The worker is not counted as searching.
+    /// No push chose the worker. The worker woke up for another reason. For example, the worker saw work, or its sleep
+    /// time was over. The worker is not counted as searching.
     ByItself,
     /// A push chose the worker. The worker is counted as searching, and must search.
     Chosen,
@@ -80,8 +80,9 @@ enum Parker {
     #[default]
     Vacant,
     Thread(thread::Thread),
-    /// For a [polled](Idle::announce_polled) slot, the waker that the executor passed to the last poll. While a thread
-    /// waits in the poller of the sockets, the waker of this poller.
+    /// For a [polled](Idle::announce_polled) slot, this variant contains the waker that the executor passed to the last
+    /// poll. While the thread in the slot waits in the poller of the sockets, this variant contains the waker of the
+    /// poller.
     Waker(Waker),
 }
 
@@ -167,8 +168,8 @@ impl Idle {
     /// Chooses the sleeping workers that must be woken after a push of `count` tasks. The number of needed workers is
     /// `count` minus the number of searching workers. Each chosen thread is counted as searching. If too few threads
     /// sleep, this function also chooses all polled slots whose guests sleep. The guest of a polled slot is not counted
-    /// as searching, because its executor may never poll it again. The caller must [`wake`](Self::wake) all returned
-    /// slots.
+    /// as searching, because the executor may never poll the guest again. The caller must [`wake`](Self::wake) all
+    /// returned slots.
     pub(crate) fn wake_many(&self, count: usize) -> Chosen {
         // Pairs with the fence in `announce`. Either the worker that announces its sleep sees the pushed tasks, or this
         // thread sees the bit of that worker.
@@ -230,8 +231,8 @@ impl Idle {
     }
 
     /// Announces that the guest of a polled slot will sleep, as [`announce`](Self::announce) does for a thread. The
-    /// executor may never poll this guest again. Therefore a push that wakes one sleeping polled guest wakes all of
-    /// them.
+    /// executor may never poll this guest again. Therefore a push that wakes one sleeping polled guest wakes all
+    /// sleeping polled guests.
     pub(crate) fn announce_polled(&self, slot: usize, searching: bool) {
         self.words.polled.fetch_or(1 << slot, Ordering::SeqCst);
         if searching {
@@ -483,7 +484,7 @@ mod tests {
             while !idle.is_sleeping(0) {
                 thread::yield_now();
             }
-            // In half of the rounds the thread has probably parked.
+            // In half of the rounds, the thread has probably parked before the wake-up.
             (0..round % 2 * 10).for_each(|_| thread::yield_now());
             assert_eq!(idle.wake_many(1).next(), Some(0));
             idle.wake(0);

@@ -65,10 +65,10 @@ impl<T> Injector<T> {
         self.len.store(guard.0.len(), Ordering::Release);
     }
 
-    /// Takes the first task. Also takes up to 16 more tasks and passes them to `refill`, but not more than the fair
-    /// share of one worker. The fair share is the number of queued tasks divided by `workers`, plus one. Calls
-    /// `lead(task, 0)` for each task that this call takes. Calls `lead(task, 1)` for each task that the next call will
-    /// probably take.
+    /// Takes the first task. Also takes more tasks, and passes these additional tasks to `refill`. The number of the
+    /// additional tasks is at most 16, and at most the fair share of one worker. The fair share is the number of queued
+    /// tasks divided by `workers`, plus one. Calls `lead(task, 0)` for each task that this call takes. Calls
+    /// `lead(task, 1)` for each task that the next call will probably take.
     pub(crate) fn take(
         &self,
         workers: usize,
@@ -114,7 +114,7 @@ impl<T> Injector<T> {
         std::mem::take(&mut guard.0)
     }
 
-    /// Returns the memory of the queue in bytes.
+    /// Returns the size of the queue's memory in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.queue.lock().0.capacity() * size_of::<T>()
     }

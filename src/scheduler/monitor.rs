@@ -43,8 +43,8 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// Creates the state of a monitor for steps longer than `threshold`. The monitor is off while there are no worker
-    /// threads. If `threshold` is `None`, the monitor is always off.
+    /// Creates the state of a monitor that detects steps longer than `threshold`. The monitor is off while there are no
+    /// worker threads. If `threshold` is `None`, the monitor is always off.
     pub(super) fn new(threshold: Option<Duration>, workers: usize) -> Self {
         let state = if threshold.is_some() && workers != 0 { ASLEEP } else { OFF };
         let pause = threshold.map_or(SHORTEST, |threshold| (threshold / LONG).max(SHORTEST));
@@ -83,7 +83,7 @@ impl Monitor {
     }
 }
 
-/// Observations of one worker in the last checks of the monitor.
+/// The observations that the monitor has made of one worker in its last checks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Seen {
     step: u64,
@@ -134,10 +134,11 @@ impl<T: Task> Scheduler<T> {
             for (slot, seen) in seen.iter_mut().enumerate().take(self.remotes().len()) {
                 busy |= self.look_at(slot, seen);
             }
-            // A former timekeeper may run many short steps without a pause. During this time it checks the timers and
-            // the poller only once in 61 tasks. Therefore, if two successive checks of the monitor find that a
-            // timekeeper is missing, the monitor wakes a worker. This worker becomes the timekeeper. After only one
-            // such check, the monitor does nothing, because the former timekeeper often sleeps again soon.
+            // A former timekeeper may run many short steps without a pause. During this time the former timekeeper
+            // checks the timers and the poller only once in 61 tasks. Therefore, if two successive checks of the
+            // monitor find that a timekeeper is missing, the monitor wakes a worker. This worker becomes the
+            // timekeeper. After only one such check, the monitor does nothing, because the former timekeeper often
+            // sleeps again soon.
             let is_untimed = self.is_untimed();
             if busy && is_untimed && was_untimed {
                 self.notify();
@@ -152,7 +153,8 @@ impl<T: Task> Scheduler<T> {
         drop(counted);
     }
 
-    /// Waits for `pauses` times the usual pause between two checks. Returns false if the scheduler is stopping.
+    /// Waits until the next check. The waiting time is the usual pause between two checks, multiplied by `pauses`.
+    /// Returns false if the scheduler is stopping.
     fn pause(&self, pauses: u32) -> bool {
         let time = self.monitor.pause.saturating_mul(pauses);
         !wait_while(&self.monitor.bell, self.worker_threads.lock(), time, |worker_threads| !worker_threads.stopping)
@@ -223,8 +225,8 @@ impl<T: Task> Scheduler<T> {
                     }
                     drop(report);
                     if is_handed_over {
-                        // This call may call the waker of another executor. Therefore it comes after the release of
-                        // the lock.
+                        // This call may call the waker of another executor. Therefore the call comes after the release
+                        // of the lock.
                         self.notify();
                     }
                 }

@@ -53,9 +53,9 @@ pub enum QueueOrder {
     /// Last in, first out. The process that was woken or spawned last runs first, because its data is still in the
     /// processor's cache.
     ///
-    /// When another worker steals processes, it takes the older half of the queue. Every 16th time that a worker takes
-    /// a process, the worker takes the oldest process. A process that yields goes to the back of the global queue.
-    /// Therefore a yield costs more than with `Fifo`.
+    /// If another worker steals processes from the queue, this other worker takes the older half of the queue. Every
+    /// 16th time that a worker takes a process, the worker takes the oldest process. A process that yields goes to the
+    /// back of the global queue. Therefore a yield costs more than with `Fifo`.
     Lifo,
 }
 
@@ -83,8 +83,8 @@ impl<T> Batch<T> {
         self.len() == 0
     }
 
-    /// Calls `f` with the tasks of the batch. Returns the result of `f`, and the number of tasks that are then in the
-    /// batch.
+    /// Calls `f` with the tasks of the batch. Returns the result of `f`, and the number of tasks that are in the batch
+    /// after the call of `f`.
     fn with<R>(&self, f: impl FnOnce(&mut Vec<T>) -> R) -> (R, usize) {
         let mut items = self.items.lock();
         let result = f(&mut items);
@@ -141,8 +141,9 @@ impl<T> Remote<T> {
         self.slot.steal()
     }
 
-    /// Steals the task in the `next` slot. If this slot is empty, steals tasks as [`steal_half`](Self::steal_half)
-    /// does, but if `one` is true and the deque is not empty, steals only one task.
+    /// Steals the task in the `next` slot. If this slot is empty, steals tasks from the other queues, as
+    /// [`steal_half`](Self::steal_half) does. However, if `one` is true and the deque is not empty, steals only one
+    /// task from the deque.
     pub(crate) fn steal_any(&self, one: bool, into: &Queues<T>) -> Steal<T> {
         let stolen = self.steal_slot();
         if stolen.is_empty() { self.steal_at_most(if one { 1 } else { STEAL_MOST }, into) } else { stolen }
@@ -167,19 +168,19 @@ pub(crate) struct Queues<T> {
     /// Remaining budget. At most this number of tasks from the `next` slot and the queue of new tasks run before a task
     /// of the deque.
     budget: Cell<u8>,
-    /// How often the budget was used up.
+    /// Number of times that the budget was used up.
     spent: Cell<u32>,
-    /// How often a worker of this slot has looked for a task. At some values of this count, the worker checks the
-    /// queues in another order. The count belongs to the slot and not to the worker, because a guest may occupy the
-    /// slot for only one attempt at a time.
+    /// Number of times that a worker of this slot has looked for a task. At some values of this count, the worker
+    /// checks the queues in another order. The count belongs to the slot and not to the worker, because a guest may
+    /// occupy the slot for only one attempt at a time.
     looks: Cell<u32>,
-    /// The unattended slot from which a worker of this slot has stolen last.
+    /// The unattended slot that `next_unattended` returned last.
     last_unattended: Cell<usize>,
     new_tasks: NewTasks<T>,
     deque: Deque<T>,
     batch: Arc<Batch<T>>,
     /// A stealer of the worker's own deque. With this stealer, the worker takes the oldest task. Only a LIFO deque
-    /// needs it.
+    /// needs this stealer.
     oldest: Option<Stealer<T>>,
 }
 
@@ -240,8 +241,9 @@ impl<T> Queues<T> {
         looks
     }
 
-    /// Returns the next of the unattended slots from which a worker of this slot steals. `has_tasks` says whether a
-    /// slot is unattended and has tasks. The slots take turns.
+    /// Returns the unattended slot from which a worker of this slot steals next. `has_tasks` says whether a slot is
+    /// unattended and has tasks. The function searches from the slot that follows the last result, so these slots take
+    /// turns.
     pub(crate) fn next_unattended(&self, has_tasks: impl Fn(&usize) -> bool) -> Option<usize> {
         let start = self.last_unattended.get() + 1;
         let slot = (start..SLOTS).chain(0..start).find(has_tasks)?;
@@ -327,8 +329,8 @@ impl<T> Queues<T> {
         if gathered >= BATCH { Pushed::BatchFull } else { Pushed::ToDeque(LOCAL_FULL + gathered) }
     }
 
-    /// Pushes a task to the deque after this worker has run one turn of it. With FIFO order, this task runs after all
-    /// other tasks of the deque. The task goes to the deque even if the deque is full. Otherwise the task would go
+    /// Pushes a task to the deque after this worker has run one turn of the task. With FIFO order, this task runs after
+    /// all other tasks of the deque. The task goes to the deque even if the deque is full. Otherwise the task would go
     /// through the global queue, and would move to another core at every turn.
     #[inline]
     pub(crate) fn push_again(&self, item: T) -> Pushed {
@@ -386,7 +388,7 @@ impl<T> Queues<T> {
                 return Some(item);
             }
             // A worker was already woken for the waiting tasks, so this function ignores the result of the push. If the
-            // batch is full, the result of the next push to the batch says so.
+            // batch is full now and stays full, the next push to the batch returns `BatchFull`.
             let _ = self.push_again(item);
         }
         let spent = self.spent.get().wrapping_add(1);

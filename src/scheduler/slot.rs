@@ -38,8 +38,8 @@ pub(crate) struct WorkerSlot {
     duty: AtomicU8,
     /// Label of the task that began most recently.
     label: AtomicU64,
-    /// Number of times that the worker began to call wakers or a hook. With this number, the monitor detects that two
-    /// observed calls are different calls.
+    /// Number of times that the worker began to call wakers or a hook. If the number has changed between two checks of
+    /// the monitor, the monitor knows that it has not observed the same call twice.
     user_calls: AtomicU64,
     /// Word for preemption requests to the tasks that run in this slot.
     preempt_word: Arc<PreemptWord>,
@@ -50,9 +50,9 @@ pub(crate) struct WorkerSlot {
     ///
     /// [`set_blocked_since`]: Self::set_blocked_since
     blocked_since: AtomicU64,
-    /// Orders the reports of a long step. The monitor takes this lock before it hands over the step. It releases the
-    /// lock after it has reported that the worker is blocked. The worker of the step takes the lock before it reports
-    /// its next state: see [`Scheduler::await_report`](super::Scheduler::await_report).
+    /// Orders the reports of a long step. The monitor takes this lock before it hands over the step. The monitor
+    /// releases the lock after it has reported that the worker is blocked. The worker of the step takes the lock before
+    /// it reports its next state: see [`Scheduler::await_report`](super::Scheduler::await_report).
     pub(super) report: Mutex<()>,
 }
 
@@ -99,8 +99,8 @@ impl WorkerSlot {
         let _ = self.duty.compare_exchange(FREE, BUSY, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Records that the worker runs no task. If the state is TAKEN, this function does not change it and returns false.
-    /// The worker calls [`resume`](Self::resume) later.
+    /// Records that the worker runs no task. If the state is TAKEN, this function does not change the state, and
+    /// returns false. The worker calls [`resume`](Self::resume) later.
     pub(crate) fn rest(&self) -> bool {
         self.duty.compare_exchange(BUSY, FREE, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
@@ -141,7 +141,7 @@ impl WorkerSlot {
         self.duty.load(Ordering::Relaxed) == TAKEN
     }
 
-    /// Records that the worker begins to call wakers or a hook. These calls belong to no task.
+    /// Records that the worker begins to call wakers or a hook. Such calls do not belong to a task.
     pub(crate) fn begins_user_code(&self) {
         self.set_label(NO_LABEL);
         self.user_calls.store(self.user_calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);

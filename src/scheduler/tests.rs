@@ -90,7 +90,7 @@ impl Driver for Moved {
 
     fn stop_keeping_time(&self) {}
 
-    /// Only counts the alarms, because the tests themselves poll their guests.
+    /// Counts the alarm and sets no real alarm, because each test itself polls its guests.
     fn alarm(&self, _: &Waker, _: Duration) {
         self.0.alarms.fetch_add(1, Ordering::SeqCst);
     }
@@ -253,7 +253,7 @@ fn the_task_that_was_woken_last_runs_first_and_the_other_tasks_run_in_order() {
 }
 
 #[test]
-fn two_tasks_that_wake_each_other_wake_no_second_worker() {
+fn no_second_worker_is_woken_if_two_tasks_wake_each_other() {
     within(|| {
         let scheduler = started(2);
         eventually("both sleep", || asleep(&scheduler, 0) && asleep(&scheduler, 1));
@@ -297,7 +297,7 @@ const FULL: [(Placement, usize); 2] = [(Placement::Woken, 4_096), (Placement::Ne
 const BATCH: usize = 128;
 
 #[test]
-fn tasks_that_overflow_a_local_queue_run() {
+fn all_tasks_run_even_if_they_overflow_a_local_queue() {
     within(|| {
         let counts =
             |full| [full - 1, full, full + 1, full + 44, full + BATCH - 1, full + BATCH, full + BATCH + 1, 20_000];
@@ -321,7 +321,7 @@ fn tasks_that_overflow_a_local_queue_run() {
 }
 
 #[test]
-fn stop_and_drain_return_the_tasks_that_did_not_run() {
+fn a_drain_after_a_stop_returns_the_tasks_that_did_not_run() {
     within(|| {
         let scheduler = started(1);
         let alive = Arc::new(());
@@ -373,8 +373,8 @@ fn a_worker_can_stop_its_own_scheduler() {
     });
 }
 
-/// A hook of a worker thread is user code, so it may drop the last handle of the runtime. The worker has already left
-/// its slot.
+/// A hook of a worker thread is user code, so it may drop the last handle of the runtime. When the thread calls this
+/// stop hook, the worker of this thread has already left its slot.
 #[test]
 fn a_stop_hook_can_wait_for_its_own_scheduler() {
     within(|| {
@@ -458,7 +458,7 @@ fn a_number_of_workers_above_the_number_of_slots_is_refused() {
 }
 
 #[test]
-fn block_on_works_in_a_task_of_the_same_scheduler_and_of_another_scheduler() {
+fn a_task_can_call_block_on_of_its_own_scheduler_and_of_another_scheduler() {
     within(|| {
         let (one, two) = (started(1), started(1));
         let (inner_one, inner_two) = (Arc::clone(&one), Arc::clone(&two));
@@ -555,8 +555,8 @@ fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
     within(|| {
         let driver = Moved::default();
         driver.0.armed.store(true, Ordering::SeqCst);
-        // The deadline is later than the bound of this monitor. Therefore the former timekeeper itself wakes no other
-        // worker, and only the monitor can do so.
+        // The time until the deadline is longer than the bound of this monitor. Therefore the former timekeeper itself
+        // wakes no other worker, and only the monitor can wake another worker.
         let scheduler = started_with(Options { long_step: Some(Duration::from_millis(2)), ..options(2) }, driver);
         let both_sleep = || asleep(&scheduler, 0) && asleep(&scheduler, 1);
         // A push wakes the worker in slot 0. So the test first waits until this worker is the timekeeper.
@@ -574,7 +574,7 @@ fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
     });
 }
 
-/// 4.2a: each of the seven victims is the first victim of a steal with equal probability.
+/// 4.2a: with equal probability, each of the seven victims is the first victim of a steal.
 #[test]
 fn victims_come_in_random_order() {
     let scheduler = Scheduler::<Job>::new(options(8), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();

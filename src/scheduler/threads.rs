@@ -1,5 +1,5 @@
-//! The threads of the scheduler. This file decides how many threads work, and when threads start and exit. It counts
-//! the threads that are blocked in long steps.
+//! The threads of the scheduler. This file decides how many threads work, and when threads start and exit. This file
+//! also counts the threads that are blocked in long steps.
 //!
 //! All counts are under one lock, the *lock of the worker threads*. Workers rarely take this lock. Any thread may work
 //! in any slot. A replacement thread may have taken over the work of a thread in a long step. When this step returns,
@@ -90,7 +90,7 @@ impl<T: Task> WorkerThreads<T> {
 /// too.
 pub(super) struct CountedThread<T: Task> {
     scheduler: Arc<Scheduler<T>>,
-    /// Number of the counted thread. `None` until this thread begins to run.
+    /// Number of the counted thread. The value is `None` until the counted thread begins to run.
     thread: Option<usize>,
 }
 
@@ -112,8 +112,8 @@ impl<T: Task> CountedThread<T> {
 
 impl<T: Task> Drop for CountedThread<T> {
     fn drop(&mut self) {
-        // If the thread could not be started, the number is `None`, and the thread that tried to start it drops this
-        // guard.
+        // If the counted thread could not be started, the number is `None`. In this case, the thread that called
+        // `spawn` drops this guard.
         if let Some(exited) = self.thread {
             self.scheduler.counted_threads.with(|threads| threads.retain(|thread| *thread != exited));
         }
@@ -243,7 +243,7 @@ impl<T: Task> Scheduler<T> {
         let mut ready = Vec::new();
         // If the system returns an error, the poller is unusable, and the helper thread exits.
         while !self.is_stopping() && poller.poll(Wait::Alone, &mut ready) {
-            // A waker is user code. If it panics, the helper thread must continue.
+            // A waker is user code. If a waker panics, the helper thread must continue.
             contain(|| self.driver.wake_all(&mut ready, &|| ()));
             contain(|| ready.clear());
         }
@@ -273,8 +273,8 @@ impl<T: Task> Scheduler<T> {
             return false;
         }
         let vacant = self.occupy(false).or_else(|| {
-            // A guest that makes a slot vacant reads this flag later. Therefore, either the second call of `occupy`
-            // finds the slot of this guest, or the guest sees the flag.
+            // A guest first makes its slot vacant, and then reads this flag. Therefore, either the second call of
+            // `occupy` finds the slot of this guest, or the guest sees the flag.
             self.lacks_slot.store(true, Ordering::SeqCst);
             self.occupy(false)
         });
@@ -351,8 +351,8 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Waits at most the time `SPARE_FOR` for a slot to work in. Returns `None` if no slot was assigned in this time,
-    /// or if the scheduler stops.
+    /// Waits at most the time `SPARE_FOR` until a slot is assigned to this thread. Returns `None` if no slot was
+    /// assigned in this time, or if the scheduler stops.
     fn wait_for_slot(&self) -> Option<UniqueRc<Worker<T>>> {
         let mut worker_threads = self.worker_threads.lock();
         worker_threads.spare += 1;
@@ -451,8 +451,8 @@ impl<T: Task> Scheduler<T> {
     /// after this call.
     pub(super) fn leave_if_surplus(&self, slot: usize) -> bool {
         let mut worker_threads = self.worker_threads.lock();
-        // If the last step of this worker was handed over just before, the worker does not count as active any more. In
-        // this case this function must not subtract the worker a second time.
+        // If the last step of this worker was handed over before this thread took the lock, the worker does not count
+        // as active any more. In this case this function must not decrement the number of active workers again.
         let one_too_many = worker_threads.active > worker_threads.target && !self.worker_slots[slot].is_taken();
         if one_too_many {
             worker_threads.active -= 1;

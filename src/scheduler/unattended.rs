@@ -1,22 +1,25 @@
 //! *Unattended* slots: slots whose tasks wait although the worker of the slot does not sleep. A slot is unattended in
-//! four cases. Its step was handed over. Its step has called `block_on`. Its guest has returned to the executor and has
-//! left tasks in its queues. Or its worker has left the slot and has left tasks in its queues.
+//! four cases. First case: the current step of the worker was handed over. Second case: the current step of the worker
+//! has called `block_on`. Third case: the guest in the slot has returned to the executor, and tasks are left in the
+//! queues of the slot. Fourth case: the worker has left the slot, and tasks are left in the queues of the slot.
 //!
 //! A worker without tasks steals from every slot. A worker that always has tasks never searches. Therefore each worker
 //! also checks the unattended slots every 61st time that it looks for a task. Otherwise the tasks in these slots would
 //! wait until a worker is idle.
 //!
-//! A bit may be outdated for a moment. This is harmless, because a worker can steal from each slot at any time.
+//! The bit of a slot may be outdated for a moment. An outdated bit is harmless, because a worker can steal from each
+//! slot at any time.
 
 use crate::platform::sync::tally::{AtomicU64, Ordering};
 
 /// Two sets of slots. Each set has one bit for each slot. The model checker does not see these atomics.
 #[derive(Debug)]
 pub(super) struct Unattended {
-    /// The slots whose step was handed over. A thread that changes this set holds the lock of the worker threads.
+    /// The slots in which the current step was handed over. A thread that changes this set holds the lock of the worker
+    /// threads.
     handed_over: AtomicU64,
-    /// The other unattended slots. Each was marked by its worker. Only the thread that occupies a slot changes the bit
-    /// of this slot.
+    /// The other unattended slots. The worker of each of these slots has marked the slot. Only the thread that occupies
+    /// a slot changes the bit of this slot.
     marked: AtomicU64,
 }
 

@@ -28,7 +28,7 @@ use crate::scheduler::threads::TOO_MANY;
 use crate::scheduler::{Placement, Scheduler, Task};
 
 /// Every 61st time that a worker looks for a task, the worker first checks the timers, the sockets, the global queue
-/// and the unattended slots. Otherwise a worker with many local tasks would never check them.
+/// and the unattended slots. Otherwise a worker with many local tasks would never check these four sources.
 const GLOBAL_EVERY: u32 = 61;
 /// With LIFO order, a worker takes the oldest local task every 16th time that it looks for a task.
 const OLDEST_EVERY: u32 = 16;
@@ -53,12 +53,13 @@ pub(crate) struct Worker<T: Task> {
     queues: Queues<T>,
     searching: Cell<bool>,
     /// Whether a push has woken the worker, and the worker has not found a task since then. A polled guest does not use
-    /// this field, because a push that wakes a polled guest does not make it search.
+    /// this field, because a push that wakes a polled guest does not make the guest search.
     woken: Cell<bool>,
-    /// Number of rounds that the next search has.
+    /// Number of rounds of the next search.
     rounds: Cell<u32>,
-    /// Whether the worker was the timekeeper when it woke up, and has not yet checked whether it must wake another
-    /// worker, which would become the timekeeper.
+    /// Whether the worker must still check whether a timekeeper is missing. This field becomes true when a worker that
+    /// was the timekeeper wakes up. If the monitor is fast, the field also becomes true when the last searching worker
+    /// ends its search to call wakers or a hook.
     kept_time: Cell<bool>,
     /// Whether the worker runs tasks only while an executor polls the worker. The executor may never poll the worker
     /// again.
@@ -79,7 +80,7 @@ pub(crate) struct Worker<T: Task> {
 pub(crate) type Here<T> = NeverDropped<RefCell<Option<Rc<Worker<T>>>>>;
 
 /// Guard of a thread that acts as a worker. When the guard is dropped, the thread acts again as the worker that it was
-/// before. If it was no worker before, it acts as no worker.
+/// before. If the thread acted as no worker before, it again acts as no worker.
 #[must_use]
 pub(super) struct WorkerGuard<T: Task> {
     worker: Rc<Worker<T>>,
@@ -165,8 +166,9 @@ impl<T: Task> Worker<T> {
         T::current().with(|here| here.borrow().clone())
     }
 
-    /// Runs `f` while this thread acts as no worker. Therefore the tasks that `f` wakes go to a shared queue. They must
-    /// not go to the local queues, because this worker may not check its local queues for a long time.
+    /// Runs `f` while this thread acts as no worker. Therefore the tasks that `f` wakes go to a shared queue. The woken
+    /// tasks must not go to the local queues, because it may take a long time until this worker checks its local
+    /// queues.
     fn without_worker<R>(f: impl FnOnce() -> R) -> R {
         struct Back<T: Task>(Option<Rc<Worker<T>>>);
         impl<T: Task> Drop for Back<T> {
@@ -242,8 +244,9 @@ impl<T: Task> Worker<T> {
     }
 
     /// Queues a task in the global queue, so that the task runs after the local tasks. Only a worker with LIFO order
-    /// calls this function. Returns false if this worker has no local task. In this case this worker takes the task
-    /// itself. If this worker leaves its slot or waits before it takes the task, this worker wakes another worker.
+    /// calls this function. Returns false if this worker has no local task. In this case the caller need not wake
+    /// another worker, because this worker takes the task itself. If this worker leaves its slot or waits before it
+    /// takes the task, this worker wakes another worker.
     #[cold]
     fn push_behind(&self, task: T) -> bool {
         let alone = self.queues.is_empty();
@@ -256,10 +259,10 @@ impl<T: Task> Worker<T> {
         }
     }
 
-    /// Queues a task while this worker is in a long step that was handed over. A woken task is urgent. Therefore it
-    /// goes to a shared queue: workers check the shared queues before they search. A spawned task goes to the local
-    /// deque. A step often spawns many tasks, and thieves can take several tasks at a time from the deque without a
-    /// lock. The bench `spawn-inside` takes 0.86 times as long with this rule.
+    /// Queues a task while this worker is in a long step that was handed over. A woken task is urgent. Therefore a
+    /// woken task goes to a shared queue: workers check the shared queues before they search. A spawned task goes to
+    /// the local deque. A step often spawns many tasks, and thieves can take several tasks at a time from the deque
+    /// without a lock. The bench `spawn-inside` takes 0.86 times as long with this rule.
     #[cold]
     fn push_for_others(&self, task: T, how: Placement) -> bool {
         if how != Placement::New {
@@ -301,7 +304,7 @@ impl<T: Task> Worker<T> {
         let Some(worker) = Self::here() else { return };
         let outer = worker.outer.borrow().clone();
         for (scheduler, slot) in outer.into_iter().chain([(Arc::clone(&worker.scheduler), worker.slot)]) {
-            // A guest's own future is no step, so its hand-over is not reported.
+            // A guest's own future is no step, so a hand-over during a poll of this future is not reported.
             if scheduler.hand_over(slot, None) && scheduler.worker_slots[slot].label() != OWN_FUTURE {
                 scheduler.observe(slot, WorkerState::Blocked, None);
                 scheduler.trace_worker(slot, WorkerState::Blocked);
@@ -362,8 +365,8 @@ impl<T: Task> Worker<T> {
         // This call fires the due timers. The tasks that the timers wake go to the queues of this worker.
         self.fire_due_timers();
         if self.polled.get() {
-            // A polled guest never waits in the poller. Therefore it checks the poller each time that it finds no local
-            // task.
+            // A polled guest never waits in the poller. Therefore a polled guest checks the poller each time that it
+            // finds its local queues and the global queue empty.
             self.poll_sockets();
         }
         self.queues.next().or_else(|| self.take_ranked())
@@ -404,8 +407,8 @@ impl<T: Task> Worker<T> {
         }
     }
 
-    /// Fires the timers that are due at the time `now`, as `fire_due_timers` does. A guest calls this function when it has
-    /// read the clock between two tasks.
+    /// Fires the timers that are due at the time `now`, as `fire_due_timers` does. A guest calls this function when the
+    /// guest has read the clock between two tasks.
     #[inline]
     pub(super) fn fire_due(&self, now: Duration) {
         if self.scheduler.driver.is_due(now) {
@@ -467,16 +470,16 @@ impl<T: Task> Worker<T> {
         if self.searching.take() && self.scheduler.idle.stop_searching() {
             // No other worker searches now. During the search of this worker, no push woke a worker. Therefore this
             // worker checks now whether there are more tasks. A thread that pushes a task after this point wakes a
-            // worker itself. During the search, a former timekeeper also woke no worker. Therefore this worker also
-            // checks whether a timekeeper is needed.
+            // worker itself. During the search of this worker, a former timekeeper could not wake a worker either.
+            // Therefore this worker also checks whether a timekeeper is needed.
             let is_needed = self.scheduler.has_work() || lacks_timekeeper();
             if is_needed && !planted!("idle_last_searcher_does_not_notify") {
                 self.scheduler.notify();
             }
         }
         if self.kept_time.take() && lacks_timekeeper() {
-            // This worker may run a long task and not check the timers for a long time. Therefore it wakes another
-            // worker, which becomes the timekeeper.
+            // This worker may run a long task and not check the timers for a long time. Therefore this worker wakes
+            // another worker, which becomes the timekeeper.
             self.scheduler.notify();
         }
     }
@@ -522,8 +525,8 @@ impl<T: Task> Worker<T> {
     #[cold]
     pub(super) fn return_from_hand_over(&self) -> bool {
         self.scheduler.await_report(self.slot);
-        // The observer may have received another state of this worker after `Running`. Then `state` keeps this other
-        // state.
+        // The observer may have received another state of this worker after `Running`. In this case the field `state`
+        // keeps this other state.
         if self.state.get() == WorkerState::Running {
             self.state.set(WorkerState::Blocked);
         }
@@ -616,12 +619,12 @@ impl<T: Task> Worker<T> {
         // This function does not check whether the scheduler stops, because a stop sets the tokens of all slots.
         if scheduler.has_work() && !planted!("idle_no_second_look") {
             self.wake_up();
-            // The task may have been pushed while this worker counted as searching. Such a push wakes no worker.
-            // Therefore this worker searches again, and wakes the next worker when it finds a task.
+            // The task may have been pushed while this worker counted as searching. A push during a search wakes no
+            // worker. Therefore this worker searches again, and wakes the next worker when it finds a task.
             self.searching.set(self.searching.get() || scheduler.idle.start_searching(scheduler.present()));
             if !self.searching.get() {
-                // Enough workers search already, and one of them will find the task. Until then, this worker repeats
-                // its attempt to sleep. The yield lets a searching worker use this core.
+                // Enough workers search already, and one of them will find the task. Until a searching worker finds the
+                // task, this worker repeats its attempt to sleep. The yield lets a searching worker use this core.
                 thread::yield_now();
             }
             return false;
@@ -651,8 +654,9 @@ impl<T: Task> Worker<T> {
         if scheduler.idle.timekeeper() != Some(self.slot) {
             return false;
         }
-        // At this point no other worker can become the timekeeper, because this worker still has the role. After the
-        // end of the role, this call could erase the deadline that a new timekeeper has published.
+        // At this point no other worker can become the timekeeper, because this worker still has the role. If this
+        // worker ended the role before this call, the call could erase the deadline that a new timekeeper has
+        // published.
         scheduler.driver.stop_keeping_time();
         scheduler.idle.stop_keeping_time(self.slot)
     }
@@ -666,7 +670,7 @@ impl<T: Task> Worker<T> {
 
     /// Returns the time until the nearest deadline. Returns `None` if there is no deadline, or if there is a
     /// timekeeper. A polled guest calls this function after its announcement. If the timekeeper ends its role after
-    /// this call, the former timekeeper sees that this guest sleeps, and wakes it.
+    /// this call, the former timekeeper sees that this guest sleeps, and wakes this guest.
     pub(super) fn time_if_unkept(&self) -> Option<Duration> {
         if self.scheduler.idle.timekeeper().is_some() { None } else { self.scheduler.driver.wait() }
     }
@@ -675,9 +679,10 @@ impl<T: Task> Worker<T> {
         self.scheduler.driver.now()
     }
 
-    /// Prepares the return of a polled guest to its executor although tasks are left. Ends the search of the guest. The
-    /// executor may never poll the guest again. Therefore, if the queues of the guest are not empty, this function
-    /// wakes another worker. It also marks the slot as unattended, so that busy workers steal from the slot.
+    /// A polled guest calls this function before it returns to its executor, if tasks may be left. Ends the search of
+    /// the guest. The executor may never poll the guest again. Therefore, if the queues of the guest or the global
+    /// queue contain a task, this function wakes another worker. If the queues of the guest are not empty, this
+    /// function also marks the slot as unattended, so that busy workers steal from the slot.
     #[cold]
     pub(super) fn return_to_executor(&self) {
         if self.searching.take() && self.scheduler.idle.stop_searching() && self.scheduler.has_work() {
@@ -777,8 +782,8 @@ impl<T: Task> Worker<T> {
         scheduler.idle.park(self.slot, time);
     }
 
-    /// Waits in the poller. Returns false if this thread has not waited because another thread already waits in the
-    /// poller.
+    /// Waits in the poller. Returns false if another thread already waits in the poller, or if the system returned an
+    /// error. In both cases, this thread has not waited.
     fn wait_in_poller(&self, poller: &Poller, time: Option<Duration>, ready: &mut Vec<Waker>) -> bool {
         let idle = &self.scheduler.idle;
         // After this line, a thread that wakes this slot wakes the poller. If another thread has already woken this
@@ -790,8 +795,8 @@ impl<T: Task> Worker<T> {
         waited
     }
 
-    /// Sets the number of rounds of the next search. Called after a search that found no task, and a sleep of the
-    /// duration `slept`. If a search costs as much as one sleep, the total cost is at most twice the cost of an optimal
+    /// Sets the number of rounds of the next search. Called when the worker has found no task and has then slept for
+    /// the time `slept`. If a search costs as much as one sleep, the total cost is at most twice the cost of an optimal
     /// choice (Karlin, Li, Manasse and Owicki, "Empirical Studies of Competitive Spinning for a Shared-Memory
     /// Multiprocessor", 1991). A search before a long sleep was useless. Therefore a long sleep halves the number of
     /// rounds.
@@ -800,17 +805,18 @@ impl<T: Task> Worker<T> {
         self.rounds.set(if slept < SHORT_SLEEP { ROUNDS } else { (rounds / 2).max(1) });
     }
 
-    /// Leaves the slot. Wakes another worker if tasks are queued in the slot or globally, if this worker counted as
-    /// searching, or if a timekeeper is missing.
+    /// Leaves the slot. Wakes another worker in three cases: tasks are in the queues of the slot or in the global
+    /// queue, this worker counted as searching, or a timekeeper is missing.
     ///
     /// The queued tasks stay in the queues of the slot, where other workers steal them. The next occupant of the slot
-    /// continues with these tasks. If they moved to the global queue instead, their order would change. In a runtime
-    /// without workers, some tasks would then never run during a sequence of short calls of `block_on`.
+    /// continues with these tasks. If the tasks moved to the global queue instead, the order of the tasks would change.
+    /// Because of the changed order, in a runtime without workers, some tasks would never run during a sequence of
+    /// short calls of `block_on`.
     pub(super) fn leave(self) {
         let scheduler = Arc::clone(&self.scheduler);
         let leaves_tasks = !self.queues.is_empty();
-        // When the scheduler stops, the tasks move to the global queue. If this queue is closed, they are dropped
-        // below.
+        // When the scheduler stops, the tasks move to the global queue. If the global queue is closed, the tasks are
+        // dropped below.
         let mut rest = if scheduler.is_stopping() { self.queues.drain() } else { Vec::new() };
         scheduler.global.append(&mut rest);
         scheduler.idle.leaves(self.slot);

@@ -315,7 +315,7 @@ pub(crate) fn machine_of_large<M: Send + 'static, F: Body<M>>(
     AsyncBody::<M, Large<F>, Pin<Box<F::Future>>>::new(Large(body), entry)
 }
 
-/// Future that replaces a body in an upgrade.
+/// Future of the new code that replaces a body in an upgrade.
 type Successor<Fut> = upgrade_request::Future<Output<Fut>>;
 
 pin_project! {
@@ -345,7 +345,7 @@ enum Settled {
     /// each replacement takes another turn, other processes can run, and a body that replaces itself endlessly can be
     /// killed.
     Replaced,
-    /// The body has ended, and its request was dropped.
+    /// The body has ended, and the upgrade request of the body was dropped.
     Ended,
 }
 
@@ -419,8 +419,8 @@ where
         matches!(self, Self::Unstarted { entry: Some(_), .. })
     }
 
-    /// Refuses every method name, because a body has only one entry point. An input is dropped, because a body gets
-    /// only its captured variables.
+    /// Refuses every method name, because a body has only one entry point. If the entry has an input, the input is
+    /// dropped, because a body gets only its captured variables.
     #[inline]
     fn init(self: Pin<&mut Self>, _: &SelfHandle<M>) -> Result<(), InitError> {
         match self.project() {
@@ -486,8 +486,8 @@ struct Method<M: Send + 'static, T> {
 ///
 /// A hand-written process may delegate its `init` and its steps to `EntryPoints`. At the first delegated step, the
 /// [`Mailbox`](crate::Mailbox) in the context of the entry point becomes the receiver of the process. If the
-/// hand-written process later reads its [`Events`] itself, it becomes the receiver again, and `receive` of the context
-/// fails.
+/// hand-written process later reads its [`Events`] itself, the hand-written process becomes the receiver again, and
+/// `receive` of the context fails.
 ///
 /// If the method is unknown, `init` fails with an [`InitError`] that lists the known methods. If the input has the
 /// wrong type, `init` fails with an [`InitError`] that contains the expected type.
@@ -516,8 +516,8 @@ struct Method<M: Send + 'static, T> {
 pub struct EntryPoints<M: Send + 'static, T> {
     entries: BTreeMap<&'static str, Method<M, T>>,
     chosen: Option<(MethodBody<M, T>, Payload)>,
-    // The mutexes of this type are never locked. They make `EntryPoints` `Sync`, because an error that contains an
-    // `EntryPoints` must be `Sync`.
+    // The mutexes of this type are never locked. The mutexes make `EntryPoints` `Sync`, because an error that contains
+    // an `EntryPoints` must be `Sync`.
     future: Option<Mutex<BoxFuture<'static, Result<T, Exit>>>>,
 }
 

@@ -229,7 +229,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         let Entered { ready, cell, me, own } = unsafe { Self::enter(at) };
         if !cell.schedule.is_here() {
             // The machine belongs to another thread, and must not be dropped on this thread. Therefore, the machine and
-            // its reference count are leaked.
+            // the reference count of the right to run are leaked.
             return std::mem::forget(ready);
         }
         // SAFETY: a reference to the machine needs the right to run this process. The value `ready` is the only such
@@ -265,8 +265,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     #[inline]
     unsafe fn me(at: NonNull<Header>) -> Borrowed<'a, SelfHandle<X::Message>> {
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference
-        // owns no count, because `Borrowed` never drops the reference. By contract, the caller uses the reference only
-        // while the caller's right to run keeps the cell alive.
+        // owns no reference count, because `Borrowed` never drops the reference. By contract, the caller uses the
+        // reference only while the caller's right to run keeps the cell alive.
         Borrowed::new(SelfHandle::new(unsafe { Ref::from_at(at.cast()) }))
     }
 
@@ -278,8 +278,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     #[inline]
     unsafe fn own(at: NonNull<Header>) -> Borrowed<'a, Ref<dyn AnyControl>> {
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference
-        // owns no count, because `Borrowed` never drops the reference. By contract, the caller uses the reference only
-        // while the caller's right to run keeps the cell alive.
+        // owns no reference count, because `Borrowed` never drops the reference. By contract, the caller uses the
+        // reference only while the caller's right to run keeps the cell alive.
         Borrowed::new(unsafe { Ref::<Control<X::Message>>::from_at(at.cast()) }.into_any())
     }
 
@@ -292,31 +292,32 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     #[inline]
     unsafe fn finish(ready: RunnableProcess, outcome: &mut Option<Result<X::Output, Exit>>, left: bool) {
         let at = ready.into_at();
-        // SAFETY: by contract, `at` points to the header of a cell of this type. The cell is alive until its counts are
-        // released below.
+        // SAFETY: by contract, `at` points to the header of a cell of this type. The cell is alive until its reference
+        // counts are released below.
         let cell = unsafe { at.cast::<Self>().as_ref() };
         // SAFETY: the machine is accessed only with the right to run the process. The value `ready` was the only such
         // right, and this function creates no other right from `ready`. Therefore, no other reference to the machine
         // exists. `start` initialized the machine. The machine is dropped only here, and is not accessed afterwards.
         unsafe { cell.machine.get().cast::<X>().drop_in_place() };
-        // One count belongs to the right to run. If `left` is true, this function also releases the count that the pid
-        // table owned.
+        // One reference count belongs to the right to run. If `left` is true, this function also releases the reference
+        // count that the pid table owned.
         let counts = 1 + u32::from(left);
-        // The join handle owns a reference count. If the cell has no count besides `counts`, the handle was dropped,
-        // and no task can receive the outcome.
+        // The join handle owns a reference count. If the cell has exactly `counts` reference counts, the handle was
+        // dropped, and no task can receive the outcome.
         if cell.shell.control.header.is_alone_with(counts) {
             cell.shell.discard(outcome);
         } else {
             cell.shell.settle(outcome);
         }
-        // This call counts the end of the exit. It comes after `settle`, which wakes the task that awaits the join
-        // handle.
+        // This call counts the end of the exit in the metrics. The call comes after `settle`, which wakes the task that
+        // awaits the join handle.
         cell.shell.control.head.host().shared().metrics.end_exit();
         // SAFETY: `end` requires the right to run the process. The present function received this right in `ready`, and
         // `into_at` has consumed `ready`. The present function does not access the outcome after `settle` or `discard`.
         unsafe { cell.shell.control.head.run.end() };
-        // SAFETY: one count belonged to the right to run. If `left` is true, the other count is the count that the pid
-        // table owned and that the caller passed to this function. The cell is not accessed after this call.
+        // SAFETY: one reference count belonged to the right to run. If `left` is true, the other reference count is the
+        // count that the pid table owned and that the caller passed to this function. The cell is not accessed after
+        // this call.
         unsafe { Header::release_many(at, counts) };
     }
 
@@ -462,10 +463,11 @@ impl<M, T> JoinBlock<M, T> {
 /// A process that has a pid but no machine yet. Other processes may already have references to this process. If this
 /// value is dropped, the process never starts.
 pub(crate) struct ReservedProcess<X: Machine, S> {
-    /// This reference becomes the right to run the process.
+    /// When the process starts, the reference count of this reference becomes the count of the right to run the
+    /// process.
     run: Ref<Control<X::Message>>,
     handle: Ref<Control<X::Message>>,
-    /// The reference for the machine, if the machine keeps a reference to its process.
+    /// The reference that the machine will keep. The value is `None` if the machine keeps no reference to its process.
     own: Option<Ref<Control<X::Message>>>,
     _cell: PhantomData<fn(Cell<X, S>)>,
 }
@@ -487,12 +489,13 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
         };
         let counts = 3 + u32::from(X::KEEPS_ITSELF);
         // SAFETY: `KIND` is the vtable of this type of cell, and `counts` is at least 1. `with` returns a reference
-        // that owns one count, and the caller of `with` owns the other counts. `into_at` converts the reference to a
-        // pointer without releasing its count. Therefore, this function owns all counts, and the calls of `count` below
-        // use all counts. There are three counts, and a fourth count if the machine keeps a reference.
+        // that owns one reference count, and the caller of `with` owns the other reference counts. `into_at` converts
+        // the reference to a pointer without releasing its reference count. Therefore, this function owns all reference
+        // counts, and the calls of `count` below use all of them. There are three reference counts, and a fourth
+        // reference count if the machine keeps a reference.
         let at = unsafe { Ref::<Cell<X, S>>::with(Cell::<X, S>::KIND, counts, make) }.into_at().cast();
-        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The number of
-        // calls of `count` is equal to the number of counts, and each call uses one count.
+        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The closure
+        // `count` is called as often as there are reference counts, and each call uses one reference count.
         let count = || unsafe { Ref::<Control<X::Message>>::from_at(at) };
         let reserved = Self { run: count(), handle: count(), own: X::KEEPS_ITSELF.then(count), _cell: PhantomData };
         (count().into_any(), reserved)
@@ -506,8 +509,8 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
     #[inline]
     pub(crate) fn start(self, machine: X) -> (Joined<X::Output, X::Message>, RunnableProcess) {
         let at = self.run.into_at().cast::<Header>();
-        // SAFETY: `new` made a cell of this type, and `run` owned one of its counts, which now belongs to this
-        // function.
+        // SAFETY: `new` made a cell of this type, and `run` owned one of the reference counts of the cell. This
+        // reference count now belongs to this function.
         let cell = unsafe { at.cast::<Cell<X, S>>().as_ref() };
         // SAFETY: the machine is accessed only with the right to run the process. No such right exists yet, because the
         // run state was active from the beginning, and a wake-up of an active process creates no right. Therefore, no
@@ -549,8 +552,8 @@ enum JoinStage {
     Answered,
 }
 
-// SAFETY: a `Joined` gives out only a `T`, and only to a caller with a mutable reference. The `T` may be sent because
-// `T: Send`. The address may be sent for every `M: Send`.
+// SAFETY: a caller can get only a `T` from a `Joined`, and only through a mutable reference. The `T` may be sent
+// because `T: Send`. The address may be sent for every `M: Send`.
 unsafe impl<T: Send, M: Send + 'static> Send for Joined<T, M> {}
 
 impl<T, M: Send + 'static> fmt::Debug for Joined<T, M> {
@@ -584,8 +587,8 @@ impl<T, M: Send + 'static> Joined<T, M> {
     fn shell(&self) -> Option<&JoinBlock<M, T>> {
         // SAFETY: the address points to a cell if `has_begun` returns true. Only `start` creates such a `Joined`, and
         // its cell has the message type `M` and the output type `T`. The cell begins with a `JoinBlock<M, T>`, and both
-        // types are `repr(C)`. The address owns a count that keeps the cell alive, and the pointer of the address has
-        // the provenance of the whole cell.
+        // types are `repr(C)`. The address owns a reference count that keeps the cell alive, and the pointer of the
+        // address has the provenance of the whole cell.
         self.has_begun().then(|| unsafe { self.address.control().at().cast().as_ref() })
     }
 
@@ -596,7 +599,7 @@ impl<T, M: Send + 'static> Joined<T, M> {
     }
 
     /// Polls for the outcome. Resolves to `None` if the process was dropped with its runtime, or if the spawn was
-    /// refused. If this thread steps a process of the same runtime, `by` returns the pid word of this process.
+    /// refused. If this thread runs a step of a process of the same runtime, `by` returns the pid word of this process.
     /// Otherwise `by` returns 0.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, by: impl FnOnce() -> u64) -> Poll<Option<Result<T, Exit>>> {
         let Some(shell) = self.shell() else { return Poll::Ready(None) };
@@ -662,8 +665,8 @@ impl<M: Send + 'static> Ref<Control<M>> {
     #[inline]
     pub(crate) fn into_any(self) -> Ref<dyn AnyControl> {
         let at: NonNull<dyn AnyControl> = self.into_at();
-        // SAFETY: the pointer `at` is the pointer in `self` with its type erased. The call of `into_at` has passed the
-        // count of `self` to this function, and the new reference takes over this count.
+        // SAFETY: the pointer `at` is the pointer in `self`, with another type. The call of `into_at` has passed the
+        // reference count of `self` to this function, and the new reference takes over this count.
         unsafe { Ref::from_at(at) }
     }
 }
@@ -676,8 +679,8 @@ impl<M: Send + 'static> Ref<Control<M>> {
         M: From<A>,
     {
         let at: NonNull<dyn Takes<A>> = self.into_at();
-        // SAFETY: the pointer `at` is the pointer in `self` with its type erased. The call of `into_at` has passed the
-        // count of `self` to this function, and the new reference takes over this count.
+        // SAFETY: the pointer `at` is the pointer in `self`, with another type. The call of `into_at` has passed the
+        // reference count of `self` to this function, and the new reference takes over this count.
         unsafe { Ref::from_at(at) }
     }
 }
@@ -685,8 +688,8 @@ impl<M: Send + 'static> Ref<Control<M>> {
 impl Ref<dyn AnyControl> {
     pub(crate) fn of(other: Ref<impl AnyControl>) -> Self {
         let at: NonNull<dyn AnyControl> = other.into_at();
-        // SAFETY: the pointer `at` is the pointer in `other` with its type erased. The call of `into_at` has passed the
-        // count of `other` to this function, and the new reference takes over this count.
+        // SAFETY: the pointer `at` is the pointer in `other`, with another type. The call of `into_at` has passed the
+        // reference count of `other` to this function, and the new reference takes over this count.
         unsafe { Ref::from_at(at) }
     }
 
@@ -695,8 +698,8 @@ impl Ref<dyn AnyControl> {
         if !self.as_any().is::<Control<M>>() {
             return None;
         }
-        // SAFETY: the check above has found that the value is a `Control<M>`. `into_at` passes the count of `self` to
-        // this function, and the new reference takes over this count.
+        // SAFETY: the check above has found that the value is a `Control<M>`. `into_at` passes the reference count of
+        // `self` to this function, and the new reference takes over this count.
         Some(unsafe { Ref::from_at(self.into_at().cast()) })
     }
 }

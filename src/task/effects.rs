@@ -1,6 +1,6 @@
 //! The actions before and after each step of a process: the check of limits, the dispatch of commands, and the
-//! notification of callers. These functions do not depend on the type of the body. Therefore, they are compiled only
-//! once. In contrast, the generic functions of `task.rs` are compiled once for each body of a program.
+//! notification of callers. These functions do not depend on the type of the body. Therefore, these functions are
+//! compiled only once. In contrast, the generic functions of `task.rs` are compiled once for each body of a program.
 
 use crate::context::time::reuse;
 use crate::host::control::{AnyControl, Head, flag};
@@ -17,7 +17,7 @@ use crate::process::state::current::Current;
 use crate::process::state::inline_command::{Inlined, Number};
 use crate::process::yields::{Batch, Yield, Yields};
 
-/// Decision whether a turn steps its process.
+/// Decision whether a turn runs a step of its process.
 pub(super) enum StepPermit {
     Step,
     /// The process was killed. The turn ends the process with this exit.
@@ -87,7 +87,7 @@ impl<'a> Around<'a> {
             return false;
         }
         // If only some processes are recorded, the messages of these processes are recorded even if this function skips
-        // the turn of the sender. Therefore, the turn is then not noted as skipped.
+        // the turn of the sender. Therefore, in this case, the turn is not noted as skipped.
         if !shared.metrics.recorder().is_partial() {
             self.current.note_skipped();
         }
@@ -97,9 +97,9 @@ impl<'a> Around<'a> {
     }
 
     /// A turn calls this function before each step, if the process was killed or is observed. The caller passes the
-    /// flags of the process in `flags`. Returns whether the turn steps the process. If the turn begins with this call,
-    /// reports to the observer that the process runs. If the process is suspended, records this state instead. The
-    /// caller sets `is_fresh` to true before the first step of the process.
+    /// flags of the process in `flags`. Returns whether the turn runs a step of the process. If the turn begins with
+    /// this call, reports to the observer that the process runs. If the process is suspended, records this state
+    /// instead. The caller sets `is_fresh` to true before the first step of the process.
     ///
     /// If neither an observer nor a trace sees this turn, clears `OBSERVED` in `flags`.
     #[cold]
@@ -118,8 +118,8 @@ impl<'a> Around<'a> {
                 *flags &= !flag::OBSERVED;
             }
             self.head.enter(*flags, ProcessState::Running);
-            // A simulation always has an observer. A simulation would count a kept timer as a future event. Therefore
-            // each sleep in a simulation sets and cancels its own timer.
+            // A simulation always has an observer. If a sleep kept its timer for a later sleep, the simulation would
+            // count this timer as a future event. Therefore each sleep in a simulation sets and cancels its own timer.
             if host.shared().clock.is_virtual() {
                 self.current.forbid_kept_timers();
             }
@@ -182,8 +182,8 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Cancels the timer that a sleep of this step has left for a later sleep. Drops the reference that a sleep of
-    /// this step has left for a later sleep.
+    /// A sleep in this step may have kept its timer and its reference for a later sleep. This function cancels this
+    /// timer and drops this reference.
     #[inline]
     pub(super) fn leave(&self) {
         if self.current.end_keeping() {

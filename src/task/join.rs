@@ -37,8 +37,8 @@ use crate::task::cell::Joined;
 ///
 /// The handle receives the exit when it resolves. A failure of the process is *unobserved* under two conditions: the
 /// handle is dropped before it has resolved, and the exit has no other receiver. A link, a monitor, a supervisor, or a
-/// future of [`exited`](Address::exited) or [`started`](Self::started) can be such a receiver. An unobserved failure is
-/// [counted](crate::observe::Counters::unobserved), and makes a [`check`](crate::check()) fail.
+/// future of [`exited`](Address::exited) or [`started`](Self::started) can be a receiver of the exit. An unobserved
+/// failure is [counted](crate::observe::Counters::unobserved), and makes a [`check`](crate::check()) fail.
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
     joined: Joined<T, M>,
     monitor: Option<MonitorRef>,
@@ -64,7 +64,7 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         Self::new((Joined::for_refused_spawn(control), None))
     }
 
-    /// Adds the monitor that was set for the process.
+    /// Stores the monitor of the process in this handle.
     pub(crate) fn monitored(mut self, monitor: MonitorRef) -> Self {
         self.monitor = Some(monitor);
         self
@@ -102,8 +102,9 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         self.monitor
     }
 
-    /// Polls the outcome with a waker that does not belong to the task that this thread steps. `by` is the process
-    /// whose step makes the poll, if this process belongs to the same runtime.
+    /// Polls the outcome with a waker that is not the waker of the task that runs on this thread. If the step that
+    /// makes this poll belongs to a process of the same runtime as the awaited process, `by` is the pid of the polling
+    /// process.
     fn poll_with_foreign_waker(&mut self, cx: &mut Cx<'_>, by: Option<Pid>) -> Poll<Option<Result<T, Exit>>> {
         let polled = self.guard.over_foreign(cx, |cx| self.joined.poll(cx, || by.map_or(0, Pid::word)));
         if let (Poll::Pending, Some(by)) = (&polled, by) {
@@ -121,7 +122,8 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
             self.pid()
         );
         let polled = if self.joined.is_ready() {
-            // This poll registers no waker. The process has exited, so it is not the process of the current step.
+            // This poll registers no waker. The awaited process has exited, so this process cannot be the process of
+            // the current step.
             self.joined.poll(cx, || 0)
         } else {
             let (pid, by) = (self.pid(), Current::with(Current::pid));

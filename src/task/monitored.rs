@@ -1,6 +1,6 @@
 //! Defines [`Monitored`], the machine of a process that its parent monitors from the start. A `Monitored` contains the
-//! monitor and the actual machine, which runs the user's code. A `Monitored` notifies the parent of the exit, and
-//! passes all other calls to the actual machine.
+//! monitor and an inner machine, which runs the user's code. A `Monitored` notifies the parent of the exit, and passes
+//! all other calls to the inner machine.
 
 use std::pin::Pin;
 use std::task::Context as Cx;

@@ -225,7 +225,7 @@ impl Host {
         if sources.is_any() {
             self.bind(any(), sources);
         }
-        // The process is not queued yet. Therefore, it cannot exit before the link and the monitor are set.
+        // The process is not queued yet. Therefore, the process cannot exit before the link and the monitor are set.
         parent.and_then(|(parent, ties)| table::adopt(&parent, &any(), ties))
     }
 
@@ -240,8 +240,8 @@ impl Host {
         let Some((at, grace)) = inherited.deadline_and_grace().filter(|_| sources.deadline) else { return };
         let now = self.now();
         if at <= now {
-            // A timer would cancel the process only after its first step. The grace period begins with the
-            // cancellation.
+            // A timer would cancel the process only after the first step of the process. The grace period begins with
+            // the cancellation.
             return self.cancel_by(&control, Reason::DEADLINE, now + grace);
         }
         let target = Ref::downgrade(&control);
@@ -383,7 +383,7 @@ pub(crate) trait SpawnRequest {
     /// Returns the sources that cancel the new process directly.
     fn direct_sources(&self) -> CancelSources;
 
-    /// Takes the spawner if the spawner will be linked to the new process or will monitor the new process. Returns
+    /// Moves the spawner out of this request, and returns the spawner with the requested links and monitors. Returns
     /// `None` if neither a link nor a monitor was requested.
     fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnErrorKind>;
 

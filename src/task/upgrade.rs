@@ -165,16 +165,16 @@ impl<'a> Starting<'a> {
             let (is_by_hand, is_reported) = (head.has(flag::BY_HAND), !head.has(flag::UPGRADING));
             match polled {
                 Poll::Ready(Err(exit)) if !is_by_hand || !is_reported => Poll::Ready(exit),
-                // The new code has ended. If the new code reported its start and then failed, its exit is the exit of
-                // the process.
+                // The new code has ended. If the new code reported its start and then failed, the exit of the new code
+                // is the exit of the process.
                 Poll::Ready(result) => {
                     next = None;
                     Current::with(|current| current.upgrade.replace::<T>(Box::pin(ready(result))));
                     Poll::Pending
                 }
                 Poll::Pending => {
-                    // While the new code starts, it may itself request an upgrade. The task must process this inner
-                    // request first.
+                    // Before the new code has started, the new code may itself request an upgrade. The task must
+                    // process this inner request first.
                     let has_started = !is_by_hand || is_reported;
                     if has_started && !Current::with(|current| current.upgrade.is_pending()) {
                         self.trial.confirm(turn);
@@ -187,8 +187,8 @@ impl<'a> Starting<'a> {
             }
         })
         .await;
-        // The new code is dropped before its trial ends, so that the messages in its read-ahead buffer return to the
-        // mailbox in order. A panic of the drop is caught.
+        // The new code is dropped before the end of the trial, so that the messages in the read-ahead buffer of the new
+        // code return to the mailbox in order. A panic of the drop is caught.
         let _ = drop_caught(next.take());
         exit
     }
@@ -196,9 +196,9 @@ impl<'a> Starting<'a> {
 
 impl Drop for Starting<'_> {
     fn drop(&mut self) {
-        // If the new code has set `BY_HAND` and has failed, the old code must not inherit this flag. The old code would
-        // never report its start, and the new code of a later upgrade would not report its own start. If the new code
-        // has started, the flag has no effect any more.
+        // If the new code has set `BY_HAND` and has failed, the old code must not inherit this flag. Because of the
+        // flag, the old code would never report its start, and the new code of a later upgrade would not report its own
+        // start. If the new code has started, the flag `BY_HAND` has no effect any more.
         self.control.head().unset((flag::BY_HAND | flag::UPGRADING) & !self.former);
     }
 }
@@ -296,7 +296,7 @@ mod tests {
     use crate::process::state::Weak;
     use crate::{Mailbox, Runtime};
 
-    /// Runs the runnable processes several times, so that the process under test then waits.
+    /// Runs the runnable processes several times. After this call, the process under test waits.
     fn run_runnable(rt: &Runtime) {
         for _ in 0..3 {
             rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)).unwrap();
@@ -307,7 +307,7 @@ mod tests {
         Runtime::builder().workers(0).build().unwrap()
     }
 
-    /// While the receiver of the new body is on trial, it waits with a waker that owns a reference to the process.
+    /// During the trial of the new receiver, the receiver waits with a waker that owns a reference to the process.
     /// After the trial, the receiver waits with the waker of the task.
     #[test]
     fn an_upgraded_process_is_freed_after_its_exit() {

@@ -45,8 +45,9 @@ async fn waits_with_two_bombs(_: Context) {
 }
 
 /// 4.8a: if a destructor panics while another panic unwinds, the program aborts. The message contains the pid and the
-/// function or type of the process. The test starts several child programs. Three of them run the process on a guest
-/// thread, on a worker and in a simulation. Another one kills the process, and the last one drops the runtime.
+/// function or type of the process. The test starts several child programs. In two child programs, the process panics
+/// on a guest thread, in one on a worker, and in one in a simulation. A fifth child program kills the process, and a
+/// sixth child program drops the runtime.
 #[test]
 fn the_message_of_a_double_panic_names_the_process() {
     if let Some(role) = role() {
@@ -248,7 +249,7 @@ const PLACES: [(&str, Place); 17] = [
         for _ in 0..3 {
             let bomb = Bomb;
             let blocking = rt.spawn_blocking(move || bomb);
-            // If the result has already arrived, the `Bomb` panics during this drop.
+            // If the result of `blocking` has already arrived, the drop of `blocking` drops the `Bomb`, which panics.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(blocking)));
         }
     }),

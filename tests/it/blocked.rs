@@ -139,8 +139,8 @@ fn a_task_in_the_next_slot_of_a_blocked_worker_still_runs() {
 }
 
 /// 4.7d, 4.7e: no spawn and no message of a blocking step is lost. In each round, the step spawns 10, then 400 and then
-/// 3000 processes. Some processes are spawned before another thread takes over the queues of the worker, and other
-/// processes after that.
+/// 3000 processes. The step spawns some of these processes before another thread takes over the queues of the worker,
+/// and the other processes after this take-over.
 #[test]
 fn no_spawn_and_no_message_of_a_long_step_is_lost() {
     for by_hand in [false, true] {
@@ -261,10 +261,10 @@ fn a_call_of_block_in_place_immediately_hands_over_the_queues_of_its_worker() {
 }
 
 /// 4.6a, 4.7d: the replacement thread always has a process to run, because one process yields in a loop. The processes
-/// in the queues of the blocked worker still run. The blocked step has spawned some of these processes before the
-/// replacement thread took over the queues, and the others after that.
+/// in the queues of the blocked worker still run. The blocked step spawns some of these processes before the
+/// replacement thread takes over the queues, and the other processes after this take-over.
 #[test]
-fn the_queues_of_a_blocked_worker_need_no_idle_worker() {
+fn no_idle_worker_is_needed_to_run_the_processes_of_a_blocked_worker() {
     within(60, || {
         let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
         let turns = Arc::new(AtomicUsize::new(0));
@@ -447,7 +447,8 @@ fn the_blocked_future_of_a_guest_thread_does_not_count_as_a_blocked_worker() {
             assert_eq!(rt.explain().findings, []);
         };
         eventually("the worker sleeps", || rt.metrics().workers_in(WorkerState::Parked) == 1);
-        // The process waits in a queue of this thread. The hand-over of the blocked future wakes the worker.
+        // The process waits in a queue of this thread. While the future blocks, the queues of this thread are handed
+        // over, and the hand-over wakes the worker.
         rt.block_on(async {
             let (answer, is_answered) = mpsc::channel();
             let _ = rt.spawn(async move |_: Context| {

@@ -130,8 +130,8 @@ fn a_token_notifies_children_before_parents() {
     assert!(all.reason().is_some_and(|reason| reason == "over") && below_b.is_cancelled());
 }
 
-/// 6.6a, 6.6c: if a process is spawned under a cancelled token, the process is cancelled from its first step. A child
-/// token of a cancelled token is cancelled too.
+/// 6.6a, 6.6c: if a process is spawned under a cancelled token, the process is already cancelled when its first step
+/// begins. A child token of a cancelled token is cancelled too.
 #[test]
 fn a_cancelled_token_also_cancels_processes_spawned_later() {
     let rt = lone();
@@ -565,7 +565,8 @@ fn a_supervisor_under_a_token_stops_its_children_in_order() {
             Child::unnamed(move |mut ctx: Context<()>| {
                 let ended = Arc::clone(&ended);
                 async move {
-                    // The helper is not a child of the supervisor, so the inherited token cancels it directly.
+                    // The helper is not a child of the supervisor, so the inherited token cancels the helper
+                    // directly.
                     let helper = ctx.spawn(idle);
                     let exit = ctx.receive().await;
                     ctx.yield_now().await;
@@ -598,8 +599,9 @@ fn a_supervisor_under_a_token_stops_its_children_in_order() {
     check(0..10, |host| ends_in_order(host, true));
 }
 
-/// A token cancels the helper of a child before the supervisor of this child, and the helper ends the child. The
-/// supervisor does not restart the child, because the parent of the supervisor will stop the supervisor later.
+/// A token cancels the helper of a child. The child exits because its helper has exited. The supervisor of this child
+/// is not cancelled yet. The supervisor does not restart the child, because the parent of the supervisor will stop the
+/// supervisor later.
 #[test]
 fn a_child_that_exits_because_of_the_token_of_its_supervisor_is_not_restarted() {
     const BELOW: Name<procession::supervisor::SupervisorMessage> = Name::new("cancel: below a slow stop");
@@ -798,9 +800,10 @@ fn a_future_runs_until_a_token_is_cancelled() {
     assert!(is_cancelled(&polled.unwrap_err(), "enough"));
 }
 
-/// 6.2b: a pending `event` after the cancellation does not hide the cancellation from `receive`.
+/// 6.2b: a cancelled body polls a future of `event`, which is pending, and drops this future. The next `receive`
+/// still fails because of the cancellation.
 #[test]
-fn a_receive_after_a_dropped_event_fails_if_the_process_is_cancelled() {
+fn a_receive_in_a_cancelled_process_fails_even_after_a_dropped_event_future() {
     within(60, || {
         let rt = lone();
         let body = rt.spawn(async |mut ctx: Context<u32>| -> Result<(), Exit> {

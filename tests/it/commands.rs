@@ -380,7 +380,7 @@ fn a_command_can_be_cancelled_in_every_state() {
 /// 1.2h: a process chooses the tag of a command. When a step reads the answer of this command, the tag is free again.
 /// If the same step reuses the tag for a second command, the second command is answered too.
 #[test]
-fn a_tag_is_free_again_in_the_step_that_reads_its_answer() {
+fn a_tag_is_free_again_in_the_step_that_reads_the_answer_of_its_command() {
     const ROUNDS: u64 = 100;
     #[derive(Default)]
     struct Reuses {
@@ -633,7 +633,7 @@ fn commands_with_unread_answers_can_be_cancelled() {
 /// 9.2a, 9.2b: an answered command is no longer outstanding, although the process has not read the answer yet. Some
 /// commands are answered through their completions, others through their tags. Each command accepts one answer.
 #[test]
-fn an_unread_answer_is_not_outstanding() {
+fn a_command_with_an_unread_answer_is_not_outstanding() {
     let shelf = Shelf::default();
     let rt = shelf.runtime(0);
     let (send, tags) = mpsc::channel();
@@ -880,8 +880,9 @@ fn the_future_of_a_handler_is_dropped_with_its_command() {
 /// Returns the tag of the first command of a process.
 fn tag_of(rt: &Runtime, body: &Address<Payload>) -> Tag {
     // The handler of `body` is a future, so it gets no completion from which it could read the tag. Therefore the
-    // function reads the tag of the first command of a process in another runtime. Every process numbers its commands
-    // in the same way, so the first commands of both processes have the same tag if both processes call `start`.
+    // function spawns a process in another runtime, and reads the tag of the first command of this process. Every
+    // process numbers its commands in the same way. If both processes call `start`, their first commands have the
+    // same tag.
     let shelf = Shelf::default();
     let twin = shelf.runtime(0);
     let other = twin.spawn(async |ctx: Context| ctx.perform(Ask(1)).start().await);
@@ -1117,7 +1118,7 @@ fn each_command_of_a_panicking_handler_fails_with_the_text_of_the_panic() {
 /// 3.2e: the future of a handler drives the runtime after its first wait. A process that runs during this poll owns the
 /// completion of a command and panics. The command is abandoned immediately, because no handler has panicked.
 #[test]
-fn a_process_that_panics_in_a_runtime_driven_by_a_handler_abandons_its_commands() {
+fn a_panicking_process_abandons_its_completions_while_a_handler_drives_the_runtime() {
     struct Drive;
     impl Command for Drive {
         type Reply = String;
@@ -1275,7 +1276,7 @@ fn is_overloaded(failure: &Failure, why: &str) -> bool {
 
 /// 4.7i: by default, the blocking pool has at most 64 threads and at most 65,536 waiting closures.
 #[test]
-fn the_default_blocking_pool_has_64_threads_and_65536_places() {
+fn the_default_blocking_pool_has_64_threads_and_65536_places_in_its_queue() {
     within(120, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let (gate, wait) = mpsc::channel::<()>();
@@ -1483,7 +1484,7 @@ fn idle_threads_of_the_blocking_pool_exit() {
 /// 3.2a: with an idle time of zero, the threads of the pool exit as soon as they are idle. The pool still runs every
 /// job of a burst. The pool also runs every job that arrives just when a thread exits.
 #[test]
-fn a_pool_whose_idle_threads_exit_at_once_still_runs_every_job() {
+fn a_pool_still_runs_every_job_if_its_idle_threads_exit_at_once() {
     for threads in [1, 2, 5] {
         within(60, move || {
             let builder = Runtime::builder().workers(0).max_blocking_threads(threads);
@@ -1612,7 +1613,7 @@ fn inline_handlers_run_in_the_order_of_their_commands() {
 /// 3.2c, 3.3c: if an inline handler panics, the command fails and the process continues. If a process is killed or
 /// returns while its inline command is in flight, the answer is dropped.
 #[test]
-fn an_inline_handler_may_panic_or_outlive_its_process() {
+fn an_inline_handler_may_panic_or_answer_a_process_that_was_killed_or_has_returned() {
     struct Kill(Pid, Host);
     impl Command for Kill {
         type Reply = Arc<()>;
@@ -1668,7 +1669,7 @@ fn a_nested_turn_keeps_the_inline_command_of_the_outer_turn() {
 /// A step with a pending inline command drops another runtime. The other runtime has a process that waits and a process
 /// that never ran. The step still gets the answer of its own command.
 #[test]
-fn a_runtime_dropped_in_a_step_keeps_the_inline_command_of_the_step() {
+fn dropping_a_runtime_in_a_step_keeps_the_inline_command_of_the_step() {
     within(30, || {
         let rt = twice();
         let outer = rt.spawn(async |ctx: Context| {
@@ -1718,12 +1719,14 @@ fn an_inline_command_may_move_to_another_waker_or_thread() {
             let answers = futures::future::join_all([first as Pin<Box<dyn Future<Output = _> + Send>>, second]);
             let answers: FuturesUnordered<_> = [answers].into_iter().collect();
             let one: Vec<_> = answers.concat().await.into_iter().map(Result::unwrap).collect();
-            // At this point, the step that performed the command has already returned.
+            // The future of the third command moves to a combinator when the step that performed the command has
+            // already returned.
             let mut third = Box::pin(ctx.perform(Ask(4)));
             assert!(futures::poll!(&mut third).is_pending());
             ctx.yield_now().await;
             let two: Vec<_> = FuturesUnordered::from_iter([third]).collect().await;
-            // Another thread drops the future: first in the step that performed the command, then in a later step.
+            // Another thread drops the future of a command. The first round drops the future during the step that
+            // performed the command, and the second round during a later step.
             let held = Arc::new(());
             for later in [false, true] {
                 let mut wait = Box::pin(ctx.perform(Wait(Some(Arc::clone(&held)))));

@@ -63,7 +63,7 @@ fn counters_are_exact_on_a_single_thread() {
 
 /// 4.6b, 9.1b: the runtime counts how often processes use up their budgets.
 #[test]
-fn used_up_budgets_are_counted() {
+fn every_use_of_a_whole_budget_is_counted() {
     let rt = Runtime::builder().workers(0).handle(|c: Double| c.0 * 2).build().unwrap();
     let reader = rt.spawn(async |mut ctx: Context<()>| {
         for _ in 0..1000 {
@@ -277,7 +277,7 @@ fn late_replies_are_counted() {
 /// 9.1d, 9.1e: with `sample_every_step`, the runtime measures the scheduling delay of every turn and the duration of
 /// every step.
 #[test]
-fn the_option_sample_every_step_measures_every_turn() {
+fn every_turn_is_measured_if_the_option_sample_every_step_is_set() {
     within(60, || {
         for workers in [0, 2] {
             let rt = Runtime::builder().workers(workers).sample_every_step(true).build().unwrap();
@@ -322,15 +322,16 @@ fn one_turn_in_64_is_measured_by_default() {
         rt.block_on(yields).unwrap();
         let metrics = rt.metrics();
         assert_eq!((metrics.distributions.sampled_one_in, metrics.counters.polls), (64, 6400));
-        // The distance between two measured turns varies, so the number may differ a little.
+        // The distance between two measured turns varies, so the number of measured turns may differ a little from
+        // 100.
         let measured = metrics.distributions.scheduling_delay.count();
         assert!((98..=102).contains(&measured), "{measured}");
     });
 }
 
-/// 9.1f: in no snapshot is the number of exited processes greater than the number of spawned processes, even if
-/// processes start and exit at the same time. The number of threads that take snapshots exceeds the number of cores.
-/// Therefore the system sometimes preempts a thread in the middle of a snapshot.
+/// 9.1f: the number of exited processes in a snapshot is never greater than the number of spawned processes, even if
+/// processes start and exit while the snapshot is taken. The number of threads that take snapshots exceeds the number
+/// of cores. Therefore the system sometimes preempts a thread in the middle of a snapshot.
 #[test]
 fn no_snapshot_shows_more_exited_than_spawned_processes() {
     within(60, || {

@@ -78,7 +78,8 @@ fn panic_after_the_kill_of_a_linked_process(rt: &Runtime) {
     }));
 }
 
-/// Returns the output from the beginning of the first report. Each pid is replaced by a letter, for example by `<A>`.
+/// Returns the part of the output that begins with the first report. Each pid is replaced by a letter, for example by
+/// `<A>`.
 fn reports(stderr: &str) -> String {
     let mut text = stderr.find("process <").map_or("", |at| &stderr[at..]).to_owned();
     for letter in 'A'..='Y' {
@@ -91,8 +92,8 @@ fn reports(stderr: &str) -> String {
 }
 
 /// 9.5a, 9.5b: the report of a panic states the pid, the name and the type of the process. The report also states the
-/// exit, its location, the parent, the number of unread messages and the links. The report of an error exit states the
-/// error. Each report is printed once. Nothing is printed for a killed or cancelled process.
+/// exit, the source location of the panic, the parent, the number of unread messages and the links. The report of an
+/// error exit states the error. Each report is printed once. Nothing is printed for a killed or cancelled process.
 #[test]
 fn an_unobserved_failure_is_printed_on_stderr() {
     if let Some(role) = role() {
@@ -327,8 +328,9 @@ fn each_unobserved_failure_on_worker_threads_is_reported_once() {
     });
 }
 
-/// 9.5a: a process has returned, and drops its state. During this drop, the only linked process fails. The exit of the
-/// first process is already decided, so the first process does not receive the failure. The failure is reported.
+/// 9.5a: a process has returned, and drops its state. During this drop, the only linked process fails. The exit of
+/// the process that has returned is already decided, so this process does not receive the failure. The failure is
+/// reported.
 #[test]
 fn a_failure_is_reported_if_the_only_linked_process_has_already_returned() {
     /// Tells the test that the drop of the state has begun, and then waits for the test.

@@ -118,7 +118,7 @@ fn the_text_of_a_deadlock_names_processes_and_source_lines() {
 /// 9.2e: if a server calls its client while the server handles the request of this client, both processes are
 /// deadlocked.
 #[test]
-fn a_server_that_calls_its_client_back_is_a_deadlock() {
+fn a_server_that_calls_its_waiting_client_causes_a_deadlock() {
     let graph = graph_of(|host| {
         let server = async |mut ctx: Context<Question>| {
             let reply = ctx.receive().await?;
@@ -156,14 +156,14 @@ fn several_calls_at_once_are_a_deadlock_if_no_callee_can_answer() {
     };
     let graph = plant("none");
     assert_eq!((graph.deadlocks.len(), graph.deadlocks[0].behind.len()), (1, 1), "{graph:?}");
-    // The callee `c` waits for an event that the runtime does not know, so it may still answer.
+    // The callee `c` waits for an event that the runtime does not know, so `c` may still answer.
     assert_eq!(plant("c").deadlocks, []);
 }
 
 /// 9.2e: a process has given its mailbox to another process. The process waits in a cycle, but the other process will
-/// make room in the mailbox. Therefore the cycle is no deadlock.
+/// free space in the mailbox. Therefore the cycle is no deadlock.
 #[test]
-fn a_process_whose_mailbox_another_process_reads_is_not_deadlocked() {
+fn a_process_is_not_deadlocked_if_another_process_reads_its_mailbox() {
     let graph = graph_of(|host| {
         let owner = async |ctx: Context<u8>| {
             let (me, mut mailbox) = ctx.split();
@@ -193,7 +193,7 @@ fn a_process_whose_mailbox_another_process_reads_is_not_deadlocked() {
 /// 9.2e: a wait for free space in a full mailbox, and a wait for an exit, are edges of a deadlock, like a call. One
 /// cycle may contain all three kinds of edge.
 #[test]
-fn waits_for_mailbox_space_and_for_exits_are_edges_of_a_deadlock() {
+fn a_wait_for_mailbox_space_or_for_an_exit_is_an_edge_of_a_deadlock() {
     let full = |host: &Host, name: &'static str, to: &'static str| {
         let body = async move |ctx: Context<u8>| {
             while ctx.send(to, 0_u8).is_ok() {}
@@ -235,10 +235,10 @@ fn waits_for_mailbox_space_and_for_exits_are_edges_of_a_deadlock() {
     assert_deadlock(&graph, &["a", "b", "c"], 0);
 }
 
-/// 9.2e: a parent that waits for the start of a child is deadlocked if the child calls the parent before it calls
-/// `mark_started`.
+/// 9.2e: a parent that waits for the start of a child is deadlocked if the child calls the parent before the child
+/// calls `mark_started`.
 #[test]
-fn a_child_that_calls_its_parent_before_it_has_started_is_a_deadlock() {
+fn a_child_that_calls_its_parent_during_its_start_causes_a_deadlock() {
     let graph = graph_of(|host| {
         let parent = async |ctx: Context<Question>| {
             let child = async |ctx: Context| _ = ctx.call("parent", |reply: Question| reply).await;
@@ -253,7 +253,7 @@ fn a_child_that_calls_its_parent_before_it_has_started_is_a_deadlock() {
 /// 9.2d, 9.2e: a process that awaits the join handle of a child is deadlocked if the child calls this process. The
 /// process may await the handle directly, in a combinator, or in a join set.
 #[test]
-fn a_parent_is_deadlocked_if_it_joins_a_child_that_calls_it() {
+fn a_parent_that_joins_a_child_is_deadlocked_if_the_child_calls_the_parent() {
     async fn child(ctx: Context) {
         _ = ctx.call("parent", |reply: Question| reply).await;
     }
@@ -288,7 +288,7 @@ fn a_parent_is_deadlocked_if_it_joins_a_child_that_calls_it() {
 /// 9.2e: a process that waits for both a join handle and a call is deadlocked only if neither of the two can ever
 /// complete.
 #[test]
-fn a_process_that_joins_and_calls_is_deadlocked_if_neither_can_complete() {
+fn a_process_with_a_join_and_a_call_is_deadlocked_if_neither_can_complete() {
     let plant = |free: bool| {
         graph_of(move |host| {
             let parent = async move |ctx: Context<Question>| {
@@ -310,8 +310,8 @@ fn a_process_that_joins_and_calls_is_deadlocked_if_neither_can_complete() {
     assert_eq!((&graph.deadlocks[..], graph.edges.len()), (&[][..], 3), "{graph:?}");
 }
 
-/// 9.2d: the edge of a join belongs to the process that last polled the join handle. The edge disappears when the
-/// handle is dropped.
+/// 9.2d: the edge of a join belongs to the process that last polled the join handle. The edge of a join disappears
+/// when the join handle is dropped.
 #[test]
 fn the_edge_of_a_join_belongs_to_the_process_that_polled_the_handle_last() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -387,14 +387,14 @@ fn a_cycle_that_another_event_can_end_is_no_deadlock() {
 /// 9.2d, 9.2e: a process no longer waits for a message after its receive operation was dropped. A message still wakes
 /// the process.
 #[test]
-fn a_dropped_receive_is_no_way_out_of_a_deadlock() {
+fn a_dropped_receive_does_not_hide_a_deadlock() {
     async fn receives(ctx: &mut Context<u8>, kind: u32) {
         match kind {
             0 => assert_eq!(ctx.receive_timeout(Duration::from_millis(1)).await, Ok(None)),
             1 => assert!(futures::poll!(Box::pin(ctx.receive_where(Err::<(), u8>))).is_pending()),
             2 => assert!(futures::poll!(FuturesUnordered::from_iter([Box::pin(ctx.event())]).next()).is_pending()),
             _ => {
-                // The operation is dropped in a later turn than its last poll.
+                // The receive operation is dropped in a later turn than the turn of its last poll.
                 let mut event = Box::pin(ctx.event());
                 assert!(futures::poll!(&mut event).is_pending());
                 step_aside().await;
@@ -455,7 +455,7 @@ fn a_receive_after_a_dropped_receive_waits_for_a_message() {
 
 /// 9.2e: a cycle is no deadlock if one of its processes also waits for a closure on the blocking pool.
 #[test]
-fn a_wait_for_a_blocking_closure_is_a_way_out_of_a_deadlock() {
+fn a_process_that_also_waits_for_a_blocking_closure_is_not_deadlocked() {
     crate::within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let (ends, end) = std::sync::mpsc::channel::<()>();
@@ -483,7 +483,8 @@ fn a_wait_for_a_blocking_closure_is_a_way_out_of_a_deadlock() {
 }
 
 enum Job {
-    /// The receiver answers this request. Before that, it may send requests to workers with a higher number.
+    /// The receiver answers this request. Before the answer, the receiver may send requests to workers with a higher
+    /// number.
     Ask(u64, Question),
     Tell,
 }
@@ -622,7 +623,8 @@ impl Observer for BeforeTheWait {
 }
 
 /// Runs a caller, and a process that answers the call and then calls the caller. Returns the deadlocks that the
-/// observer has read, or `None` if the observer has read none, because the answer arrived before the caller waited.
+/// observer has read, which may be none. If the answer arrived before the caller waited, the observer has stored no
+/// result, and the function returns `None`.
 fn deadlocks_before_the_wait() -> Option<Vec<Deadlock>> {
     let observer = Arc::new(BeforeTheWait::default());
     let rt = Runtime::builder().workers(2).observer(Arc::clone(&observer)).build().unwrap();
@@ -643,7 +645,7 @@ fn deadlocks_before_the_wait() -> Option<Vec<Deadlock>> {
     while observer.seen.lock().unwrap().is_none() && rt.processes_alive() != 0 {
         thread::yield_now();
     }
-    // The value is cloned and stays in the observer. Without a value, the observer would read graphs again.
+    // The value is cloned and stays in the observer. An observer without a value would read further graphs.
     let seen = observer.seen.lock().unwrap().clone();
     for pid in [caller.pid(), answers.pid()] {
         _ = rt.kill(pid);
@@ -707,7 +709,7 @@ fn a_join_that_is_about_to_end_is_no_deadlock() {
 /// 9.2c, 9.2e: a deadlock is confirmed by a second reading. On two workers, two processes call each other alternately.
 /// Both edges of a cycle occur, but never at the same time, so no deadlock is reported.
 #[test]
-fn edges_that_never_exist_together_are_no_deadlock() {
+fn edges_that_never_exist_at_the_same_time_form_no_deadlock() {
     crate::within(60, || {
         let rt = crate::two();
         let peer = |other: &'static str| {
@@ -763,8 +765,8 @@ fn a_call_in_block_on_inside_a_step_is_an_edge_of_a_deadlock() {
             let rt = Arc::new(crate::two());
             let inner = Arc::clone(&rt);
             let blocks = async move |mut ctx: Context<Question>| {
-                // After a receive, the mailbox may still know the waker of its receiver. This must not count as a wait
-                // for a message.
+                // After a receive, the mailbox may still know the waker of its receiver. This waker must not count as
+                // a wait for a message.
                 let _unanswered = if receives_first { Some(ctx.receive().await.unwrap()) } else { None };
                 // A call to a name that is not registered yet fails.
                 while inner.whereis("b").is_none() {
@@ -795,7 +797,7 @@ fn a_call_in_block_on_inside_a_step_is_an_edge_of_a_deadlock() {
 /// 9.2d, 9.2e: a call through an address is an edge, even if a combinator or `block_on` polls the call with its own
 /// waker.
 #[test]
-fn a_call_through_an_address_is_an_edge_whichever_waker_polls_it() {
+fn a_call_through_an_address_is_an_edge_no_matter_which_waker_is_used() {
     let graph = graph_of(|host| {
         let collects = async |ctx: Context<Question>| {
             let callee = loop {
@@ -902,8 +904,8 @@ fn a_multi_call_and_a_call_that_may_spawn_its_callee_are_edges_of_a_deadlock() {
     }
 }
 
-/// 9.2d: a call through an address that moves to another process has no edge, because the process that made the call
-/// no longer waits for the answer.
+/// 9.2d: if the future of a call through an address moves to another process, the call has no edge. The process that
+/// made the call no longer waits for the answer.
 #[test]
 fn a_call_that_moves_to_another_process_has_no_edge() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -1109,8 +1111,8 @@ fn the_receiver_of_a_forwarded_reply_is_part_of_a_deadlock() {
     assert_deadlock(&graph, &["a", "d"], 2);
 }
 
-/// 9.2d, 9.2e: a process that has forwarded a reply is not deadlocked when it calls the caller. After the answer, the
-/// next call of the caller has an edge to the process that receives the new request.
+/// 9.2d, 9.2e: a process that has forwarded a reply is not deadlocked when it calls the caller that waits for this
+/// reply. After the answer, the next call of the caller has an edge to the process that receives the new request.
 #[test]
 fn a_process_that_has_forwarded_a_reply_may_call_the_caller() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -1148,11 +1150,11 @@ fn a_process_that_has_forwarded_a_reply_may_call_the_caller() {
     assert_eq!(callees(&rt, caller.pid()), [Some(front.pid())]);
 }
 
-/// 9.2d: if a forward is refused, the message with the reply comes back, and the former process must still answer. The
-/// refused forward may be the first forward of the reply or a later one.
+/// 9.2d: if a forward is refused, the message with the reply comes back, and the process that tried to forward the
+/// reply must still answer. The refused forward may be the first forward of the reply or a later one.
 #[test]
 fn a_refused_forward_changes_no_edge() {
-    /// Spawns a process that forwards its first request to an exited process. Then it calls the process `a`.
+    /// Spawns a process that tries to forward its first request to an exited process, and then calls the process `a`.
     fn fails_to_forward(host: &Host, name: &'static str, exited: &Address<Question>) {
         let exited = exited.clone();
         let body = async move |mut ctx: Context<Question>| {
@@ -1195,8 +1197,8 @@ fn a_refused_forward_changes_no_edge() {
     assert_eq!(rt.block_on(front.call(|reply: Question| reply)), Ok(()));
 }
 
-/// 9.2d: a caller drops a call whose reply was forwarded. Its next call has an edge to the process that receives the
-/// new request. The process that holds the forwarded reply finds that the call is closed.
+/// 9.2d: a caller drops a call whose reply was forwarded. The next call of this caller has an edge to the process
+/// that receives the new request. The process that holds the forwarded reply finds that the call is closed.
 #[test]
 fn a_dropped_call_leaves_no_forwarded_reply() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -1259,7 +1261,7 @@ fn a_forward_to_another_runtime_has_no_edge() {
 /// 9.2d: the first forward of a reply outside a step only sends the message. A later forward outside a step also
 /// changes the callee.
 #[test]
-fn only_a_later_forward_outside_a_step_changes_the_callee() {
+fn outside_a_step_a_later_forward_changes_the_callee_but_the_first_does_not() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let kept: Arc<Mutex<Option<Question>>> = Arc::default();
     let keeps = |kept: Arc<Mutex<Option<Question>>>| {
@@ -1370,7 +1372,8 @@ fn a_forwarded_reply_of_an_earlier_call_hides_no_deadlock_with_another_callee() 
     });
 }
 
-/// A request of the test with many forwards. A process that forwards requests also sends such a request to its caller.
+/// A request of the test with many forwards. The request contains the address of the caller, because each process
+/// `front` calls the caller after it has forwarded the request.
 enum Passed {
     Ask(u64, Address<Question>, Question),
 }
@@ -1403,8 +1406,9 @@ async fn front(mut ctx: Context<Passed>, back: Address<Passed>) -> Result<(), Ex
     }
 }
 
-/// 9.2e: processes forward, answer, drop and abandon many calls at once. Each process that has forwarded a reply calls
-/// the caller, which still waits for its own call. No deadlock is reported, on two workers and in simulations.
+/// 9.2e: processes forward, answer, drop and abandon many calls at once. Each process `front` calls the caller after it
+/// has forwarded the reply. The caller may still wait for the answer to its own call. No deadlock is reported, on two
+/// workers and in simulations.
 #[test]
 fn forwarded_replies_cause_no_false_deadlock_under_load() {
     everywhere(async |host: Host| {

@@ -1,5 +1,5 @@
-//! Section 6.5 of the specification: a small program has supervisors, restarts, commands and timers. The test runs the
-//! program once for each of its steps, and begins a shutdown at that step.
+//! Section 6.5 of the specification: a small program has supervisors, restarts, commands and timers. The test runs
+//! the program once for each step of the program, and begins a shutdown at this step.
 
 use std::collections::BTreeSet;
 use std::pin::pin;

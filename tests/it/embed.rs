@@ -140,7 +140,7 @@ fn a_call_of_block_on_drives_a_runtime_without_workers() {
     });
 }
 
-/// 8.1b, 8.2b: `Runtime::run` drives the same runtime inside the `block_on` of the `futures` crate.
+/// 8.1b, 8.2b: `Runtime::run` drives a runtime without workers inside the `block_on` of the `futures` crate.
 #[test]
 fn the_runtime_runs_inside_block_on_of_the_futures_crate() {
     within(30, || {
@@ -362,7 +362,7 @@ fn a_host_spawns_futures_for_other_crates() {
 
 /// 8.1b: the future of `Runtime::run` is `Send` if its inner future is `Send`.
 #[test]
-fn a_guest_is_send_if_its_future_is_send() {
+fn the_future_of_run_implements_send_if_its_inner_future_does() {
     fn is_send<T: Send>(future: T) -> T {
         future
     }
@@ -1073,7 +1073,8 @@ fn a_future_inside_a_task_of_tokio_has_no_budget_and_is_dropped_inside_the_conte
         assert!(unfinished.as_mut().poll(&mut Cx::from_waker(Waker::noop())).is_pending());
         drop(unfinished);
         assert_eq!(inside.load(Ordering::SeqCst), 3);
-        // `run` leaves the budget of tokio in force, so its poll ends although the operations are always ready.
+        // `run` leaves the budget of tokio in force, so each poll of `run` ends although the operations are always
+        // ready.
         let (driven, done) = (builder().build().unwrap(), AtomicBool::new(false));
         tokio.block_on(async {
             let sets = async {
@@ -1101,7 +1102,7 @@ fn a_future_inside_a_task_of_tokio_has_no_budget_and_is_dropped_inside_the_conte
 /// 4.6a, 8.1d: a step spawns a process and blocks its thread in `block_on`. The nested guest always has another process
 /// to run, which it has stolen from the queues of the step's worker. The spawned process runs nevertheless.
 #[test]
-fn a_nested_guest_with_an_endless_process_runs_the_queue_of_its_thread() {
+fn a_nested_guest_with_an_endless_process_still_runs_the_queue_of_its_thread() {
     for workers in [0, 1] {
         within(60, move || {
             let rt = Arc::new(Runtime::builder().workers(workers).long_step_threshold(Duration::MAX).build().unwrap());
@@ -1132,7 +1133,7 @@ fn a_nested_guest_with_an_endless_process_runs_the_queue_of_its_thread() {
 
 /// 4.6a: each process calls `block_in_place` in each of its steps. No process starves.
 #[test]
-fn processes_that_call_block_in_place_in_each_step_take_turns() {
+fn no_process_starves_if_each_step_calls_block_in_place() {
     for processes in [4, 18, 35] {
         within(60, move || {
             let rt = none();
@@ -1159,7 +1160,7 @@ fn processes_that_call_block_in_place_in_each_step_take_turns() {
 /// 4.6a, 8.1e: three guests leave tasks in their slots, and return. Then short calls of `block_on` always continue with
 /// the tasks of one slot. The tasks of the other slots run nevertheless.
 #[test]
-fn short_calls_of_block_on_run_the_tasks_of_all_vacant_slots() {
+fn the_tasks_of_all_vacant_slots_run_in_short_calls_of_block_on() {
     within(60, || {
         let rt = none();
         let counts: Arc<[AtomicUsize; 3]> = Arc::default();
@@ -1368,9 +1369,9 @@ fn a_handler_that_always_wakes_itself_does_not_delay_the_drop_of_the_runtime() {
     });
 }
 
-/// 8.1b: three polled guests wait for a slot. A guest that leaves its slot wakes all three. If one of their wakers
-/// panics, the guest that leaves is not affected. If one of the woken guests is never polled again, another woken guest
-/// can take the slot.
+/// 8.1b: three polled guests wait for a slot. A guest that leaves its slot wakes all three waiting guests. If the
+/// waker of a waiting guest panics, the guest that leaves its slot is not affected. If one of the woken guests is
+/// never polled again, another woken guest can take the slot.
 #[test]
 fn a_vacant_slot_wakes_several_waiting_guests() {
     struct Counts(AtomicUsize);
@@ -1411,7 +1412,7 @@ fn a_vacant_slot_wakes_several_waiting_guests() {
 /// 4.4a: the inner future of `run` sends a message and panics. The executor catches the panic, and does not drop the
 /// future of `run`. The receiver of the message runs on another thread.
 #[test]
-fn a_panic_of_the_inner_future_of_run_releases_the_tasks_of_its_slot() {
+fn the_tasks_of_a_slot_are_released_if_a_panic_ends_the_future_inside_run() {
     within(60, || {
         let rt = Arc::new(Runtime::builder().workers(0).build().unwrap());
         let receiver = rt.spawn(async |mut ctx: Context<u32>| ctx.receive().await);

@@ -215,8 +215,8 @@ struct Props {
     told: Vec<String>,
     /// The handles of the processes whose exits are printed at the end, with the names of these processes.
     order: Vec<(String, Ending)>,
-    /// The names of the processes with their pids. A name may occur several times, and the last entry of a name has its
-    /// newest pid.
+    /// The names of the processes with their pids. A name may occur several times, and the last entry with a name
+    /// contains the newest pid of this name.
     pids: Vec<(String, Pid)>,
     /// Events of the children of a tree since the last `log` act.
     log: Vec<String>,

@@ -63,7 +63,7 @@ fn a_record_describes_the_exited_process() {
 
 /// 9.5d: the list contains each kind of abnormal exit in the order of the exits, and no normal exit.
 #[test]
-fn each_abnormal_exit_is_recorded_and_no_normal_exit() {
+fn each_abnormal_exit_is_recorded_and_normal_exits_are_not_recorded() {
     let rt = builder().build().unwrap();
     rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
     let killed = rt.spawn(waits);

@@ -95,7 +95,7 @@ fn a_runtime_without_a_problem_has_no_finding() {
 
 /// 9.2g: the explanation counts each kind of event that processes wait for.
 #[test]
-fn the_activity_counts_what_the_processes_wait_for() {
+fn the_explanation_counts_each_kind_of_event_that_processes_wait_for() {
     let rt = runtime(Runtime::builder());
     let full = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(deaf::<u64>).unwrap();
     full.send(1).unwrap();
@@ -364,7 +364,7 @@ fn a_full_mailbox_is_explained() {
     assert!(lines(finding)[1].starts_with("what to do: read `Host::process_details`"), "{finding}");
 }
 
-/// 9.2g: a mailbox that may hold no messages is not a full mailbox.
+/// 9.2g: a mailbox with a capacity of zero does not count as a full mailbox.
 #[test]
 fn a_mailbox_without_capacity_is_not_full() {
     let rt = runtime(Runtime::builder());
@@ -389,7 +389,8 @@ fn the_findings_have_the_order_of_their_variants() {
     rt.resume(suspended.pid()).unwrap();
 }
 
-/// 9.2g: an unbounded mailbox is a finding if it contains at least 1,000 messages and has never contained more.
+/// 9.2g: an unbounded mailbox is a finding if it contains at least 1,000 messages and has never contained more
+/// messages than now.
 #[test]
 fn a_growing_mailbox_is_explained() {
     let rt = runtime(Runtime::builder());
@@ -551,7 +552,7 @@ fn outstanding_work_prevents_the_finding_that_nothing_is_outstanding() {
 }
 
 /// 9.2f: two processes on two workers send a message back and forth. Meanwhile, no explanation states that nothing is
-/// outstanding. After the last message, an explanation states it.
+/// outstanding. After the last message, an explanation states that nothing is outstanding.
 #[test]
 fn an_unread_message_prevents_the_finding_that_nothing_is_outstanding() {
     within(60, || {

@@ -1,5 +1,6 @@
 //! Section 4.6 of the specification: how long a runnable process waits for its turn. The tests count the steps of other
-//! processes during this time, on one worker and on two. The documentation page `scheduling` derives the bounds.
+//! processes during this time, on one worker and on two workers. The documentation page `scheduling` derives the
+//! bounds.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -115,8 +116,8 @@ impl Command for Now {
     type Reply = ();
 }
 
-/// A process that is always runnable. `how` selects the reason of its next step: the result `Again`, a message to
-/// itself, or a command with an inline answer.
+/// A process that is always runnable. `how` selects the cause of the next step of the process: the result `Again`, a
+/// message to itself, or a command with an inline answer.
 struct Greedy {
     steps: Steps,
     how: How,
@@ -336,7 +337,8 @@ fn a_process_spawned_by_another_thread_waits_for_at_most_61_searches() {
                         let from = *from.lock().unwrap();
                         ran.store(from.map_or(0, |from| steps.since(from)), Ordering::SeqCst);
                     };
-                    // A thread that is not a worker spawns the process. This step waits for that thread.
+                    // A thread that is not a worker spawns the process. The present step waits until this thread has
+                    // exited.
                     thread::spawn(move || {
                         drop(host.spawn(run));
                         *submitted.lock().unwrap() = Some(seen.read());
@@ -508,7 +510,7 @@ fn a_late_interval_spends_the_budget() {
 /// 4.6b: a sleep whose deadline has passed at its first poll uses up a part of the budget. The same holds for a time
 /// limit of zero. A body that awaits only such futures does not keep the worker.
 #[test]
-fn sleeps_that_do_not_wait_spend_the_budget() {
+fn sleeps_spend_the_budget_even_without_a_wait() {
     /// Runs `body` beside a process that sets the flag of `body`.
     fn ends<F: Future<Output = ()> + Send + 'static>(
         body: impl FnOnce(Context<()>, Arc<AtomicBool>) -> F + Send + 'static,
@@ -598,7 +600,7 @@ fn sends_to_a_mailbox_with_room_spend_the_budget() {
 /// 4.6b: calls that are refused, and calls of an empty group, use up the budget. So another process can take the name
 /// that the caller waits for.
 #[test]
-fn calls_that_do_not_wait_spend_the_budget() {
+fn calls_spend_the_budget_even_without_a_wait() {
     const SERVER: Name<Reply<()>> = Name::new("server");
     const SERVERS: Group<Reply<()>> = Group::new("servers");
     let serve = async |mut ctx: Context<Reply<()>>| -> Result<(), Exit> {
@@ -622,10 +624,10 @@ fn calls_that_do_not_wait_spend_the_budget() {
 }
 
 /// 4.6b: a command fails before it reaches a handler, because the time limit of the command has passed or because the
-/// command belongs to another process. A body that repeats such commands lets other processes run. Beside a greedy
-/// future, such a command pauses once and then fails.
+/// command belongs to another process. A body that repeats such commands lets other processes run. If a greedy future
+/// runs in the same body, such a command pauses once and then fails.
 #[test]
-fn commands_that_fail_at_once_spend_the_budget() {
+fn commands_spend_the_budget_even_if_they_fail_at_once() {
     struct Ask;
     impl Command for Ask {
         type Reply = ();
@@ -687,9 +689,10 @@ fn refused_blocking_work_spends_the_budget() {
     });
 }
 
-/// 4.6b: a sleep that does not wait pauses only once if other futures of its body spend the whole budget of each turn.
+/// 4.6b: a sleep with a duration of zero pauses only once, even if other futures of its body spend the whole budget
+/// of each turn.
 #[test]
-fn a_sleep_that_does_not_wait_completes_beside_a_greedy_future() {
+fn a_sleep_without_a_wait_completes_beside_a_greedy_future() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let body = rt.spawn(async |ctx: Context| {
@@ -740,7 +743,7 @@ fn an_inline_answer_does_not_shorten_a_yield() {
 /// 4.6b: a future that waits for the exit or for the start of a process uses up the budget, even if the process has
 /// already exited. Therefore other processes run between such futures.
 #[test]
-fn joins_that_do_not_wait_spend_the_budget() {
+fn joins_spend_the_budget_even_without_a_wait() {
     const CHILDREN: usize = 1000;
     type Join = fn(Context, Vec<JoinHandle<()>>) -> BoxFuture<'static, ()>;
     fn set_of(ctx: &Context, handles: Vec<JoinHandle<()>>) -> JoinSet<()> {

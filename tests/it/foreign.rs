@@ -216,7 +216,7 @@ fn a_waker_of_an_executor_may_wait_for_a_poll_of_the_guest() {
 /// 11: if the `clone` or `drop` of a waker panics, only the thread that polls with this waker may be affected. The
 /// polled future still works with another waker, and all other processes continue to work.
 #[test]
-fn a_panic_in_the_clone_or_drop_of_a_waker_affects_only_the_poller() {
+fn a_panic_in_the_clone_or_drop_of_a_waker_affects_only_the_polling_thread() {
     within(60, || {
         for (clones, drops) in [(true, false), (false, true)] {
             let rt = two();

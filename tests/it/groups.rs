@@ -99,7 +99,7 @@ fn a_group_monitor_receives_joins_and_leaves() {
 /// destructors of the member's body may also send messages, and these messages also arrive before the `Left` event.
 /// When `Left` arrives, the names of the member are free and its pid is invalid. `Down` arrives after `Left`.
 #[test]
-fn the_messages_of_a_member_arrive_before_its_left_event() {
+fn the_messages_of_a_member_arrive_before_the_group_reports_its_leave() {
     const NAME: Name<Order> = Name::new("late");
     struct Last(Address<u64>);
     impl Drop for Last {
@@ -161,8 +161,8 @@ fn a_monitor_of_a_group_can_be_removed() {
         assert!(ctx.demonitor_flush(other));
         ctx.address().send(1)?;
         assert!(matches!(ctx.event().await, Event::Message(1)));
-        // Another process cannot remove this monitor. The reference of this monitor also differs from the reference of
-        // the monitor on that process.
+        // The process `stranger` cannot remove this group monitor. The reference of the group monitor also differs
+        // from the reference of the monitor for `stranger`.
         let (third, present) = ctx.monitor_group(room);
         assert!(present.is_empty());
         let stranger = ctx.spawn(async move |ctx: Context| assert!(!ctx.demonitor(third)));

@@ -67,7 +67,7 @@ fn every_thread_calls_its_start_and_stop_hooks_once() {
 }
 
 /// 4.8a: if a hook panics, the runtime continues as if the hook had returned. The drop of the panic payload may panic
-/// again, without any effect.
+/// too, without any effect.
 #[test]
 fn hooks_that_panic_have_no_effect() {
     struct Grudge;
@@ -169,7 +169,8 @@ fn a_hook_that_blocks_delays_only_its_worker() {
 #[cfg(feature = "affinity")]
 #[test]
 fn workers_are_pinned_to_cores() {
-    /// Returns the cores on which this thread may run, in the format of Linux. On other systems the text is empty.
+    /// Returns the cores on which this thread may run, in the format of Linux. On systems other than Linux, the text
+    /// is empty.
     fn cores() -> String {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -206,7 +207,7 @@ impl<F: FnOnce(Pid) + Send + 'static> Observer for Acts<F> {
 /// 5.2a: at the end of a turn, an observer may complete a command of the process or cancel the process. The process
 /// receives the answer or the cancellation.
 #[test]
-fn a_process_notices_what_an_observer_does_at_the_end_of_its_turn() {
+fn a_process_notices_an_answer_or_a_cancellation_by_an_observer() {
     struct Ask;
     impl Command for Ask {
         type Reply = u64;

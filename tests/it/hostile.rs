@@ -1,7 +1,7 @@
-//! Random programs in safe code that misuse the public types. Wakers outlive their process. Futures of a process are
-//! polled by other processes and by threads. Results are taken late or never, destructors panic, and values are leaked.
-//! Each value checks in its destructor that it is dropped only once. At the end, the test checks that every value was
-//! dropped. AddressSanitizer detects other memory errors.
+//! Random programs misuse the public types in safe code. Wakers outlive their process. Futures of a process are
+//! polled by other processes and by threads. Results are taken late or never, destructors panic, and values are
+//! leaked. Each value checks in its destructor that it is dropped only once. At the end, the test checks that every
+//! value was dropped. AddressSanitizer detects other memory errors.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;

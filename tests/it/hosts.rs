@@ -102,7 +102,7 @@ fn the_limit_of_processes_is_exact() {
     let mut handles: Vec<_> = (0..3).map(|_| few.spawn(wait)).collect();
     let refused = few.process().spawn(wait).unwrap_err();
     assert_eq!(refused.kind(), &SpawnErrorKind::Limit(3));
-    // `spawn` cannot return an error, so its handle reports the refusal.
+    // `spawn` cannot return an error, so the returned handle reports the refusal.
     let exit = rt.block_on(few.spawn(wait)).unwrap_err();
     assert!(matches!(exit, Exit::Refused(_)), "{exit}");
     // The limit of this host does not apply to other hosts.
@@ -255,8 +255,8 @@ fn the_time_limit_includes_the_handlers_on_the_thread_of_the_process() {
     rt.block_on(fails(&rt, Async(rt.host().clone())));
 }
 
-/// 4.9a, 4.9d: the limit of queued messages is exact. Each refused message is returned to the sender. Each message that
-/// the receiver reads frees one place.
+/// 4.9a, 4.9d: the limit of queued messages is exact. Each refused message is returned to the sender. Each read of a
+/// message by the receiver frees one place.
 #[test]
 fn the_limit_of_queued_messages_is_exact() {
     let rt = lone();
@@ -265,7 +265,7 @@ fn the_limit_of_queued_messages_is_exact() {
         let mut read = vec![ctx.receive().await?];
         let own = ctx.address();
         // The receiver has read one message, so one place is free. The other messages are unread. Each unread message
-        // counts, even if the receiver has already read the message ahead.
+        // counts, even if the message is already in the read-ahead buffer of the receiver.
         read.push(own.send(10).is_ok().into());
         let refused = own.send(11).unwrap_err();
         assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::Full, 11));

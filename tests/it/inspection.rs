@@ -282,8 +282,9 @@ fn the_details_state_the_events_that_a_process_waits_for() {
     assert_eq!(waits_for(both.pid()), [], "the process is ready");
 }
 
-/// 9.2b: the details of a process contain the process that awaits its join handle, and the processes whose join handles
-/// it awaits. After the drop of a join handle, the details no longer contain these values.
+/// 9.2b: the details of a process name the process that awaits the join handle of this process. The details also name
+/// the processes whose join handles this process awaits. After the drop of a join handle, the details of both
+/// processes no longer show the join.
 #[test]
 fn the_details_show_both_sides_of_a_join() {
     let rt = lone();
@@ -322,7 +323,7 @@ struct Trace;
 /// 9.2b: the details contain the supervisor of the process, its inherited values, its steps, the time that counts
 /// towards its limit, and its memory.
 #[test]
-fn the_details_state_where_a_process_belongs_and_what_it_uses() {
+fn the_details_state_the_supervisor_and_the_resources_of_a_process() {
     let rt = lone();
     let supervisor = rt.spawn_process(Supervisor::one_for_one().child(Name::new("child"), idle));
     settle(&rt);
@@ -387,8 +388,8 @@ fn the_details_state_measured_times() {
     assert!(commands.count == 2 && ready <= since && since <= end, "{commands:?}");
 }
 
-/// 9.2a: a row contains the number of steps and the number of the last worker. While only these processes run, their
-/// steps are the steps that the runtime counts.
+/// 9.2a: a row contains the number of steps and the number of the last worker. If no other process has run, the sum
+/// of the steps of these processes is the number of steps that the runtime has counted.
 #[test]
 fn a_row_contains_the_steps_and_the_last_worker() {
     let rt = lone();
@@ -400,8 +401,8 @@ fn a_row_contains_the_steps_and_the_last_worker() {
             while ctx.receive().await.is_ok() {}
         })
     };
-    // Each poll that returns `Pending` ends a step. The counter counts the steps in batches of 2^15 steps, and the last
-    // count completes two batches.
+    // Each poll that returns `Pending` ends a step. The runtime counts the steps of a process in batches of 2^15
+    // steps, and the last process completes two batches.
     let counts = [0, 1, 32_766, 32_767, 32_768, 70_000];
     let processes = counts.map(yields);
     assert!(
@@ -428,10 +429,11 @@ fn a_row_contains_the_steps_and_the_last_worker() {
 #[test]
 fn the_last_worker_is_the_worker_that_ran_the_last_step() {
     within(60, || {
-        // The monitor is off, so that it hands over no blocked step.
+        // The monitor is off, so that it does not replace the thread of a blocked step.
         let rt = Runtime::builder().workers(2).long_step_threshold(Duration::MAX).build().unwrap();
         let process = rt.spawn(async |mut ctx: Context<u8>| while ctx.receive().await.is_ok() {});
-        // While the process runs, two rows may differ. Therefore the test reads one row at a time.
+        // While the process runs, two successive reads of its row may differ. Therefore the test does not call `row`,
+        // which compares two reads.
         let info = || rt.process_details(process.pid()).unwrap().info;
         let until = |condition: &dyn Fn() -> bool| {
             while !condition() {
@@ -493,10 +495,10 @@ fn a_row_contains_the_time_at_which_a_wait_began() {
 /// A message that does not fit into the slot of a mailbox.
 type Large = [u64; 4];
 
-/// 9.2a: a row contains a time at which the oldest unread message was already in the mailbox. The process has taken out
-/// no message since this time.
+/// 9.2a: a row contains a time, and the oldest unread message arrived at this time or earlier. The process has taken
+/// no message out of the mailbox since this time.
 #[test]
-fn a_row_contains_a_time_since_which_messages_are_unread() {
+fn a_row_bounds_the_arrival_time_of_the_oldest_unread_message() {
     async fn waits(_: Context<Large>) {
         pending().await
     }
@@ -534,11 +536,11 @@ fn a_row_contains_a_time_since_which_messages_are_unread() {
     assert_eq!(by_age.iter().map(|row| row.pid).collect::<Vec<_>>(), [first.pid()]);
 }
 
-/// 9.2a: in a runtime with workers, the recorded start of a wait is never in the future. The test sends messages until
-/// the recorded start of one wait is precise: it is at most 1 ms before the send of the message that ended the previous
-/// wait.
+/// 9.2a: in a runtime with workers, the recorded start of a wait is never in the future. The test sends messages in a
+/// loop. The loop ends when the recorded start of a wait is at most 1 ms earlier than the send of the message that
+/// ended the previous wait.
 #[test]
-fn a_wait_on_a_worker_begins_at_a_recent_clock_reading() {
+fn the_recorded_start_of_a_wait_on_a_worker_is_a_recent_time() {
     const RESOLUTION: Duration = Duration::from_millis(1);
     within(60, || {
         let rt = two();
@@ -619,7 +621,7 @@ fn a_sampler_finds_the_busiest_processes() {
 
 /// 9.2i: if a measured turn calls `block_on`, and this call runs another measured turn, both turns are counted.
 #[test]
-fn a_turn_inside_another_turn_and_the_outer_turn_are_both_counted() {
+fn an_inner_turn_and_its_outer_turn_are_both_counted() {
     within(60, || {
         let rt = Arc::new(Runtime::builder().workers(1).sample_every_step(true).build().unwrap());
         let mut sampler = rt.sample_run_times();
@@ -647,7 +649,7 @@ fn a_turn_inside_another_turn_and_the_outer_turn_are_both_counted() {
 
 /// 9.2a: in a simulation, the recorded start of a wait is exact even if no timer is set.
 #[test]
-fn a_wait_begins_at_the_exact_time_of_a_simulation_without_timers() {
+fn the_start_of_a_wait_is_exact_in_a_simulation_without_timers() {
     let mut sim = Simulation::new(1);
     let (begin, process) = (sim.now(), sim.spawn(idle));
     // The clock of a simulation advances by 1 ms after each 1,000 turns.
@@ -880,9 +882,9 @@ fn an_inspection_returns_while_all_workers_are_blocked() {
     });
 }
 
-/// 9.2c: one thread lists and inspects the processes in a loop. Meanwhile, two workers run short processes with names,
-/// groups, links and timers, which exit or are killed. Each row is plausible. A process that lives during the whole
-/// test is in each list exactly once.
+/// 9.2c: one thread lists and inspects the processes in a loop. Meanwhile, two workers run short processes with
+/// names, groups, links and timers. These processes exit or are killed. Each row is plausible. A process that lives
+/// during the whole test is in each list exactly once.
 #[test]
 fn inspection_is_safe_while_processes_start_and_exit() {
     const ROUNDS: usize = 2_000;
@@ -1037,8 +1039,9 @@ fn the_queue_of_a_bounded_mailbox_counts_as_memory() {
     assert!(memory() < 10_000, "{} bytes", memory());
 }
 
-/// 4.7j, 9.2b: the memory of a mailbox with a capacity is freed after a burst, even if a hand-written process reads the
-/// burst or if `receive_where` takes its messages. The same holds for a burst of urgent messages.
+/// 4.7j, 9.2b: the memory of a mailbox with a capacity is freed after a burst, even if a hand-written process reads
+/// the burst, and even if `receive_where` takes the messages of the burst. The same holds for a burst of urgent
+/// messages.
 #[test]
 fn each_way_to_read_a_bounded_mailbox_frees_its_memory() {
     const MESSAGES: u64 = 10_000;

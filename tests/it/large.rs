@@ -86,7 +86,7 @@ fn a_large_body_runs_on_default_stacks() {
 
 /// 1.3a, 4.9b: if the spawn of a large body is refused, the body is returned unchanged.
 #[test]
-fn a_large_body_that_is_refused_is_returned() {
+fn a_refused_large_body_is_returned() {
     on_usual_stacks(|rt| {
         let host = rt.add_host(HostBuilder::new("full").max_processes(0)).unwrap();
         let refused = host.process().spawn(large_body()).unwrap_err();

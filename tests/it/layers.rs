@@ -213,7 +213,8 @@ fn the_text_of_a_panic_passes_through_all_layers() {
 }
 
 /// 3.2c, 3.2e: if the closure of `Completion::intercept` panics, the command fails with the text of the panic. It makes
-/// no difference whether the handler answers during its call or later. The code that answers is not affected.
+/// no difference whether the handler answers during its call or later. The panic does not affect the code that
+/// answers the command.
 #[test]
 fn a_panic_of_an_intercepting_closure_affects_only_its_command() {
     everywhere(async |host| {
@@ -237,7 +238,7 @@ fn a_panic_of_an_intercepting_closure_affects_only_its_command() {
             let failure = answer(&host, handler).await;
             assert!(matches!(&failure, Err(Failure::Panicked(text)) if text.as_str() == "oh dear"), "{failure:?}");
         }
-        // The process may receive the last answer before the code that answers has increased the counter.
+        // The process may receive the last answer before the closure `answer` has increased the counter.
         while not_affected.load(Ordering::SeqCst) != 4 {
             step_aside().await;
         }
@@ -478,7 +479,7 @@ fn a_policy_decides_which_failures_are_retried() {
 /// 3.2e, 3.3c: a handler fails immediately, and the retry layer does not wait between attempts. A time limit and a kill
 /// still end the attempts.
 #[test]
-fn a_retry_without_waits_ends_when_its_command_ends() {
+fn a_retry_without_pauses_ends_when_its_command_ends() {
     // In 5 ms, a simulation has fewer turns than this bound. A faulty retry layer would loop endlessly and hang the
     // test. The bound makes the test fail instead.
     const MOST: usize = 100_000;
@@ -745,8 +746,8 @@ fn a_rate_limit_without_a_period_refuses_no_command() {
     });
 }
 
-/// 3.2e: the layer passes the commands of a burst to the handler immediately. It passes the other commands on in order,
-/// at the configured rate, and never too early.
+/// 3.2e: the layer passes the commands of a burst to the handler immediately. The layer passes the other commands on
+/// in order, at the configured rate, and never too early.
 #[test]
 fn a_rate_limit_is_fair_and_never_lets_a_command_pass_too_early() {
     async fn asks(host: &Host, count: u64, handler: impl Handler<Ask>) {
@@ -792,8 +793,8 @@ fn a_cancelled_command_does_not_count_towards_the_rate() {
     });
 }
 
-/// 3.2e, 4.6b: many waiting commands become due at the same time. The rate limit hands over a few commands, and then
-/// lets other tasks run.
+/// 3.2e, 4.6b: many waiting commands become due at the same time. The rate limit passes a few commands to the
+/// handler, and then lets other tasks run.
 #[test]
 fn a_rate_limit_with_many_due_commands_lets_other_tasks_run() {
     const COUNT: u64 = 5_000;
@@ -821,7 +822,7 @@ fn a_rate_limit_with_many_due_commands_lets_other_tasks_run() {
         other.abort();
         let passed = std::mem::take(&mut *passed.lock().unwrap());
         assert!(passed.iter().map(|(n, _)| *n).eq(0..COUNT));
-        // A simulation may run the rate limit several times before it runs the other process.
+        // A simulation may run the rate limit several times before the simulation runs the other process.
         let most = passed.chunk_by(|one, next| one.1 == next.1).map(<[_]>::len).max().unwrap();
         assert!(most <= 16 * 64, "{most} commands in a row");
     });
@@ -982,7 +983,7 @@ fn a_runtime_can_be_dropped_while_commands_wait_in_its_layers() {
             drop(rt);
             shelf.0.lock().unwrap().clear();
             drop(shelf);
-            // A worker may still own a reference until it exits.
+            // A worker may still own a reference until the worker exits.
             while Arc::strong_count(&held) != 1 {
                 thread::yield_now();
             }
@@ -1008,10 +1009,10 @@ fn an_answered_attempt_wakes_the_task_that_waits_for_its_cancellation() {
     rt.kill(asks.pid()).unwrap();
 }
 
-/// 3.2e, 3.3c: each attempt of a retry polls futures of its cancellation, and drops these futures. The command keeps no
-/// waker of a dropped future.
+/// 3.2e, 3.3c: in each attempt of a retry, the handler polls futures of `cancelled`, and drops these futures. The
+/// command keeps no waker of a dropped future.
 #[test]
-fn a_dropped_future_of_the_method_cancelled_leaves_no_waker_in_its_command() {
+fn a_dropped_cancellation_future_leaves_no_waker_in_its_command() {
     const MOST: usize = 1_000;
     /// The wakers of all futures.
     #[derive(Default)]
@@ -1082,7 +1083,7 @@ fn a_dropped_future_of_a_cancellation_does_not_affect_other_futures() {
         futures[4] = None;
         rt.kill(asks.pid()).unwrap();
         settle(&rt);
-        // When a layer ends its call of the handler, it wakes the future again.
+        // A layer wakes the future again when this layer ends its call of the handler.
         let woken: Vec<_> = counts.iter().map(|count| count.load(Ordering::SeqCst) != 0).collect();
         assert_eq!(woken, [false, true, false, true, false, true]);
         assert!(futures.into_iter().flatten().all(|future| future.now_or_never().is_some()));

@@ -150,7 +150,7 @@ fn a_trapped_exit_is_an_event() {
 /// 6.2d, 6.3a: a kill ends a process even if the process traps exits. A process that is linked with the killed process
 /// receives `Exit::Killed`, and can trap this exit.
 #[test]
-fn a_kill_cannot_be_trapped_but_its_exit_signal_can() {
+fn a_kill_cannot_be_trapped_but_its_exit_signal_can_be_trapped() {
     let rt = lone();
     let (first, _) = spawn_with(&rt);
     let (peer, heard) = spawn_with(&rt);
@@ -198,7 +198,7 @@ fn an_exit_names_its_origin_along_any_chain() {
 /// 6.3a: if a process links to an exited process, the call returns an error. If the calling process traps exits, it
 /// receives an exit event instead.
 #[test]
-fn linking_to_an_exited_process_is_an_error_or_an_event() {
+fn a_link_to_an_exited_process_causes_an_error_or_an_event() {
     let rt = lone();
     let dead = spawn(&rt);
     let pid = dead.pid();
@@ -437,7 +437,8 @@ fn demonitor_keeps_a_queued_down_event_and_demonitor_flush_removes_the_event() {
     rt.block_on(body).unwrap();
 }
 
-/// 6.3a, 6.3b: if a process links to and monitors the same process, it receives both an exit event and a `Down` event.
+/// 6.3a, 6.3b: a process that traps exits has both a link to a child and a monitor for this child. When the child
+/// fails, the process receives both an exit event and a `Down` event.
 #[test]
 fn a_link_and_a_monitor_both_deliver_an_event() {
     let rt = lone();
@@ -527,7 +528,7 @@ fn links_and_monitors_are_set_before_the_child_begins() {
 /// 6.3b, 6.3d: the parent can remove a monitor that a spawn has set, like any other monitor. The monitor ends when the
 /// child or the parent exits.
 #[test]
-fn a_monitor_that_a_spawn_sets_can_be_removed() {
+fn a_monitor_set_by_a_spawn_can_be_removed() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context| -> Result<(), Exit> {
         let (child, watch) = ctx.spawn_monitor(async |mut ctx: Context<()>| ctx.receive().await);
@@ -563,7 +564,7 @@ fn a_monitor_that_a_spawn_sets_can_be_removed() {
 /// 6.3b: many runnable children exit. The parent is queued behind its children, so the parent receives many `Down`
 /// events in one turn.
 #[test]
-fn many_exits_reach_their_parent_in_few_turns() {
+fn the_exits_of_many_children_reach_the_parent_in_few_turns() {
     const CROWD: usize = 1_000;
     let rt = lone();
     let turns = Arc::new(AtomicUsize::new(0));
@@ -613,7 +614,7 @@ fn only_the_method_event_returns_down_and_exit_events() {
 /// 2.3e, 6.3a, 6.3b: a process sends messages and then exits. The messages arrive before the `Down` event and before
 /// the exit event of the process.
 #[test]
-fn messages_sent_before_an_exit_arrive_before_it() {
+fn the_messages_of_a_process_arrive_before_its_exit() {
     everywhere(async |host| {
         let parent = host.spawn(async |mut ctx: Context<u32>| -> Result<(), Exit> {
             ctx.trap_exit(true);
@@ -1239,7 +1240,7 @@ fn a_parent_receives_the_exits_of_all_its_children() {
 /// 6.3b: a process causes an event for itself, while its receiver waits inside a future combinator. The combinator
 /// polls only woken futures, so the event must call the waker of the receiver.
 #[test]
-fn an_event_that_a_process_causes_itself_wakes_its_receiver_in_a_combinator() {
+fn an_event_that_a_process_causes_for_itself_wakes_the_receiver_in_a_combinator() {
     type Act = fn(&SelfHandle<()>, Pid);
     let acts: [Act; 3] = [
         |me, dead| _ = me.monitor(dead),

@@ -145,7 +145,7 @@ impl Error for Wrapped {
 /// 6.1a, 6.1d: after a normal exit, the handle returns the result. If a body returns an error, the exit is
 /// `Exit::Failed`, and `Exit::error` returns the error if the caller names its type.
 #[test]
-fn a_result_is_a_normal_exit_and_an_error_can_be_found_in_the_exit() {
+fn a_result_causes_a_normal_exit_and_an_error_is_contained_in_the_exit() {
     let rt = lone();
     let normal = rt.spawn(async |_: Context| Ok::<_, Exit>(5));
     let ended = normal.exited();
@@ -169,7 +169,7 @@ fn a_result_is_a_normal_exit_and_an_error_can_be_found_in_the_exit() {
 /// 6.1a, 6.1d: each kind of exit that is not normal has its own reason: a panic with its text, a kill, a failed start,
 /// and a refused spawn.
 #[test]
-fn every_exit_that_is_not_normal_states_its_reason() {
+fn every_abnormal_exit_states_its_reason() {
     let rt = lone();
     let panicked = rt.spawn(async |_: Context| -> () { panic!("number {}", 7) });
     assert!(matches!(rt.block_on(panicked), Err(Exit::Panicked(text)) if text == "number 7"));
@@ -532,7 +532,7 @@ fn a_body_that_awaits_a_foreign_future_receives_its_cancellation() {
 /// 1.1d, 1.1h, 6.2d: a process that is killed before its first step never runs. Neither `init` nor `close` is called.
 /// The state of the process is dropped.
 #[test]
-fn a_killed_process_that_never_started_never_runs() {
+fn a_process_that_is_killed_before_its_first_step_never_runs() {
     let rt = lone();
     let (handle, tally) = counting(&rt);
     handle.send(7).unwrap();
@@ -844,7 +844,8 @@ fn a_shutdown_returns_even_if_a_step_never_returns() {
     });
 }
 
-/// 6.5b, 6.5d: if a process still waits for an answer at the deadline of a shutdown, the shutdown reports and kills it.
+/// 6.5b, 6.5d: if a process still waits for an answer at the deadline of a shutdown, the shutdown reports and kills
+/// the process.
 #[test]
 fn a_shutdown_kills_blocked_processes_at_its_deadline() {
     let is_told = |shutdown: ShutdownReport, handle: JoinHandle<u64, ()>, shelf: Shelf| {
@@ -909,7 +910,7 @@ fn processes_that_are_spawned_during_a_shutdown_are_cancelled_too() {
 /// 6.5a: several threads spawn, send and call while the runtime shuts down or is dropped. Each of these operations
 /// returns an answer or an error, and no operation hangs.
 #[test]
-fn operations_that_race_a_shutdown_succeed_or_are_refused() {
+fn operations_during_a_shutdown_succeed_or_are_refused() {
     for round in 0..100 {
         within(30, move || {
             let rt = two();
@@ -1004,7 +1005,7 @@ fn the_observer_is_notified_of_a_panic() {
 /// 4.8b: the runtime calls the callback of the panic policy on the thread that ran the process. If the callback itself
 /// panics, this panic is caught.
 #[test]
-fn the_call_back_is_called_when_a_process_panics() {
+fn the_callback_of_the_panic_policy_is_called() {
     let (tell, heard) = mpsc::channel();
     let tell = Mutex::new(tell);
     let call = PanicPolicy::Call(Arc::new(move |pid, text: &str| {
@@ -1204,7 +1205,7 @@ fn a_process_may_drop_its_own_runtime() {
 /// 8.3b: a process may own its own runtime, in its mailbox or in its state. When the process is dropped, the runtime is
 /// dropped too.
 #[test]
-fn a_runtime_that_its_own_process_owns_is_dropped_with_the_process() {
+fn a_runtime_owned_by_its_own_process_is_dropped_with_the_process() {
     within(30, || {
         let rt = two();
         let host = rt.host().clone();
@@ -1272,7 +1273,7 @@ fn a_runtime_may_be_dropped_inside_another_runtime() {
 /// 3.2a, 6.5a: a closure waits for a blocking thread when the runtime is dropped. The closure never runs, and its
 /// caller receives an error.
 #[test]
-fn a_blocking_closure_that_never_ran_returns_an_error() {
+fn the_caller_of_a_blocking_closure_that_never_runs_gets_an_error() {
     within(10, || {
         let rt = Runtime::builder().workers(1).max_blocking_threads(1).build().unwrap();
         let (release, gate) = mpsc::channel::<()>();

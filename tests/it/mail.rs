@@ -40,7 +40,7 @@ fn a_pid_can_be_printed_and_parsed() {
     assert_eq!((stale.kind(), stale.into_message()), (SendErrorKind::NoProcess, 1));
 }
 
-/// A message that owns a mailbox with the next message.
+/// A message that owns the mailbox of the next message.
 struct Nested {
     _next: Option<Mailbox<Nested>>,
     dropped: Arc<AtomicU64>,
@@ -71,8 +71,8 @@ fn a_million_nested_messages_are_dropped_on_a_small_stack() {
     assert_eq!(rt.counters().dead_letters, DEPTH);
 }
 
-/// 2.2d, 11: a thread-local of a thread owns nested messages. When the thread exits, the destructor of the thread-local
-/// drops these messages one after the other.
+/// 2.2d, 11: a thread-local variable owns nested messages. When the thread exits, the destructor of this variable drops
+/// the messages one after the other.
 #[test]
 fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_exits() {
     const DEPTH: u64 = 100_000;
@@ -99,8 +99,8 @@ fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_exits() {
     assert_eq!(dropped.load(SeqCst), DEPTH + 10);
 }
 
-/// 2.2d, 11: each message owns the only address of the next process. When the runtime is dropped, all processes exit on
-/// a stack of 64 KiB.
+/// 2.2d, 11: each process of a chain has an unread message, and this message owns the only address of the next process.
+/// When the runtime is dropped, all processes exit on a stack of 64 KiB.
 #[test]
 fn processes_whose_only_addresses_are_in_messages_exit_on_a_small_stack() {
     const DEPTH: usize = 20_000;
@@ -130,7 +130,8 @@ fn processes_whose_only_addresses_are_in_messages_exit_on_a_small_stack() {
 fn a_message_to_a_stale_pid_never_reaches_the_new_process() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let mut former: Vec<Pid> = Vec::new();
-    // Each process exits on the thread that spawns the next process, so the next process reuses its slot.
+    // Each process exits on the thread that spawns the next process, so the next process reuses the slot of the exited
+    // process.
     rt.block_on(async {
         for n in 0..100 {
             let next = rt.spawn(echo);
@@ -363,8 +364,8 @@ fn a_receiver_can_be_attached_for_a_pid_and_for_a_node() {
     assert_eq!(*wire.0.lock().unwrap(), [(pid, 7), (far, 9)]);
 }
 
-/// 2.4c, 8.3b: the end of a runtime detaches the receivers of other nodes. Therefore two connected runtimes do not keep
-/// each other alive, and a host of an ended runtime sends no message to another runtime.
+/// 2.4c, 8.3b: the end of a runtime detaches the receivers that were attached for other nodes. Therefore two connected
+/// runtimes do not keep each other alive, and a host of an ended runtime sends no message to another runtime.
 #[test]
 fn the_end_of_a_runtime_detaches_the_receivers_of_other_nodes() {
     struct Now;
@@ -382,7 +383,7 @@ fn the_end_of_a_runtime_detaches_the_receivers_of_other_nodes() {
     let (host, inbox) = (one.host().clone(), other.spawn(async |mut ctx: Context<u8>| ctx.receive().await));
     drop(one);
     assert_eq!(host.send(inbox.pid(), 1_u8).unwrap_err().kind(), SendErrorKind::ShutDown);
-    // A receiver that is attached later is dropped immediately.
+    // A receiver that is attached after the end of the runtime is dropped immediately.
     let wire = Wire::default();
     host.attach_node(4713, wire.clone());
     assert_eq!(Arc::strong_count(&wire.0), 1);
@@ -390,7 +391,8 @@ fn the_end_of_a_runtime_detaches_the_receivers_of_other_nodes() {
     assert_eq!(Arc::strong_count(&held), 1);
 }
 
-/// 2.4b: the drop of an attached receiver does not wait for the deadline of a cancellation.
+/// 2.4b: when an attached receiver is killed, the receiver is dropped immediately, even before the deadline of an
+/// earlier cancellation.
 #[test]
 fn an_attached_receiver_is_dropped_when_it_is_killed() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -513,8 +515,8 @@ fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
         assert_eq!(late.try_send(3), Err(3));
         assert_eq!(host.counters().late_replies, before + 1);
 
-        // The reply of `held` is in the state of the process, and the message of `unread` is in the mailbox of this
-        // process. The exit of the process completes both calls with an error.
+        // The process keeps the reply of the call `held` in its state, and the message of the call `unread` is in the
+        // mailbox of the process. The exit of the process completes both calls with an error.
         let held = server.call(Ask::Keep).start();
         let panics = server.call(Ask::Panic).start();
         let unread = server.call(Ask::Get).start();
@@ -651,10 +653,10 @@ fn a_callee_that_has_watched_its_caller_can_answer() {
     });
 }
 
-/// 2.6d: a callee polls many futures of `closed` with different wakers, and drops these futures. The call keeps no
-/// waker of a dropped future. A future that still exists is woken when the caller leaves.
+/// 2.6d: a callee polls many futures of the method `closed` with different wakers, and drops these futures. The call
+/// keeps no waker of a dropped future. A future that still exists is woken when the caller leaves.
 #[test]
-fn a_dropped_future_of_the_method_closed_leaves_no_waker_in_its_call() {
+fn a_call_keeps_no_waker_of_a_dropped_future_of_its_callee() {
     struct Counter(AtomicU64);
     impl std::task::Wake for Counter {
         fn wake(self: Arc<Self>) {
@@ -1038,8 +1040,9 @@ fn waiting_senders_proceed_when_a_step_empties_the_mailbox() {
 }
 
 /// 2.3d: if the receiver exits while a sender waits for a free place, the sender gets its message back. If a sender
-/// begins to wait after the exit, the sender gets its message back immediately. If the limit of the mailbox is 0, no
-/// place ever becomes free, so the sender also gets its message back immediately. Untyped messages are returned too.
+/// begins to wait after the exit, the sender gets its message back immediately. If the option
+/// `Limits::mailbox_capacity` is 0, no place ever becomes free, so the sender also gets its message back immediately.
+/// Untyped messages are returned too.
 #[test]
 fn a_send_that_waits_for_free_space_fails_when_the_receiver_exits() {
     use futures::FutureExt;
@@ -1119,7 +1122,7 @@ fn free_space_in_a_mailbox_is_neither_lost_nor_taken_twice() {
     let selective = async |mut ctx: Context<(u32, u32)>| -> Result<Vec<(u32, u32)>, Exit> {
         let (mut read, total) = (Vec::new(), (SENDERS * EACH) as usize);
         while read.len() < total {
-            // While more than ten messages are outstanding, every other call of `receive_where` skips one message.
+            // While more than ten messages are outstanding, every second call of `receive_where` skips one message.
             let mut pass = read.len() % 2 == 1 && read.len() + 10 < total;
             let pick = |m| if std::mem::take(&mut pass) { Err(m) } else { Ok(m) };
             read.push(ctx.receive_where(pick).await?);
@@ -1233,7 +1236,7 @@ fn no_message_is_lost_when_the_receiver_exits_while_senders_wait() {
         let (read, counted) = (read.load(SeqCst), host.counters());
         // The counter `messages` counts each dead letter twice: as a message to its receiver, and as a message to
         // `letters`. A message may be accepted before its sender drops the future. The sender does not count this
-        // message, so `sent` may be less than the sum.
+        // message, so `sent` may be less than the number of read messages and dead letters.
         assert_eq!(counted.messages, read + 2 * dead);
         assert!(sent <= read + dead, "{sent} {read} {dead}");
         assert_eq!((counted.dead_letters, counted.panics), (dead, 0));
@@ -1241,8 +1244,8 @@ fn no_message_is_lost_when_the_receiver_exits_while_senders_wait() {
 }
 
 /// 2.3c, 2.3i: a message that a selective receive skips still counts against the bound and keeps its position. The
-/// filter examines each message only once. The overflow policy may drop a skipped message, even while the filter
-/// examines this message.
+/// filter examines each message only once. The overflow policy may drop a message that the filter skips, even while the
+/// filter still examines this message.
 #[test]
 fn a_selective_receive_examines_each_message_once() {
     for bound in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(40), MailboxCapacity::DropOldest(40)] {
@@ -1624,7 +1627,7 @@ fn a_host_does_not_pass_an_envelope_on() {
     assert_eq!(one.send(unknown, 1_u8).unwrap_err().kind(), SendErrorKind::NoProcess);
 }
 
-/// 2.4b: a host delivers an envelope to an attached receiver, and keeps the sender that the envelope names.
+/// 2.4b: a host delivers an envelope to an attached receiver, and does not change the sender in the envelope.
 #[test]
 fn an_attached_receiver_gets_the_sender_of_an_envelope() {
     #[derive(Clone, Default)]

@@ -215,7 +215,7 @@ fn timers_and_memory_are_counted() {
     let per_pid = grown(after.memory.pid_table, before.memory.pid_table);
     assert!((8.0..=64.0).contains(&per_pid), "{per_pid} bytes per pid");
     assert!(after.memory.blocks >= 1_000 * 64, "{} bytes of blocks", after.memory.blocks);
-    // The first measured turn allocates the buckets of its thread.
+    // The first measured turn on a thread allocates the buckets of this thread.
     assert!(after.memory.metrics > before.memory.metrics);
     let memory = after.memory;
     let sum = memory.blocks + memory.pid_table + memory.timers + memory.global_queue + memory.metrics;
@@ -259,8 +259,8 @@ fn a_simulation_counts_its_runnable_processes() {
     assert_eq!(simulation.metrics().global_queue_depth, 0);
 }
 
-/// 9.1f: the difference of two snapshots contains the counts and durations between them, and the gauges of the later
-/// snapshot.
+/// 9.1f: the difference of two snapshots contains the counts and durations of the time between the snapshots, and the
+/// gauges of the later snapshot.
 #[test]
 fn a_difference_keeps_the_gauges_of_the_later_snapshot() {
     let rt = Runtime::builder().workers(0).sample_every_step(true).build().unwrap();
@@ -325,7 +325,7 @@ fn the_times_of_messages_in_mailboxes_are_measured() {
     });
     let to = slow.address();
     // The receiver waits for the first message. Each later message arrives 1 ms after the receiver has begun a sleep of
-    // 5 ms. So the message waits for 4 ms.
+    // 5 ms. So each of these later messages waits for 4 ms.
     let _sender = simulation.spawn(async move |ctx: Context| {
         for number in 0..10_000 {
             let _ = to.send(number);
@@ -573,7 +573,7 @@ impl Page {
         page
     }
 
-    /// Checks the buckets of a histogram without labels. Returns the number of durations.
+    /// Checks the buckets of a histogram without labels. Returns the number of durations in the histogram.
     fn count_of(&self, name: &str) -> u64 {
         let bucket = format!("{name}_bucket{{le=\"");
         let mut buckets: Vec<(f64, f64)> = Vec::new();
@@ -642,7 +642,7 @@ fn the_buckets_of_the_prometheus_text_are_cumulative() {
     let page = Page::parse(&metrics.to_prometheus());
     let count = metrics.distributions.scheduling_delay.count();
     assert_eq!(page.count_of("procession_scheduling_delay_seconds"), count);
-    // In a simulation, a runnable process waits for no time, so all durations are in the first bucket.
+    // In a simulation, the waiting time of a runnable process is zero, so all durations are in the first bucket.
     assert_eq!(page.values["procession_scheduling_delay_seconds_bucket{le=\"0.000000255\"}"], count as f64);
     assert_eq!(page.values["procession_elapsed_seconds"], 0.001);
 }

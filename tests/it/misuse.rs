@@ -1,6 +1,6 @@
-//! Section 11 of the specification: misuse of the API, with one test for each row of the table. The rows about panics
-//! are in `panics.rs`. If another section contains the same promise as a row of this table, the tests of that section
-//! cover the row.
+//! Section 11 of the specification: misuse of the API. The tests in this file cover the rows of the table in section
+//! 11, with two exceptions. The rows about panics have their tests in `panics.rs`. If another section contains the same
+//! promise as a row, the tests of that section cover the row.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -310,7 +310,7 @@ fn everything(host: &Host, server: &Address<Reply<u64>>) {
     drop((spawned, call));
 }
 
-/// When this value is dropped, it calls `everything` and then sends the name of its place.
+/// When this value is dropped, it calls `everything` and then sends the text `place`.
 struct Busy {
     host: Host,
     server: Address<Reply<u64>>,

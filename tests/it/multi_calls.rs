@@ -13,7 +13,7 @@ use crate::{everywhere, on_workers, step_aside, two, within};
 const HOUR: Duration = Duration::from_secs(3600);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A request. The value counts the copies of the request that exist.
+/// A request. The `Arc` counts the requests that still exist.
 struct Ask(Arc<()>, Reply<u64>);
 
 fn lone() -> Runtime {
@@ -239,8 +239,8 @@ fn a_multi_call_without_receivers_ends_immediately() {
     }
 }
 
-/// 2.6e: one process can be called through its pid, its name, its address and its handle. If the process of a pid has
-/// another message type, the result contains the error of the send.
+/// 2.6e: one process can be called through its pid, its name, its address and its handle. If a pid belongs to a process
+/// with another message type, the result contains the error of the send.
 #[test]
 fn any_target_can_be_called() {
     const NAME: Name<Reply<u64>> = Name::new("only");
@@ -357,7 +357,8 @@ fn a_full_mailbox_hands_its_request_back() {
     assert!(*pid == full.pid() && reply.is_closed());
 }
 
-/// 2.6e: if the future is dropped before or after its first poll, its requests and its calls are dropped too.
+/// 2.6e: if the future of a multi-call is dropped, before or after its first poll, the requests and the calls of this
+/// future are dropped too.
 #[test]
 fn a_dropped_call_leaks_nothing() {
     let rt = lone();

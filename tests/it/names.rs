@@ -27,8 +27,8 @@ async fn sum(mut ctx: Context<u64>) -> Result<u64, Exit> {
     }
 }
 
-/// 2.5a, 2.5b: a name resolves to its process in sends, calls and `whereis`. The name resolves from the spawn, even
-/// before the first step, until the exit of the process. After the exit, the name is free.
+/// 2.5a, 2.5b: a name resolves to its process in sends, calls and `whereis`. From the spawn until the exit of the
+/// process, the name resolves, even before the first step. After the exit, the name is free.
 #[test]
 fn a_name_resolves_to_its_process_until_the_exit() {
     let rt = lone();
@@ -234,7 +234,7 @@ fn a_process_may_have_many_names() {
     assert!((0..NAMES).all(|n| rt.whereis(name(n).as_str()).is_none()));
 }
 
-/// A value that looks up a name when it is dropped.
+/// A value whose destructor looks up a name.
 struct LooksUp {
     host: Host,
     name: &'static str,
@@ -267,8 +267,8 @@ fn a_refused_spawn_with_a_name_drops_its_values_outside_the_lock_of_the_name() {
     });
 }
 
-/// 2.5b: a spawn with a name may drop the last reference to another host, and so the handlers of this host. The
-/// destructor of such a handler may look up the same name, and finds the new process.
+/// 2.5b: a spawn with a name may drop the last reference to another host, and the handlers of this host are dropped
+/// too. The destructor of such a handler may look up the same name, and finds the new process.
 #[test]
 fn a_spawn_with_a_name_drops_another_host_outside_the_lock_of_the_name() {
     struct Never;
@@ -294,7 +294,7 @@ fn a_spawn_with_a_name_drops_another_host_outside_the_lock_of_the_name() {
 /// 2.5d: `spawn_or_send` is atomic. Concurrent calls spawn only one process with the name, and this process reads every
 /// message.
 #[test]
-fn concurrent_calls_of_spawn_or_send_spawn_one_process_and_lose_no_message() {
+fn concurrent_senders_to_a_free_name_spawn_one_process_and_lose_no_message() {
     const THREADS: u64 = 4;
     const ROUNDS: u64 = 300;
     within(60, || {
@@ -332,7 +332,7 @@ fn concurrent_calls_of_spawn_or_send_spawn_one_process_and_lose_no_message() {
 /// 2.5d: processes with the same name continuously start and exit. Each message either is read, or becomes a dead
 /// letter because its process exits. There is never more than one process with the name.
 #[test]
-fn calls_of_spawn_or_send_lose_no_message_while_processes_exit() {
+fn spawning_or_sending_by_name_loses_no_message_while_processes_exit() {
     const EACH: u64 = 3_000;
     within(60, || {
         let rt = two();
@@ -371,7 +371,7 @@ fn calls_of_spawn_or_send_lose_no_message_while_processes_exit() {
 
 /// 2.5d: a refused `spawn_or_send` returns the message and the body. Without a name, `spawn_or_send` spawns a process.
 #[test]
-fn a_refused_call_of_spawn_or_send_returns_the_message_and_the_body() {
+fn a_refused_spawn_with_a_message_returns_the_message_and_the_body() {
     let rt = lone();
     let _ = rt.process().name("text").spawn(async |mut ctx: Context<String>| drop(ctx.receive().await));
     let wrong = rt.process().name("text").spawn_or_send(5, sum).unwrap_err();
@@ -467,7 +467,7 @@ fn a_broadcast_reaches_every_process_that_stays_in_a_changing_group() {
 /// spawns a process, and the request is the first message of this process. If `spawn_or_call` is refused, it returns
 /// the body.
 #[test]
-fn the_method_spawn_or_call_spawns_only_one_process() {
+fn a_request_to_a_name_spawns_a_process_only_if_the_name_is_free() {
     async fn count(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
         for count in 1.. {
             ctx.receive().await?.send(count);

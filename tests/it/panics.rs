@@ -190,7 +190,7 @@ fn a_panic_in_a_hand_written_process_ends_only_that_process() {
     }
 }
 
-/// A process whose result panics when it is dropped. The `close` of this process panics too.
+/// A process that returns a result whose drop panics. The `close` of this process panics too.
 struct BombOutput;
 
 impl Process for BombOutput {
@@ -249,8 +249,8 @@ fn a_panic_in_close_or_drop_replaces_the_exit_reason() {
     });
 }
 
-/// 4.8a, 11: a body panics before its future exists, in its first poll, in a later poll, or when it is dropped. Only
-/// the process of this body exits.
+/// 4.8a, 11: a body panics before its future exists, in the first poll of the future, in a later poll, or when the body
+/// is dropped. Only the process of this body exits.
 #[test]
 fn a_panic_in_a_body_ends_only_that_process() {
     within(20, || {
@@ -309,8 +309,8 @@ fn a_panic_with_any_payload_is_caught() {
     });
 }
 
-/// 11: a message may panic when it is dropped. If a process drops the message, only this process exits. If the message
-/// was not read before the drop, the panic ends no process.
+/// 11: a message may panic when it is dropped. If a process drops the message, only this process exits. If an unread
+/// message panics when it is dropped, the panic ends no process.
 #[test]
 fn a_panic_in_the_drop_of_a_message_affects_no_other_process() {
     within(20, || {
@@ -324,8 +324,8 @@ fn a_panic_in_the_drop_of_a_message_affects_no_other_process() {
         (0..3).for_each(|_| offer(&reads, Bomb(true)));
         panicked(block_on(reads), "bomb");
 
-        // Next, a body exits while unread messages are in its mailbox or in its read-ahead buffer. After this body, a
-        // hand-written process also exits with unread messages.
+        // Next, a body exits while unread messages are in its mailbox or in its read-ahead buffer. After the exit of
+        // this body, a hand-written process also exits with unread messages.
         let leaves = scene.rt.spawn(async |mut ctx: Context<Bomb>| {
             ctx.receive().await?.0 = false;
             Ok::<_, Exit>(())
@@ -404,7 +404,7 @@ fn a_panic_in_the_drop_of_an_answer_affects_no_other_process() {
         let rt = Runtime::builder().workers(0).handler(giver.clone()).build().unwrap();
         (rt.host().clone(), rt)
     };
-    // The body drops the answer itself.
+    // The body itself drops the answer.
     let giver = Giver::<Bomb>::default();
     let (host, rt) = start(&giver);
     let body = rt.spawn(async |ctx: Context<()>| {
@@ -465,7 +465,7 @@ fn a_panic_in_the_drop_of_an_input_affects_no_other_process() {
         assert!(matches!(exit, Exit::Killed | Exit::Panicked(_)), "{exit:?}");
         assert_eq!((rt.counters().spawned, rt.counters().exited), (1, 1));
         drop(rt);
-        // A process with an async body accepts no input, so the body refuses the input in its first turn.
+        // A process with an async body accepts no input, so the input is refused in the first turn of the process.
         for method in ["", "unknown"] {
             let ran = Arc::new(AtomicBool::new(false));
             let runs = Arc::clone(&ran);
@@ -810,9 +810,9 @@ fn a_waker_that_panics_does_not_affect_the_sender() {
     });
 }
 
-/// 11, 8.1d: an executor polls a future of `Runtime::run`, and the waker of the executor panics. The drop of the
-/// payload of this panic panics too. A thread then sends a message, which wakes the executor. The panics do not affect
-/// the sender.
+/// 11, 8.1d: an executor polls a future of `Runtime::run` with a waker that panics when it is called. The payload of
+/// this panic panics too when it is dropped. A thread sends a message, and this send calls the waker. The panics do not
+/// affect the sender.
 #[test]
 fn a_panic_payload_that_panics_does_not_affect_the_sender() {
     struct ThrowsBomb(AtomicUsize);
@@ -843,7 +843,7 @@ fn a_panic_payload_that_panics_does_not_affect_the_sender() {
         assert!(poll_with(&mut run, &waker).is_pending());
         address.send(7).expect("the send does not unwind");
         assert_eq!(bad.0.load(SeqCst), 1);
-        // A poll also returns when its time limit has passed. Such a poll wakes its own waker.
+        // A poll also returns when its time limit has passed. Such a poll calls the waker that was passed to this poll.
         flag.0.store(true, SeqCst);
         let mut polled = Poll::Pending;
         while polled.is_pending() && flag.0.swap(false, SeqCst) {
@@ -872,8 +872,8 @@ fn a_waker_that_panics_does_not_affect_the_callee() {
         assert_eq!(block_on(server.call(|reply| reply)).expect("the server is not hurt"), 2);
         assert_eq!((bad.0.load(SeqCst), block_on(call).unwrap()), (1, 1));
         block_on(server).unwrap();
-        // The process polls the command with the panicking waker. A combinator also polls its futures with its own
-        // waker.
+        // The process polls the command with the panicking waker. A combinator also polls each inner future with the
+        // waker of the combinator.
         let asks = scene.rt.spawn({
             let waker = waker.clone();
             async move |ctx: Context<()>| {
@@ -963,8 +963,8 @@ fn a_process_with_a_waker_that_panics_can_still_exit() {
             let (waker, _bad) = bad();
             let waits = rt.spawn(async move |mut ctx: Context<u64>| {
                 poll_fn(|cx| {
-                    // The mailbox was polled with the panicking waker. After the cancellation, the process still polls
-                    // this future again.
+                    // The mailbox was polled with the panicking waker. Nevertheless, the process polls this future
+                    // again after the cancellation.
                     if ctx.is_cancelled() {
                         return Poll::Ready(Err::<(), _>(Exit::Cancelled(Reason::REQUESTED)));
                     }
@@ -1008,7 +1008,7 @@ fn a_process_with_a_waker_that_panics_can_still_exit() {
 /// 4.4a, 8.3b: the kill of a mailbox wakes a task that waits on the mailbox. The waker may poll the mailbox inside its
 /// `wake`. Either this poll reports the kill, or the mailbox later calls the waker `next`.
 #[test]
-fn a_receiver_that_a_kill_wakes_sees_the_kill_or_is_woken_again() {
+fn a_receiver_polled_inside_its_waker_sees_the_kill_or_is_woken_again() {
     /// A waker whose `wake` polls the mailbox, with the waker `next`.
     struct Eager {
         mailbox: Mutex<Option<Mailbox<u64>>>,
@@ -1237,7 +1237,7 @@ fn a_handler_that_panics_drops_the_reply_of_its_command() {
 /// 2.6b: the waker of a caller drops the reply of another call, while the exit of a process notifies the caller. The
 /// other call fails immediately.
 #[test]
-fn a_reply_that_a_waker_drops_during_an_exit_fails_its_call() {
+fn a_call_fails_if_a_waker_drops_the_reply_of_this_call_during_an_exit() {
     struct Drops(Mutex<Option<Reply<u64>>>);
     impl Wake for Drops {
         fn wake(self: Arc<Self>) {
@@ -1266,7 +1266,7 @@ fn a_reply_that_a_waker_drops_during_an_exit_fails_its_call() {
 /// 1.1h, 2.6c: a step panics while it owns a reply, and `close` panics afterwards. The caller and a monitor receive the
 /// same exit. When the caller receives the exit, the process has no name and no pid any more.
 #[test]
-fn a_caller_receives_the_final_exit_of_a_step_that_panicked() {
+fn a_caller_receives_the_final_exit_of_a_process_whose_step_panicked() {
     struct Panics;
     impl Process for Panics {
         type Message = Reply<u64>;
@@ -1342,8 +1342,8 @@ fn a_panic_in_the_drop_of_a_linked_receiver_does_not_interrupt_the_exit() {
     assert!(rt.kill(receiver).is_err());
 }
 
-/// 11: a future without a pid may own the last reference to its host. A panic in the drop of a handler of this host does
-/// not abort the program.
+/// 11: a future without a pid may own the last reference to its host. A panic in the drop of a handler of this host
+/// does not abort the program.
 #[test]
 fn a_future_may_own_the_last_reference_to_a_host_whose_handler_panics_in_its_drop() {
     struct Never;
@@ -1367,7 +1367,7 @@ fn a_future_may_own_the_last_reference_to_a_host_whose_handler_panics_in_its_dro
 /// 11, 6.5a: at the end of a runtime, the drop of an attached receiver or of a handler may panic. The end of the
 /// runtime still kills each process.
 #[test]
-fn a_panic_in_a_drop_at_the_end_of_a_runtime_leaves_no_process_alive() {
+fn all_processes_are_killed_even_if_a_drop_panics_at_the_end_of_a_runtime() {
     struct Never;
     impl Command for Never {
         type Reply = ();

@@ -65,7 +65,7 @@ async fn wait_for_all_exits(rt: &Runtime) {
 /// number of exits, so a cancellation ends the pool although the crashes continue.
 #[test]
 fn a_turn_of_a_pool_ends_while_its_members_crash() {
-    /// Part of the body of the members. The pool clones this value for each start of a member.
+    /// Value that the body of the members owns. The pool clones this value for each start of a member.
     struct OnClone(std::sync::Weak<Runtime>, Arc<AtomicUsize>);
 
     impl OnClone {
@@ -80,8 +80,8 @@ fn a_turn_of_a_pool_ends_while_its_members_crash() {
             if self.1.fetch_add(1, SeqCst) == 10 {
                 rt.cancel(rt.whereis("pool").unwrap(), "enough", LONG).unwrap();
             }
-            // The other member runs and crashes during the turn of the pool. With several workers, this can happen on
-            // another worker.
+            // The other member runs and crashes during the turn of the pool. In a runtime with several workers, the
+            // other member could run and crash on another worker.
             rt.block_on(async {
                 for _ in 0..4 {
                     step_aside().await;
@@ -307,8 +307,8 @@ fn messages_of_one_key_go_to_one_member() {
 }
 
 /// Many messages wait in the queue of a pool, and the only member has a small mailbox. Each time the member frees
-/// space, the pool reads only the oldest messages of its queue. The number of key calls is linear in the number of
-/// messages.
+/// space, the pool reads only the oldest messages of its queue. The number of calls of the key function is linear in
+/// the number of messages.
 #[test]
 fn a_pool_with_a_full_member_does_not_read_its_whole_queue() {
     const MESSAGES: usize = 2_000;
@@ -368,7 +368,7 @@ fn waiting_messages_of_one_key_stay_in_order_while_one_member_is_full() {
             }
         }
         rt.block_on(settle());
-        // If no message of a key was read, the messages of this key wait for the full member.
+        // If no message of a key has been read until now, the messages of this key wait for the full member.
         let all_read =
             |key: u8| read.lock().unwrap().get(&key).is_some_and(|(_, numbers)| numbers.len() == EACH as usize);
         let keys = || read.lock().unwrap().clone();
@@ -391,8 +391,8 @@ fn waiting_messages_of_one_key_stay_in_order_while_one_member_is_full() {
     });
 }
 
-/// While a pool starts its members in several turns, all messages with the same key go to the same member, also the
-/// urgent messages. The other messages of a key stay in order.
+/// While a pool starts its members in several turns, all messages with the same key go to the same member, including
+/// the urgent messages. The messages of a key that are not urgent stay in order.
 #[test]
 fn messages_of_one_key_go_to_one_member_during_the_start() {
     const KEYS: u64 = 64;
@@ -524,7 +524,7 @@ fn a_pool_whose_members_keep_exiting_fails() {
             };
             host.spawn_pool(Pool::new(1, body).restarts(3, LONG))
         };
-        // If each member lives this long, there are at most three exits within one period.
+        // If each member lives for a third of the period, there are at most three exits within one period.
         let (spawned, pool) = (host.counters().spawned, dies(LONG / 3));
         host.sleep(100 * LONG + TICK).await;
         assert!(!pool.is_finished());
@@ -595,9 +595,9 @@ fn a_pool_grows_by_few_members_in_one_turn() {
     });
 }
 
-/// A member exits when it has been idle for the whole idle timeout, and not earlier. If the member was busy at the last
-/// check, it does not exit. This holds even if another member, which has received the same number of messages, exits at
-/// this check.
+/// A member exits when it has been idle for the whole idle timeout, and not earlier. If a member was busy at the
+/// previous check, the member does not exit at the present check, even if another member with the same number of
+/// received messages exits at the present check.
 #[test]
 fn a_member_that_was_busy_at_the_last_check_stays() {
     async fn takes_long(mut ctx: Context<(Duration, Reply<()>)>) -> Result<(), Exit> {
@@ -617,8 +617,9 @@ fn a_member_that_was_busy_at_the_last_check_stays() {
             for one in [0, 1, 2].map(|_| job(LONG / 100)) {
                 one.await?;
             }
-            // From now on, the first member is busy, and the second member is busy for the time `busy`. After the next
-            // line, the third member is idle. Like the second member, the third member has then received two messages.
+            // The first of these jobs keeps the first member busy, and the second job keeps the second member busy for
+            // the time `busy`. After the third job, the third member is idle. The second member and the third member
+            // have then received two messages each.
             let [_busy, second] = [job(100 * LONG), job(busy)];
             job(Duration::ZERO).await?;
             second.await?;
@@ -682,13 +683,14 @@ fn a_cancelled_pool_lets_its_members_finish() {
     assert_eq!((done.load(SeqCst), rt.processes_alive()), (2, 0));
 }
 
-/// A token or a shutdown would cancel the members of a pool before the pool. Instead, the pool cancels its members, and
-/// replaces none of them. The members exit normally after their cancellation.
+/// By itself, a token or a shutdown would cancel the members of a pool first and the pool afterwards. Instead, the pool
+/// cancels its members, and replaces none of them. The members exit normally after their cancellation.
 #[test]
 fn a_token_or_a_shutdown_cancels_the_pool_and_not_its_members() {
     for by_token in [true, false] {
         let (rt, token) = (Arc::new(lone()), CancelToken::new());
-        // A shutdown cancels the processes in the order of their slots. The members use the slots of these processes.
+        // A shutdown cancels the processes in the order of their slots. The members reuse the slots of the processes
+        // that the next line aborts.
         (0..3).for_each(|_| rt.spawn(async |mut ctx: Context| ctx.receive().await).abort());
         let waits = Arc::new(Mutex::new(Vec::new()));
         let given = Arc::clone(&waits);
@@ -715,8 +717,8 @@ fn a_token_or_a_shutdown_cancels_the_pool_and_not_its_members() {
     }
 }
 
-/// A member of a pool waits for a helper. A token cancels the helper before the pool, and the helper ends the member.
-/// The pool does not replace this member.
+/// A member of a pool waits for a helper. A token cancels the helper before the token cancels the pool, and the exit of
+/// the helper ends the member. The pool does not replace this member.
 #[test]
 fn a_member_that_exits_because_of_the_token_of_its_pool_is_not_replaced() {
     let (rt, token, starts) = (Arc::new(lone()), CancelToken::new(), Arc::new(AtomicUsize::new(0)));
@@ -813,8 +815,8 @@ fn kills_of_members_lose_only_messages_in_progress() {
             let (host, over) = (rt.host().clone(), Arc::clone(&over));
             std::thread::spawn(move || {
                 let mut kills = 0_u32;
-                // On a busy machine, all senders may end before this thread has killed a member. The thread then kills
-                // a member afterwards.
+                // On a busy machine, all senders may end before this thread has killed a member. In this case, the
+                // thread kills a member after the end of the senders.
                 while kills == 0 || !over.load(SeqCst) {
                     if let Some(victim) = host.members(crew).first() {
                         kills += u32::from(host.kill(victim.pid()).is_ok());

@@ -207,7 +207,7 @@ fn processes_of_every_priority_run_during_a_long_step_and_are_dropped_with_the_r
 /// 4.10a: each call of `block_on` in this test runs only a few turns. The shares of the priorities are kept across
 /// these calls.
 #[test]
-fn short_calls_of_block_on_starve_no_priority() {
+fn many_short_runs_on_a_guest_thread_starve_no_priority() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let counts: Arc<[AtomicU64; 3]> = Arc::default();

@@ -129,7 +129,7 @@ fn the_error_for_an_unknown_entry_point_names_the_existing_entry_points() {
 /// 1.1f, 1.3a: `started()` of a body completes when the body has been polled once, or when the body exits. With a
 /// manual start, `started()` waits for `mark_started`.
 #[test]
-fn a_call_of_started_waits_for_the_first_step_or_for_mark_started() {
+fn a_body_starts_with_its_first_poll_or_when_it_marks_its_start() {
     everywhere(async |host| {
         let plain = host.spawn(async |mut ctx: Context<()>| ctx.receive().await);
         plain.started().await.unwrap();
@@ -458,7 +458,7 @@ fn a_body_and_a_hand_written_process_give_the_same_output() {
         type Output = Vec<u64>;
         fn step(&mut self, mut events: Events<'_, Msg>, out: &mut StepOutput<'_, Msg>) -> Result<Next<Vec<u64>>, Exit> {
             // The process handles one message at a time, like the body. If more messages arrive together with the
-            // answer, the process sends these messages to itself again.
+            // answer, the process sends these messages back to its own mailbox.
             while self.doubling.is_none() {
                 match events.next() {
                     None => return Ok(Next::Wait),
@@ -555,7 +555,7 @@ fn a_message_of_the_wrong_type_is_refused_and_returned() {
 /// 1.7a: inside a process, `should_yield` returns true after a bounded number of calls. Outside a process,
 /// `should_yield` never returns true.
 #[test]
-fn the_function_should_yield_returns_true_after_a_bounded_number_of_calls() {
+fn a_process_is_told_to_yield_after_a_bounded_number_of_checks() {
     assert!((0..10_000).all(|_| !should_yield()));
     everywhere(async |host| {
         let pieces = host.spawn(async |ctx: Context| {
@@ -575,8 +575,8 @@ fn the_function_should_yield_returns_true_after_a_bounded_number_of_calls() {
     });
 }
 
-/// 1.1b, 6.6a: a process inherits the values of the process that spawns it. A builder may set another value for its
-/// process instead.
+/// 1.1b, 6.6a: a process inherits the values of the process that spawns it. Instead of an inherited value, the builder
+/// of a process may set another value for this process.
 #[test]
 fn inherited_values_reach_the_grandchildren() {
     #[derive(PartialEq, Debug)]
@@ -603,7 +603,7 @@ fn inherited_values_reach_the_grandchildren() {
 /// 1.3a: a body that never returns is declared `-> !`, and a body that ends only with an error returns
 /// `Result<Infallible, E>`.
 #[test]
-fn a_body_may_never_return() {
+fn a_body_need_not_return() {
     async fn ticks(ctx: Context) -> ! {
         loop {
             ctx.sleep(Duration::from_secs(1)).await;

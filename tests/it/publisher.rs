@@ -23,7 +23,7 @@ struct Book {
 #[derive(Debug, Clone, Default)]
 struct Notes(Arc<Mutex<Book>>);
 
-/// Handle of one figure, which notes the calls for this figure.
+/// Handle of one figure. The handle notes the calls for this figure.
 struct Figure(Notes, String);
 
 impl metrics::CounterFn for Figure {
@@ -163,8 +163,8 @@ fn a_figure_is_described_when_it_gets_its_first_value() {
     }
 }
 
-/// 9.4b: if the publisher receives an older snapshot after a newer one, it records no duration twice, and it records each
-/// later duration.
+/// 9.4b: if the publisher receives an older snapshot after a newer one, it records no duration twice, and it records
+/// each later duration.
 #[test]
 fn an_older_snapshot_adds_no_durations() {
     within(60, || {
@@ -205,6 +205,6 @@ fn the_gauge_of_a_worker_that_has_left_becomes_zero() {
 fn the_publisher_installs_no_recorder() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     MetricsPublisher::new().publish(&rt.metrics());
-    // A program can install only one recorder. The installation succeeds, so the crate has installed none.
+    // A program can install only one recorder. The installation succeeds, so the crate has installed no recorder.
     metrics::set_global_recorder(metrics::NoopRecorder).unwrap();
 }

@@ -205,7 +205,7 @@ impl Observer for Watches {
     }
 }
 
-/// Contains a process that follows instructions, on a runtime without workers.
+/// A runtime without workers, and a process on this runtime. The process follows instructions.
 struct Stage {
     rt: Runtime,
     world: Arc<World>,
@@ -452,10 +452,10 @@ fn a_chain_of_destructors_uses_a_bounded_amount_of_stack() {
     });
 }
 
-/// When an event, such as a start, an exit or a cancellation, notifies its waiting tasks, it calls their wakers. Such a
-/// waker may use the same event or cause another event.
+/// When an event, such as a start, an exit or a cancellation, notifies its waiting tasks, the event calls the wakers of
+/// these tasks. Such a waker may use the same event or cause another event.
 #[test]
-fn a_waker_may_use_the_event_that_wakes_it() {
+fn a_waker_may_use_the_event_that_calls_this_waker() {
     struct Cancels(Host, Pid);
     impl Wake for Cancels {
         fn wake(self: Arc<Self>) {
@@ -510,8 +510,8 @@ fn a_guest_may_run_a_process_inside_the_notification_of_an_event() {
         waits(Box::pin(async move { drop(exited.await) }));
         waits(Box::pin(async move { drop(cancelled.cancelled().await) }));
         let guest: Arc<Inline> = Arc::new(Inline(Mutex::new(Some(Box::pin(rt.run(pending()))))));
-        // These polls run both processes up to their waits. This executor loses a wake-up during a poll, so one poll
-        // may not be enough.
+        // These polls run both processes until the processes wait. This executor loses a wake-up during a poll, so one
+        // poll may not be enough.
         let poll = || (0..100).for_each(|_| Arc::clone(&guest).wake());
         poll();
         let canceller = thread::spawn(move || token.cancel("done", Duration::MAX));
@@ -561,7 +561,7 @@ fn a_local_set_may_run_a_process_inside_the_notification_of_an_event() {
 /// If a future is dropped after its event has notified it, the future passes the notification on to another future. The
 /// waker of this other future may use the same event.
 #[test]
-fn a_waker_may_use_the_event_that_passes_a_notification_on() {
+fn a_waker_may_use_an_event_whose_notification_was_passed_on() {
     struct Drops(Mutex<Option<Pin<Box<dyn Future<Output = Exit> + Send>>>>);
     impl Wake for Drops {
         fn wake(self: Arc<Self>) {
@@ -590,7 +590,7 @@ fn a_waker_may_use_the_event_that_passes_a_notification_on() {
     });
 }
 
-/// 11b: a process waits for an event of another process. While the event wakes the waiting process, an observer cancels
+/// 11: a process waits for an event of another process. While the event wakes the waiting process, an observer cancels
 /// the other process.
 #[test]
 fn an_observer_may_cancel_the_process_whose_event_wakes_another_process() {
@@ -629,7 +629,7 @@ fn an_observer_may_cancel_the_process_whose_event_wakes_another_process() {
 
 // ---- Wakers that block
 
-/// A waker of another executor. A wake-up blocks until the sender sends a value, or is dropped.
+/// A waker of another executor. The method `wake` blocks until the sender of the channel sends a value or is dropped.
 struct BlockingWaker(Mutex<mpsc::Receiver<()>>);
 
 impl Wake for BlockingWaker {
@@ -646,8 +646,8 @@ fn poll_with_blocking_waker(future: Pin<&mut impl Future>) -> mpsc::Sender<()> {
     ends
 }
 
-/// Spawns a process that polls `body` once, and then awaits it. Returns when the process waits in `body`. After the
-/// body, the process ends the wake-up of a [`BlockingWaker`].
+/// Spawns a process that polls `body` once, and then awaits `body`. Returns when the process waits in `body`. When
+/// `body` has ended, the process ends the wake-up of a [`BlockingWaker`].
 fn spawn_waiting<F>(rt: &Runtime, ends: mpsc::Sender<()>, body: impl FnOnce(Context) -> F + Send + 'static) -> Parked
 where
     F: Future<Output = ()> + Send,
@@ -740,8 +740,8 @@ fn the_waker_of_a_task_that_awaits_an_exit_may_wait_for_a_process() {
     });
 }
 
-/// 6.4f: a task waits for the cancellation of a child token, and a process for the cancellation of the parent token.
-/// The waker of the task blocks until the process has run. The process is queued first.
+/// 6.4f: a task waits for the cancellation of a child token, and a process waits for the cancellation of the parent
+/// token. The waker of the task blocks until the process has run. The process is queued first.
 #[test]
 fn a_waker_of_a_cancelled_task_may_wait_for_another_task() {
     within(60, || {
@@ -757,7 +757,7 @@ fn a_waker_of_a_cancelled_task_may_wait_for_another_task() {
     });
 }
 
-/// Waker of an executor that counts its wake-ups with messages.
+/// Waker of an executor. The waker sends one message for each wake-up.
 struct Rings(mpsc::Sender<()>);
 
 impl Wake for Rings {
@@ -787,7 +787,8 @@ fn a_waker_of_a_cancelled_task_may_wait_for_a_process_of_a_sleeping_executor() {
             let (rings, bell) = mpsc::channel();
             rings.send(()).unwrap();
             let waker = Waker::from(Arc::new(Rings(rings)));
-            // A poll also returns when its budget is spent. In this case, the poll wakes its own waker.
+            // A poll also returns when its budget is spent. In this case, the poll calls the waker that was passed to
+            // it.
             while bell.try_recv().is_ok() {
                 assert!(run.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
             }
@@ -872,7 +873,7 @@ impl StreamHandler<Keep> for Kept<StreamCompletion<Keep>> {
 /// 3.3c: a task waits for the end of a command. The waker of the task blocks until the process has received the answer
 /// to the command. The process is queued first.
 #[test]
-fn the_waker_of_a_task_that_awaits_the_end_of_a_command_may_wait_for_its_answer() {
+fn the_waker_of_a_task_that_awaits_the_end_of_a_command_may_wait_for_the_answer() {
     within(60, || {
         let (kept, keeps) = mpsc::channel();
         let rt = Runtime::builder().workers(2).handler(Kept(kept)).build().unwrap();

@@ -460,7 +460,7 @@ impl<F: Fn()> Clone for OnClone<F> {
 
 type Work = BoxFuture<'static, Result<(), Exit>>;
 
-/// Returns a pool of `size` members that calls `start` before each start of a member.
+/// Returns a pool of `size` members. The pool calls `start` before each start of a member.
 fn pool(
     size: usize,
     start: impl Fn() + Send + Sync + 'static,

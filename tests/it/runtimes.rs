@@ -30,8 +30,8 @@ async fn keeps(mut ctx: Context<Reply<()>>) -> Result<(), Exit> {
     pending().await
 }
 
-/// 8.3a, 9.2b, 9.2d: a process waits for a process of another runtime that has the same index and generation. The
-/// runtime reports no deadlock, because the callee is unknown to it.
+/// 8.3a, 9.2b, 9.2d: a process waits for a process of another runtime. Both processes have the same index and the same
+/// generation. The runtime reports no deadlock, because the callee is unknown to it.
 #[test]
 fn a_call_to_another_runtime_is_no_deadlock() {
     // The processes that a new thread spawns get equal indices in both runtimes.
@@ -205,10 +205,10 @@ fn a_future_that_runs_inside_a_blocked_step_belongs_to_no_process() {
     });
 }
 
-/// 2.6c: a future of `spawn_future` panics while it holds a reply, and runs inside a step that waits for this reply.
-/// The call fails, and the step does not wait for ever.
+/// 2.6c: a step waits for a reply. Inside this step, a future of `spawn_future` panics while the future holds the
+/// reply. The call fails, and the step does not wait for ever.
 #[test]
-fn a_reply_that_a_future_drops_inside_the_waiting_step_ends_the_call() {
+fn a_call_ends_if_a_future_drops_the_reply_inside_the_waiting_step() {
     within(60, || {
         let rt = Arc::new(lone());
         let server = rt.spawn(async |mut ctx: Context<Reply<()>>| {
@@ -282,7 +282,7 @@ fn a_completion_that_a_process_drops_inside_a_handler_is_abandoned_at_once() {
 }
 
 /// 3.3c: a command is also abandoned at once if a process that owns the completion of this command panics inside a
-/// handler that is a future. The process runs in a later poll of this future, which is outside any turn.
+/// handler that is a future. The process runs in a later poll of this future, and this poll is outside any turn.
 #[test]
 fn a_completion_that_a_process_drops_inside_the_future_of_a_handler_is_abandoned_at_once() {
     within(60, || {
@@ -347,7 +347,7 @@ fn a_process_that_blocks_inside_a_blocked_step_delays_no_process() {
 }
 
 /// 8.1e: in a runtime with `QueueOrder::Lifo`, a guest leaves its slot. The process that yielded in the last turn of
-/// the guest is in the global queue, and the parked worker runs it.
+/// the guest is in the global queue, and the parked worker runs this process.
 #[test]
 fn a_process_that_yields_in_the_last_turn_of_a_guest_still_runs() {
     within(60, || {
@@ -375,7 +375,7 @@ fn a_process_that_yields_in_the_last_turn_of_a_guest_still_runs() {
 /// 8.2d: a future of `run` that was never polled is dropped inside the context of tokio.
 #[cfg(feature = "tokio")]
 #[test]
-fn a_future_of_run_is_dropped_inside_the_context_of_tokio_before_its_first_poll() {
+fn an_unpolled_run_future_is_dropped_inside_the_context_of_tokio() {
     struct UsesTokio(Arc<AtomicBool>);
     impl Drop for UsesTokio {
         fn drop(&mut self) {

@@ -64,7 +64,7 @@ fn the_number_of_workers_has_an_exact_maximum() {
 /// 4.4a, 4.5e: a thread outside the runtime spawns a process on an idle runtime. The thread waits for this process
 /// before it spawns the next process. If one wake-up is lost, the test hangs.
 #[test]
-fn a_million_processes_that_are_spawned_from_outside_all_run() {
+fn a_million_processes_spawned_by_an_outside_thread_all_run() {
     within(300, || {
         let rt = with(2);
         let (done, is_done) = mpsc::channel();
@@ -479,7 +479,7 @@ fn a_tree_of_processes_runs_in_little_memory() {
 
     /// The number of live processes of a tree, and the maximum of this number so far. `Counters::processes_alive` is
     /// not exact enough for this test, because one thread adds up the counters of all workers. If the operating system
-    /// preempts this thread, the other worker continues and changes its counters.
+    /// preempts this thread, another worker continues and changes its own counters.
     #[derive(Default)]
     struct Alive {
         now: AtomicU64,

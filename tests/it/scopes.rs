@@ -99,8 +99,8 @@ fn the_first_error_ends_the_scope() {
     assert_eq!((dropped.load(SeqCst), told.load(SeqCst), rt.processes_alive()), (1, 3, 0));
 }
 
-/// If a child ignores its cancellation, the scope kills the child after the grace period. A panic of a child is an
-/// error like any other.
+/// If a child ignores its cancellation, the scope kills the child after the grace period. A panic of a child has the
+/// same effect as any other error.
 #[test]
 fn a_child_that_ignores_cancellation_is_killed() {
     check(0..10, async |host: Host| {
@@ -121,12 +121,13 @@ fn a_child_that_ignores_cancellation_is_killed() {
     });
 }
 
-/// 6.5b: a shutdown cancels the children of a scope before the process that runs the scope. The children exit before
-/// this process is cancelled. The body of the scope continues, and receives the cancellation.
+/// 6.5b: a shutdown first cancels the children of a scope, and then the process that runs the scope. The children exit
+/// before this process is cancelled. The body of the scope continues, and receives the cancellation.
 #[test]
 fn a_scope_body_receives_the_cancellation_of_a_shutdown() {
     let rt = Arc::new(lone());
-    // A shutdown cancels the processes in the order of their slots. The children use the slots of these processes.
+    // A shutdown cancels the processes in the order of their slots. The children reuse the slots of the processes that
+    // the next line aborts.
     (0..3).for_each(|_| rt.spawn(async |mut ctx: Context| ctx.receive().await).abort());
     let waits = Arc::new(Mutex::new(Vec::new()));
     let given = Arc::clone(&waits);

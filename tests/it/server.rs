@@ -301,7 +301,7 @@ fn events_that_are_not_messages_arrive_in_order_with_messages() {
     watch.send(Order::Spawn).unwrap();
     rt.block_on(watch).unwrap();
     let mut heard = read(&log);
-    // The events of a link and of a monitor arrive in any order.
+    // The event of the link and the event of the monitor may arrive in either order.
     heard[3..].sort();
     assert_eq!(heard, ["joined", "message", "left", "down", "exit"]);
 }
@@ -393,7 +393,7 @@ fn a_timeout_of_a_server_is_handled_in_order_with_messages() {
         assert_eq!(read(&log)[1], "timeout");
         late.check(host.now(), until);
         // Some messages replace the deadline that an earlier message has set. The last deadline is earlier than the
-        // deadline before it.
+        // deadline that was set before it.
         let now = host.now();
         for at in [Some(now + LONG), None, Some(now + 2 * LONG), Some(now + 3 * SHORT)] {
             clerk.send(Msg::Until(at)).unwrap();

@@ -192,8 +192,8 @@ impl Process for Replaced {
     }
 }
 
-/// 6.5a, 6.7a: a top-level supervisor may be upgraded to another supervisor. After its exit, a shutdown cancels the
-/// other processes.
+/// 6.5a, 6.7a: a top-level supervisor may be upgraded to another supervisor. After the exit of the upgraded supervisor,
+/// a shutdown cancels the other processes.
 #[test]
 fn an_upgraded_supervisor_counts_as_one_supervisor_in_a_shutdown() {
     let mut simulation = Simulation::new(1);

@@ -165,7 +165,7 @@ fn logged(scenario: impl FnOnce(&Runtime)) -> Arc<Log> {
 /// 9.4a: each process has a span with its pid, name and type. The span is entered during each step of the process, and
 /// only then.
 #[test]
-fn the_span_of_a_process_is_entered_while_it_is_stepped() {
+fn the_span_of_a_process_is_entered_during_its_steps() {
     async fn speaks(ctx: Context) {
         for _ in 0..3 {
             tracing::info!(own = %ctx.pid(), "step");
@@ -197,7 +197,7 @@ fn the_span_of_a_process_is_entered_while_it_is_stepped() {
 /// 9.4a: the observer that `TracingObserver::with` wraps panics in each of its methods. Nevertheless, each process has
 /// its span, and the worker exits the span after each step.
 #[test]
-fn a_panic_of_the_other_observer_leaves_no_span_entered() {
+fn a_panic_of_the_wrapped_observer_leaves_no_span_entered() {
     struct Panics;
     impl Observer for Panics {
         fn started(&self, _: Pid, _: Option<&str>, _: &'static str) {

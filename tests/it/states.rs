@@ -57,7 +57,7 @@ impl Log {
     }
 
     /// Returns the states that a process has had since the previous call. The first state in the result is the last
-    /// state of the previous call.
+    /// state that the previous call returned.
     fn news(&self, pid: Pid) -> Vec<ProcessState> {
         let mut processes = self.0.processes.lock().unwrap();
         let all = processes.entry(pid).or_default();
@@ -159,8 +159,8 @@ fn a_body_with_an_outstanding_operation_is_blocked() {
     rt.block_on(asked.receive()).unwrap().send(());
     settle(&rt);
     let mut napping = log.news(pid);
-    // The sleep of the process may still be in progress. Therefore the test repeats this until it has observed all
-    // seven states.
+    // The sleep of the process may still be in progress. Therefore the test continues to run the processes until it has
+    // observed all seven states.
     while napping.len() < 7 {
         settle(&rt);
         let more = log.news(pid);
@@ -517,7 +517,8 @@ fn an_observer_sees_each_state_of_a_worker() {
 }
 
 /// 5.2c: the step of a worker returns while the monitor reports that the step is long. The worker reports its next
-/// state only after this report. The observer waits 200 ms for a report that is too early.
+/// state only after this report. The observer waits for at most 200 ms inside the report of the monitor. If the worker
+/// reports its next state during this time, this state is too early, and the test fails.
 #[test]
 fn the_next_state_of_a_worker_comes_after_the_report_of_its_long_step() {
     struct EndsTheStep {
@@ -588,7 +589,7 @@ fn an_observer_that_panics_affects_no_process() {
 
 /// 5.2a: the last state of every process is `Complete`, even if the process is alive when its runtime is dropped.
 #[test]
-fn every_process_is_complete_after_the_drop_of_its_runtime() {
+fn every_process_has_exited_after_the_drop_of_its_runtime() {
     within(30, || {
         for workers in [0, 2] {
             let log = Log::default();

@@ -185,8 +185,8 @@ fn endless_spawns_stay_within_the_limit() {
             std::thread::yield_now();
         }
         println!("{answered} answers, {} refused", storm.refused.load(SeqCst));
-        // A process is counted before its spawn, so a refused process counts as alive for a moment. At any time, each
-        // worker and each of the 16 replacement threads can count at most one refused process.
+        // A process is counted before its spawn, so a refused process counts as alive for a moment. At any time, at
+        // most one refused process counts as alive on each worker and on each of the 16 replacement threads.
         assert!((MOST / 2..=MOST + 2 + 16).contains(&storm.most.load(SeqCst)), "{:?}", storm.most);
         assert!(storm.refused.load(SeqCst) > 0 && answered > 0);
         let counters = rt.counters();

@@ -72,8 +72,8 @@ fn text_of(failure: &Failure) -> String {
 }
 
 /// 1.1b, 1.2a: a hand-written process performs a command and a stream command, and delegates its steps to an entry
-/// point. The body of the entry point receives the answers as events. After that, the process has no outstanding
-/// command and no unread event. A command that was cancelled causes no event.
+/// point. The body of the entry point receives the answers as events. After these answers, the process has no
+/// outstanding command and no unread event. A command that was cancelled causes no event.
 #[test]
 fn a_delegated_body_reads_the_answers_of_its_process() {
     struct Number;
@@ -683,8 +683,8 @@ fn a_stream_outside_its_process_fails() {
     assert_eq!(called.load(Ordering::SeqCst), 0);
 }
 
-/// 4.6b: a body that pulls the items of a full buffer uses up its budget. The same holds for `last`, which drops the
-/// items.
+/// 4.6b: a body that pulls the items of a full buffer uses up its budget. The method `last`, which drops the items,
+/// also uses up the budget.
 #[test]
 fn pulling_items_spends_the_budget() {
     const ITEMS: usize = 10_000;

@@ -51,8 +51,9 @@ impl Ran {
     }
 }
 
-/// Runs the test function `test` of this binary in a child process. In the child, [`role`] returns `argument`. The
-/// child is killed if it has not exited after `seconds` times `TEST_PATIENCE`.
+/// Runs the test function `test` of this binary in a child process. In the child, [`role`] returns `argument`. The time
+/// limit is `seconds`, multiplied by the factor `TEST_PATIENCE`. The child is killed if it has not exited within this
+/// time limit.
 #[track_caller]
 pub(crate) fn again<F: Fn()>(test: F, argument: &str, seconds: u64) -> Ran {
     again_with(test, argument, seconds, |_| {})
@@ -72,7 +73,8 @@ pub(crate) fn again_with<F: Fn()>(_: F, argument: &str, seconds: u64, prepare: i
     ran
 }
 
-/// Runs a command. Kills the command if it has not exited after `seconds` times `TEST_PATIENCE`.
+/// Runs a command. The time limit is `seconds`, multiplied by the factor `TEST_PATIENCE`. If the command has not exited
+/// within this time limit, the command is killed.
 pub(crate) fn run(command: &mut Command, seconds: u64) -> Ran {
     let patience = std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"));
     let deadline = Instant::now() + Duration::from_secs(seconds) * patience;

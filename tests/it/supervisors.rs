@@ -92,13 +92,13 @@ async fn who(host: &Host, name: Name<Do>) -> Pid {
         match host.call(name, Do::Who).await {
             Ok(pid) => return pid,
             // The child may wait for its back-off. In a simulation, a loop without a sleep takes 1,000 turns for each
-            // millisecond of this time.
+            // millisecond of the back-off.
             Err(_) => host.sleep(ms(1)).await,
         }
     }
 }
 
-/// Makes a child exit. Returns the pid of its next instance.
+/// Makes a child exit. Returns the pid of the next instance of the child.
 async fn next_instance(host: &Host, name: Name<Do>, how: Do) -> Pid {
     let before = who(host, name).await;
     host.send(name, how).unwrap();
@@ -211,7 +211,7 @@ fn children_start_in_order_and_stop_in_reverse_order() {
 /// 6.4b: if one child of a one-for-all supervisor exits, all other children are stopped, from the last to the first.
 /// Then all children are started, from the first to the last.
 #[test]
-fn one_for_all_restarts_all_children() {
+fn a_one_for_all_supervisor_restarts_all_children() {
     everywhere(async |host| {
         let log = Log::default();
         let tree = Supervisor::one_for_all().add(noted(A, &log)).add(noted(B, &log)).add(noted(C, &log));
@@ -227,7 +227,7 @@ fn one_for_all_restarts_all_children() {
 /// 6.4b: if one child of a rest-for-one supervisor exits, this child and the children after it are restarted. The
 /// children before this child continue to run.
 #[test]
-fn rest_for_one_restarts_the_later_children() {
+fn a_rest_for_one_supervisor_restarts_the_later_children() {
     everywhere(async |host| {
         let log = Log::default();
         let tree = Supervisor::rest_for_one().add(noted(A, &log)).add(noted(B, &log)).add(noted(C, &log));
@@ -430,7 +430,7 @@ fn a_kept_mailbox_outlives_its_child() {
         let family = tree.call(SupervisorMessage::WhichChildren).await.unwrap();
         assert_eq!((family.children[0].restarts, family.children[0].pid), (5, Some(address)));
 
-        // When the child is killed by its pid, its next instance has another pid.
+        // When the test kills the child through its pid, the next instance of the child has another pid.
         let until = host.now() + ms(64);
         host.kill(address).unwrap();
         loop {
@@ -622,8 +622,8 @@ fn a_step_of_a_supervisor_ends_while_its_children_crash() {
                 if counts.fetch_add(1, SeqCst) == 10 {
                     rt.kill(rt.whereis(SUB).unwrap()).unwrap();
                 }
-                // The other child runs and crashes during the step of the supervisor. With several workers, this can
-                // happen on another worker.
+                // The other child runs and crashes during the step of the supervisor. In a runtime with several
+                // workers, the other child could run and crash on another worker.
                 rt.block_on(async {
                     for _ in 0..4 {
                         step_aside().await;
@@ -769,7 +769,7 @@ fn a_requested_restart_during_a_start_returns_the_new_instance() {
 /// 6.4b, 6.4f: in a one-for-one supervisor, a restart of a child is requested during its first start. The request
 /// returns the pid of the new instance. The next child starts only when the new instance has started.
 #[test]
-fn a_requested_restart_during_a_start_delays_the_next_child_in_one_for_one() {
+fn a_requested_restart_during_a_start_delays_the_start_of_the_next_child() {
     everywhere(async |host| {
         let starting = Child::new(B, async |mut ctx: Context<Do>| {
             while let Ok(order) = ctx.receive().await {
@@ -799,7 +799,7 @@ fn a_requested_restart_during_a_start_delays_the_next_child_in_one_for_one() {
 /// 6.4b, 6.4f: in a one-for-one supervisor, a child that is told to stop during its start does not delay the start of
 /// the supervisor.
 #[test]
-fn a_stop_of_a_starting_child_does_not_delay_the_start_of_a_one_for_one_supervisor() {
+fn a_one_for_one_supervisor_does_not_wait_for_the_start_of_a_stopped_child() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let slow = Child::new(A, async |_: Context<Do>| std::future::pending::<()>().await);
@@ -850,7 +850,8 @@ fn a_requested_restart_resets_the_backoff() {
     });
 }
 
-/// 6.4a, 6.4d: if a supervisor exceeds its restart intensity, its parent supervisor restarts it with all its children.
+/// 6.4a, 6.4d: if a supervisor exceeds its restart intensity, its parent supervisor restarts this supervisor, together
+/// with all children of this supervisor.
 #[test]
 fn a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor() {
     everywhere(async |host| {
@@ -1191,8 +1192,8 @@ fn overlapping_requests_for_a_child_are_all_answered() {
     });
 }
 
-/// 6.4b: a supervisor removes a child from its list if the child has exited and is not restarted, has no name, and was
-/// added at run time. The reason is that no request can address this child any more.
+/// 6.4b: a supervisor removes a child from its list when the child has exited and is not restarted, if the child has no
+/// name and was added at run time. The reason is that no request can address this child any more.
 #[test]
 fn an_unnamed_child_that_was_added_at_run_time_is_removed_after_its_exit() {
     everywhere(async |host| {
@@ -1246,10 +1247,10 @@ fn a_cancelled_kept_mailbox_is_replaced() {
     });
 }
 
-/// 6.4g: a supervisor is killed while its child runs a long step, and the parent of this supervisor is killed while it
-/// waits for the child. The parent of this parent does not restart the tree before the child has exited.
+/// 6.4g: a supervisor is killed while its child runs a long step. The parent of this supervisor is killed while the
+/// parent waits for the child. The grandparent does not restart the tree before the child has exited.
 #[test]
-fn a_child_has_one_instance_after_its_supervisor_and_the_parent_were_killed() {
+fn a_child_has_one_instance_after_two_of_its_supervisors_were_killed() {
     const MIDDLE: Name<SupervisorMessage> = Name::new("middle");
     let rt = Arc::new(Runtime::builder().workers(0).build().unwrap());
     let settle = |rt: &Runtime| (0..50).for_each(|_| rt.block_on(step_aside()));
@@ -1263,7 +1264,8 @@ fn a_child_has_one_instance_after_its_supervisor_and_the_parent_were_killed() {
             async move {
                 pids.lock().unwrap().push(ctx.pid());
                 let reply = ctx.receive().await?;
-                // This is the long step. The turns of the other processes run inside this step.
+                // The lines up to the next `receive` are the long step. The turns of the other processes run inside
+                // this step.
                 let rt = weak.upgrade().expect("the test holds the runtime");
                 for name in [SUB, MIDDLE] {
                     rt.kill(rt.whereis(name).expect("it runs")).unwrap();
@@ -1333,7 +1335,7 @@ fn the_pid_of_a_kept_mailbox_identifies_a_child_that_is_down() {
 /// 6.4b, 6.4f: in a one-for-one supervisor, a child that does not exit after its cancellation does not delay the
 /// restarts, the starts and the requested stops of the other children.
 #[test]
-fn a_stop_in_progress_delays_no_other_child_in_one_for_one() {
+fn a_one_for_one_supervisor_delays_no_child_while_it_stops_another_child() {
     const SLOW: Name<()> = Name::new("slow");
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();

@@ -88,8 +88,8 @@ fn a_new_process_does_not_begin_while_it_is_suspended() {
     assert_eq!(steps.load(SeqCst), 2);
 }
 
-/// 9.2h: a kill ends a suspended process. A cancelled process reacts after it is resumed. If it is not resumed before
-/// the deadline of the cancellation, it is killed.
+/// 9.2h: a kill ends a suspended process. If a suspended process is cancelled, the process reacts after it is resumed.
+/// If the process is not resumed before the deadline of the cancellation, the process is killed.
 #[test]
 fn a_suspended_process_can_be_killed_and_cancelled() {
     everywhere(async |host| {
@@ -150,7 +150,7 @@ fn a_suspended_process_gets_answers_and_timers_after_it_is_resumed() {
         answer
     });
     let sleeps = rt.spawn(async move |ctx: Context| {
-        // The process suspends itself before it begins its sleep, so the sleep always ends while it is suspended.
+        // The process suspends itself before its sleep begins, so the sleep always ends while the process is suspended.
         ctx.host().suspend(ctx.pid()).unwrap();
         ctx.sleep(Duration::from_millis(1)).await;
         second.fetch_add(1, SeqCst);
@@ -262,7 +262,7 @@ fn the_observer_receives_the_suspended_state() {
 /// 9.2h: threads suspend and resume a process while other threads send. A suspended process takes no step, and each
 /// message arrives once and in order.
 #[test]
-fn no_message_is_lost_while_threads_suspend_and_resume() {
+fn no_message_is_lost_while_threads_suspend_and_resume_the_receiver() {
     within(60, || {
         let rt = two();
         let count = Arc::new(AtomicU64::new(0));
@@ -290,7 +290,8 @@ fn no_message_is_lost_while_threads_suspend_and_resume() {
         let mut suspensions = 0;
         while !sender.is_finished() || suspensions < 100 {
             host.suspend(pid).unwrap();
-            // From this state on, the process is not stepped, although messages still arrive and make it ready.
+            // When the process has the state `Suspended`, the process takes no step, although messages still arrive and
+            // make the process ready.
             while state(&host, pid) != Some(ProcessState::Suspended) {
                 thread::yield_now();
             }
@@ -347,7 +348,7 @@ fn children_and_processes_of_a_local_set_can_be_suspended() {
     assert_eq!(answer, Ok(7));
 }
 
-/// A command that its handler answers with its number.
+/// A command with a number. The handler answers the command with this number.
 struct Echo(u64);
 impl Command for Echo {
     type Reply = u64;
@@ -362,7 +363,7 @@ fn answers_at_once() -> Runtime {
 /// 9.2h: a process suspends itself and then performs a command that is answered in the same turn. The process takes no
 /// step for this answer before it is resumed, and the answer is not lost.
 #[test]
-fn an_answer_in_the_same_turn_does_not_step_a_suspended_process() {
+fn an_answer_in_the_same_turn_causes_no_step_of_a_suspended_process() {
     let rt = answers_at_once();
     let steps = Arc::new(AtomicUsize::new(0));
     let counted = steps.clone();
@@ -465,7 +466,7 @@ fn a_hand_written_process_that_suspends_itself_takes_no_further_step_in_the_turn
 
 /// 9.2h: suspended processes take no step while traces end, although a thread continuously wakes the processes.
 #[test]
-fn the_end_of_a_trace_does_not_step_a_suspended_process() {
+fn the_end_of_a_trace_causes_no_step_of_a_suspended_process() {
     within(60, || {
         let rt = two();
         let steps = Arc::new(AtomicUsize::new(0));

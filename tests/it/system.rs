@@ -270,8 +270,9 @@ fn a_program_continues_after_a_signal_has_stopped_it() {
             interval.tick().await;
             counted.fetch_add(1, SeqCst);
         }
-        // Returns the number of ticks of an interval that skips no tick. The interval of this process has fewer ticks.
-        // While the program is stopped for 200 ms, ten ticks are due, and the interval skips at least nine of them.
+        // Returns the number of ticks that an interval without skipped ticks would have until now. The interval of this
+        // process has fewer ticks. While the program is stopped for 200 ms, ten ticks are due, and the interval skips
+        // at least nine of them.
         Ok::<_, Exit>((ctx.now() - begun).as_millis() as u64 / 20 + 1)
     });
     let sleeps: Vec<_> = (0..50)

@@ -67,8 +67,8 @@ where
 }
 
 /// 7.1d: when several timers are due in the same tick, the tasks of these timers are queued together. One of these
-/// timers calls a waker of another executor. This waker blocks until one of the tasks has run, on the thread that fires
-/// the timers. The waker returns, because the task is already queued.
+/// timers calls a waker of another executor. On the thread that fires the timers, this waker blocks until one of the
+/// tasks has run. The waker returns, because the task is already queued.
 #[test]
 fn a_waker_may_block_on_a_task_that_is_woken_in_the_same_tick() {
     struct Waits(Mutex<Option<(Arc<Runtime>, JoinHandle<()>)>>, mpsc::Sender<()>);
@@ -315,7 +315,7 @@ fn a_sleep_after_a_dropped_sleep_ends_at_its_own_deadline() {
                     sleep.await;
                     late.check(ctx.now(), until);
                 }
-                // Many sleeps are dropped before their deadlines. After that, one timeout elapses.
+                // Many sleeps are dropped before their deadlines. After these drops, one timeout elapses.
                 for _ in 0..100 {
                     poll_and_drop(ctx.sleep(ms(4))).await;
                 }
@@ -541,8 +541,8 @@ fn a_timeout_polls_its_future_first() {
             let late = ctx.timeout(2 * HOUR, std::future::pending::<()>()).await;
             assert!(matches!(late, Err(Failure::TimedOut)));
             assert_eq!(ctx.now() - begun, 2 * HOUR);
-            // For each of the two futures, both the time limit and the sleep have passed before the poll. It is the
-            // first poll of the first future, and the second poll of the second future.
+            // When the test awaits the two futures, the time limit and the sleep of each future have passed. The first
+            // future has not been polled before, and the second future has been polled once.
             let both = |value| ctx.timeout(HOUR, ctx.sleep(HOUR).map(move |()| value));
             let (first, mut second) = (both(6), pin!(both(7)));
             assert!(futures::poll!(&mut second).is_pending());
@@ -831,8 +831,8 @@ fn delayed_messages_are_sent_or_cancelled() {
     });
 }
 
-/// 6.2a, 6.2e, 7.1a: a process cannot cancel a timer with the `TimerRef` of another process. Therefore its own timers,
-/// its deadline and its kill timer stay set.
+/// 6.2a, 6.2e, 7.1a: a process cannot cancel a timer with the `TimerRef` of another process. Therefore an attempt to
+/// cancel such a timer leaves the timers, the deadline and the kill timer of the calling process set.
 #[test]
 fn the_timer_of_another_process_cannot_be_cancelled() {
     check(0..10, async |host: Host| {
@@ -1151,7 +1151,8 @@ fn a_panic_of_an_attached_receiver_does_not_end_a_repeating_timer() {
 }
 
 /// 7.1a, 4.6b: a process waits with time limits for more processes than its budget has units. All these processes have
-/// exited in time, but the waiting process runs again after the time limits. No wait reports a timeout.
+/// exited in time, but the waiting process is suspended, and continues to run only after the time limits. No wait
+/// reports a timeout.
 #[test]
 fn a_spent_budget_does_not_turn_a_ready_future_into_a_timeout() {
     const CHILDREN: usize = 400;

@@ -48,7 +48,7 @@ fn traced(host: &Host, scenario: impl FnOnce()) -> (Vec<u8>, TraceSummary) {
     (buffer.bytes(), summary)
 }
 
-/// Sends the numbers below `count` to `to`, and waits for an answer after each of them.
+/// Sends each number in the range `0..count` to the address `to`, and waits for one answer after each number.
 async fn ping(mut ctx: Context<u64>, to: Address<(u64, Address<u64>)>, count: u64) -> Result<u64, Exit> {
     let mut sum = 0;
     for number in 0..count {
@@ -183,7 +183,7 @@ fn each_worker_has_a_lane_and_each_process_has_a_track() {
 
 /// 9.3b: a trace also contains the names and the states of the processes that existed before the trace.
 #[test]
-fn a_trace_contains_the_processes_that_existed_before_it() {
+fn a_trace_contains_the_processes_that_existed_before_the_trace() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let old = rt.process().name("old").spawn(async |mut ctx: Context<u8>| ctx.receive().await).unwrap();
     let silent = rt.process().name("silent").spawn(async |mut ctx: Context<u8>| ctx.receive().await).unwrap();
@@ -269,7 +269,7 @@ fn slices_nest_if_processes_panic_or_are_killed() {
     assert_eq!(decoded.of("exit").len(), 2);
 }
 
-/// Command whose handler doubles its number.
+/// Command with a number. The handler doubles this number.
 struct Double(u64);
 impl Command for Double {
     type Reply = u64;
@@ -301,7 +301,8 @@ impl Process for ByHand {
     }
 }
 
-/// Returns the start and the end of each arrow. Fails if an arrow has no end, has two ends, or leads backwards.
+/// Returns the start and the end of each arrow. Fails if an arrow has no end, has more than one end, or leads
+/// backwards.
 fn arrows(decoded: &Decoded) -> Vec<(&decoder::Event, &decoder::Event)> {
     let events = decoded.events.iter();
     let begins: Vec<_> = events.clone().flat_map(|event| event.flows.iter().map(move |flow| (*flow, event))).collect();
@@ -343,7 +344,8 @@ fn arrows_lead_from_sends_to_receipts_and_from_yields_to_completions() {
                 }
                 Ok::<_, Exit>(sum)
             });
-            // The messages are queued, and then arrive one at a time.
+            // The messages 1 and 2 are queued before the two processes run. The message 3 is sent alone, by the process
+            // `last`.
             for number in 1..3 {
                 by_hand.send(number).unwrap();
                 body.send(number).unwrap();
@@ -529,7 +531,7 @@ impl Write for Fails {
     }
 }
 
-/// 9.3a: if its writer fails, a trace ends, and `finish` returns the error. Another trace can begin.
+/// 9.3a: if the writer of a trace fails, the trace ends, and `finish` returns the error. Another trace can begin.
 #[test]
 fn a_trace_ends_if_its_writer_fails() {
     within(60, || {

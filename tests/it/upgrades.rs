@@ -173,7 +173,7 @@ fn an_upgrade_that_does_not_start_changes_nothing() {
 /// 6.7a, 6.7b: new code with a manual start takes over when it calls `mark_started`. If the new code fails before this
 /// call, the old code continues.
 #[test]
-fn new_code_with_a_manual_start_takes_over_at_mark_started() {
+fn new_code_with_a_manual_start_takes_over_when_it_marks_its_start() {
     within(60, || {
         let rt = rt();
         let count = Arc::new(AtomicUsize::new(0));
@@ -346,7 +346,7 @@ fn endless_upgrades_do_not_starve_other_processes() {
 
 /// 6.7b: if the upgrade future is dropped before the new code has started, the new code is dropped.
 #[test]
-fn an_upgrade_can_be_dropped_until_it_has_started() {
+fn an_upgrade_can_be_dropped_until_its_new_code_has_started() {
     within(60, || {
         let rt = rt();
         let count = Arc::new(AtomicUsize::new(0));
@@ -549,8 +549,8 @@ fn a_hand_written_process_upgrades_to_another_process() {
     });
 }
 
-/// 6.7a: a body may drop the future of an upgrade after its first poll. The result of this upgrade does not reach the
-/// upgrade of another process on the same thread.
+/// 6.7a: a body may poll the future of an upgrade once, and then drop this future. The result of this upgrade does not
+/// reach the upgrade of another process on the same thread.
 #[test]
 fn the_result_of_a_dropped_upgrade_reaches_no_other_upgrade() {
     within(60, || {
@@ -582,7 +582,7 @@ fn the_result_of_a_dropped_upgrade_reaches_no_other_upgrade() {
 
 /// 2.3e: after a failed upgrade, the old code receives messages and events in their order of arrival.
 #[test]
-fn a_failed_upgrade_keeps_the_places_of_events() {
+fn a_failed_upgrade_keeps_the_order_of_events() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let ended = rt.spawn(async |_: Context| {});
     let dead = ended.pid();
@@ -593,7 +593,7 @@ fn a_failed_upgrade_keeps_the_places_of_events() {
         }
         let (mut ctx, _) = ctx
             .upgrade(async move |mut ctx: Context<u32>| {
-                // The receiver reads 2 and 3 ahead. The message 4 is stored in the mailbox slot.
+                // The receiver reads the messages 2 and 3 ahead. The message 4 is stored in the mailbox slot.
                 assert_eq!(ctx.try_receive(), Some(1));
                 ctx.send(ctx.pid(), 4_u32).unwrap();
                 ctx.monitor(dead);

@@ -74,7 +74,7 @@ fn an_urgent_message_overtakes_the_read_ahead_buffer() {
     });
 }
 
-/// A hand-written process that collects its messages. After five messages, it exits and returns them.
+/// A hand-written process that collects its messages. After five messages, the process exits and returns the messages.
 struct Collect(Vec<u64>);
 
 impl Process for Collect {
@@ -200,8 +200,8 @@ fn unread_urgent_messages_become_dead_letters() {
     assert_eq!(rt.counters().dead_letters, 3);
 }
 
-/// 2.3j, 2.3a: in addition to its normal messages, a mailbox with a capacity of n accepts up to n urgent messages. It
-/// refuses every further urgent message, with each overflow policy.
+/// 2.3j, 2.3a: in addition to its normal messages, a mailbox with a capacity of n accepts up to n urgent messages. With
+/// each overflow policy, the mailbox refuses every further urgent message.
 #[test]
 fn a_full_mailbox_has_separate_room_for_urgent_messages() {
     let rt = lone();
@@ -266,7 +266,7 @@ fn a_pool_routes_urgent_messages() {
     });
 }
 
-/// 2.3j, 9.2a: the row of a process counts its unread urgent messages.
+/// 2.3j, 9.2a: in the list of processes, the mailbox length of a process includes the unread urgent messages.
 #[test]
 fn unread_urgent_messages_are_counted() {
     let rt = lone();
@@ -279,7 +279,7 @@ fn unread_urgent_messages_are_counted() {
 
 /// 2.3j, 1.2a: an urgent message causes a step, even if the process does not read its events.
 #[test]
-fn an_urgent_message_steps_a_process_that_does_not_read_events() {
+fn an_urgent_message_causes_a_step_of_a_process_that_reads_no_events() {
     struct Blind(u32);
     impl Process for Blind {
         type Message = ();
@@ -306,9 +306,9 @@ fn an_urgent_message_steps_a_process_that_does_not_read_events() {
 }
 
 /// 2.3j: several threads send urgent and normal messages to one process. No message is lost, and the messages of each
-/// kind stay in the order of their sender.
+/// kind from one sender stay in order.
 #[test]
-fn no_message_is_lost_between_urgent_and_normal_senders() {
+fn no_message_is_lost_if_urgent_and_normal_messages_arrive_together() {
     const EACH: u64 = 5_000;
     within(60, || {
         let rt = crate::two();

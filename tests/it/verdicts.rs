@@ -441,7 +441,7 @@ fn some_passing_seeds_are_run_twice() {
 }
 
 /// 2.1e, 10.1a: the pids of two simulations may have the same text. A pid is valid only in its own simulation. If a pid
-/// is parsed from text during a run, it belongs to the simulation that is running.
+/// is parsed from text during a run, the pid belongs to the simulation that is running.
 #[test]
 fn a_pid_belongs_to_one_simulation() {
     async fn counts(mut ctx: Context<u64>) -> Result<u64, Exit> {
@@ -680,8 +680,8 @@ fn an_exit_is_observed_even_if_the_scenario_ends_first() {
 }
 
 /// 9.5a, 10.1e: a failure after the end of the scenario does not fail the run, even if the end of the scenario causes
-/// this failure. A failure before the end of the scenario still fails the run. This holds even if a linked process
-/// receives this failure and exits only after the end.
+/// this failure. A failure before the end of the scenario still fails the run, even if a linked process receives this
+/// failure and exits only after the end of the scenario.
 #[test]
 fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
     check(0..50, async |host: Host| {
@@ -718,7 +718,7 @@ fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
 /// 9.5a: if an `exited()` future is dropped after the exit without a poll, it has not received the exit. The failure is
 /// reported when the last such future is dropped.
 #[test]
-fn a_failure_is_reported_when_its_last_exited_future_is_dropped() {
+fn a_failure_is_reported_when_the_last_future_that_waits_for_it_is_dropped() {
     let rt = Runtime::builder().workers(0).on_crash(|_| ()).build().unwrap();
     let handle = rt.spawn(async |_: Context| Err::<(), _>("boom"));
     let futures = [handle.exited(), handle.exited()];
@@ -733,7 +733,7 @@ fn a_failure_is_reported_when_its_last_exited_future_is_dropped() {
 
 /// 10.1e: an error may own the join handle of another failed process. The check reports both failures.
 #[test]
-fn an_unobserved_error_may_own_the_handle_of_another_failure() {
+fn an_unobserved_error_may_own_the_handle_of_another_failed_process() {
     #[derive(Debug)]
     struct Carries(#[expect(dead_code, reason = "it is only dropped")] Mutex<JoinHandle<(), ()>>);
     impl std::fmt::Display for Carries {

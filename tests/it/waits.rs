@@ -1,5 +1,5 @@
-//! Section 9.2 of the specification: the operations that a process waits for. Each operation states the other process
-//! and, if it is a call or a send, the source line.
+//! Section 9.2 of the specification: the operations that a process waits for. If an operation waits for another
+//! process, the operation states this process. A call or a send also states its source line.
 
 use std::future::pending;
 use std::panic::Location;
@@ -151,10 +151,10 @@ fn a_process_states_the_number_of_its_sleeps() {
     }
 }
 
-/// 9.2b: the details contain the number of sleeps, even if the process has a thousand sleeps. The head of a process has
-/// room for a smaller number.
+/// 9.2b: the details contain the number of sleeps, even if the process has a thousand sleeps. The counter of waits in
+/// the head of a process is too small for this number.
 #[test]
-fn a_process_states_the_number_of_a_thousand_sleeps() {
+fn the_details_of_a_process_count_a_thousand_sleeps() {
     let rt = lone();
     let sleeper = rt.spawn(async move |mut ctx: Context<usize>| {
         let mut sleeps: Vec<_> = (0..1_000).map(|_| Box::pin(ctx.sleep(HOUR))).collect();
@@ -178,7 +178,7 @@ fn a_process_states_the_number_of_a_thousand_sleeps() {
 /// 9.2b: if a process waits for free mailbox space, for an exit or for a start, the details contain the pid of the
 /// other process.
 #[test]
-fn waits_for_space_an_exit_or_a_start_name_the_other_process() {
+fn a_wait_names_the_process_that_must_read_or_exit_or_start() {
     let rt = lone();
     let full = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(deaf::<u8>).unwrap();
     full.send(0).unwrap();
@@ -199,8 +199,7 @@ fn waits_for_space_an_exit_or_a_start_name_the_other_process() {
     }
 }
 
-/// 9.2b: when an operation ends, the details no longer list it, no matter whether the operation succeeds, fails or is
-/// dropped.
+/// 9.2b: when an operation succeeds, fails or is dropped, the details no longer list this operation.
 #[test]
 fn a_wait_that_ends_is_not_listed_any_more() {
     let rt = lone();
@@ -233,8 +232,8 @@ fn pin<F: Future>(future: F) -> std::pin::Pin<Box<F>> {
     Box::pin(future)
 }
 
-/// 9.2b: if another thread drops a call of a process, the details no longer list this call. They still list the next
-/// call of the process.
+/// 9.2b: if another thread drops a call of a process, the details no longer list this call. The details still list the
+/// next call of the process.
 #[test]
 fn a_call_that_another_thread_drops_is_not_listed_any_more() {
     within(60, || {

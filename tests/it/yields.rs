@@ -263,7 +263,7 @@ fn exactly_one_of_many_answers_to_a_command_is_accepted() {
 /// 3.1d: a command without a handler completes with a failure, and the failure names the command. The process
 /// continues.
 #[test]
-fn a_command_without_a_handler_fails_and_the_failure_names_it() {
+fn a_command_without_a_handler_fails_and_the_failure_names_the_command() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let body = rt.spawn(async |ctx: Context| {
         let typed = ctx.perform(Ask(1)).await.unwrap_err();
@@ -311,7 +311,7 @@ impl Command for Fail {
 /// 3.1a, 3.1b, 3.2a, 3.2b, 3.2c: a handler can answer in four ways: inline, later, by a future, or by a blocking
 /// closure. An error or a panic of the handler becomes a failure of the command.
 #[test]
-fn every_kind_of_handler_can_answer_fail_or_panic() {
+fn every_kind_of_handler_can_answer_or_fail_or_panic() {
     fn behave(c: &Fail) -> Result<u64, std::io::Error> {
         match c.0 {
             "panic" => panic!("as told"),

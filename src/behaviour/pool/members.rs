@@ -34,7 +34,7 @@ type List<M> = Arc<[Ref<Control<M>>]>;
 pub(crate) struct Members<M: Send + 'static> {
     routing: Routing<M>,
     list: Mutex<List<M>>,
-    /// Counter for the round robin. Each search for a member adds one.
+    /// Counter for the round robin. Each round-robin search for a member adds one to this counter.
     turn: AtomicUsize,
     /// Maximum number of members.
     most: usize,
@@ -57,8 +57,8 @@ struct Pass {
     /// Number of messages that the pass may still skip. The initial value is the length of the queue. Without this
     /// limit, a pass would never end if the senders append messages as fast as the pass skips them.
     skips: usize,
-    /// Whether the pass has stopped because it had no skips left. In this case, the keeper wakes itself, because a
-    /// member may have free space for a later message.
+    /// Whether the pass has stopped because the pass could not skip a further message. In this case, the keeper wakes
+    /// itself, because a member may have free space for a later message.
     is_cut: bool,
     /// Positions of the members that did not take a message of this pass.
     blocked: BTreeSet<usize>,
@@ -135,8 +135,8 @@ impl<M: Send + 'static> Members<M> {
         changed
     }
 
-    /// Puts `member` at the position `place`, or at the end if the list is shorter. Only the keeper calls this
-    /// function.
+    /// Puts `member` at the position `place`, or at the end of the list if the list has no such position. Only the
+    /// keeper calls this function.
     pub(crate) fn set(&self, place: usize, member: Ref<Control<M>>) {
         let former = self.change(|members| match members.get_mut(place) {
             Some(former) => Some(std::mem::replace(former, member)),
@@ -172,9 +172,9 @@ impl<M: Send + 'static> Members<M> {
         }
     }
 
-    /// Forwards the messages in the queue. Returns true if messages are left. In this case, either no member has free
-    /// space for these messages, or the pass was cut and the keeper has woken itself. Returns `None` if this turn has
-    /// forwarded the maximum number of messages.
+    /// Forwards the messages in the queue. Returns true if messages are left. If messages are left, either no member
+    /// has free space for these messages, or the pass was cut (see `Pass::is_cut`) and the keeper has woken itself.
+    /// Returns `None` if this turn has forwarded the maximum number of messages.
     pub(crate) fn forward_waiting(&self, queue: &mut Mailbox<M>, cx: &mut Context<'_>) -> Result<Option<bool>, Exit> {
         let mut pass = Pass::new(queue.unread());
         let some_left = queue.offer(cx, self.by_key(), |message| self.forward(message, &mut pass))?;
@@ -187,8 +187,8 @@ impl<M: Send + 'static> Members<M> {
     /// Forwards a message in one pass over the queue.
     ///
     /// # Errors
-    /// Returns the message if it stays in the queue. If the pass can forward no later message, the pass stops, so that
-    /// it does not read the rest of the queue.
+    /// Returns the message if it stays in the queue. If the pass can forward no later message, the pass stops, so
+    /// that the pass does not read the rest of the queue.
     fn forward(&self, message: M, pass: &mut Pass) -> Result<(), NotTaken<M>> {
         if pass.left == 0 {
             return Err(NotTaken::Stop(message));
@@ -216,7 +216,7 @@ impl<M: Send + 'static> Members<M> {
     /// no member. With a routing that is not by key, the error is always [`NotTaken::Stop`].
     fn route_in_order(&self, message: M, blocked: &mut BTreeSet<usize>) -> Result<(), NotTaken<M>> {
         let Routing::Key(key) = &self.routing else {
-            // A queued message was already counted when it was sent.
+            // A message in the queue was already counted at its send.
             return self.route(message, &|| {}).map_err(|unrouted| match unrouted {
                 Unrouted::Later(message) | Unrouted::Full(message) => NotTaken::Stop(message),
             });
@@ -384,7 +384,7 @@ mod tests {
     }
 }
 
-/// Passes of the keeper over its queue. The tests need a runtime, which the model checkers do not have.
+/// Tests of the keeper's passes over its queue. The tests need a runtime, which the model checkers do not have.
 #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
 mod pass_tests {
     use std::task::Wake;

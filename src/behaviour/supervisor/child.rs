@@ -166,7 +166,7 @@ impl Child {
     ) -> Self {
         let is_supervisor = std::any::TypeId::of::<Q>() == std::any::TypeId::of::<Supervisor>();
         Self::of(name, is_supervisor, move |process: ProcessBuilder| {
-            // The process is boxed, because the process is moved again later and may be too large for the stack.
+            // The process is boxed, because the process may be too large for the stack and is moved later.
             let made = catch(|| Box::new(make())).map_err(NotMade::panicked)?;
             let below = (&*made as &dyn Any).downcast_ref::<Supervisor>().map(|below| Arc::clone(&below.live_children));
             let spawned = if const { is_large::<Q, ()>() } {
@@ -239,8 +239,8 @@ impl Child {
     ///
     /// The [`MailboxCapacity`] limits the messages in the mailbox of the instance. If this mailbox is full, and no
     /// message waits in the kept mailbox, a plain send is refused, even with `DropOldest` or `DropNewest`. But
-    /// [`send_wait`](crate::Address::send_wait) does not wait: its message waits in the kept mailbox, which has no
-    /// limit. While messages wait there, later messages also wait there.
+    /// [`send_wait`](crate::Address::send_wait) does not wait: its message goes into the kept mailbox, which has no
+    /// limit. While messages wait in the kept mailbox, later messages also wait in the kept mailbox.
     pub fn keep_mailbox(mut self) -> Self {
         self.spec.kept = true;
         self
@@ -269,7 +269,8 @@ pub(super) trait Make: Send {
     ) -> Result<(Member, Instance), NotMade>;
     /// Closes the kept mailbox of a child that stays down. No later instance reads this mailbox.
     fn close_mailbox(&mut self, exit: &Exit);
-    /// Closes the kept mailbox if no instance has ever used it. Such a mailbox was opened for a start that was refused.
+    /// Closes the kept mailbox if no instance has ever used it. An unused kept mailbox was opened for a start that
+    /// was refused.
     fn close_unused_mailbox(&mut self, exit: &Exit);
 }
 
@@ -549,7 +550,8 @@ impl<N: Send + 'static> PersistentMailbox<N> {
         let mut left = self.members.forward_waiting(queue, cx)?;
         if left == Some(true) {
             // If the instance frees space in its mailbox after the call of `watch`, the instance wakes the supervisor.
-            // If the instance freed space before this call, the second call of `forward_waiting` uses this space.
+            // If the instance freed space before the call of `watch`, the second call of `forward_waiting` uses this
+            // space.
             self.members.watch(cx.waker());
             left = self.members.forward_waiting(queue, cx)?;
         }

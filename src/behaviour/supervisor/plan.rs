@@ -43,8 +43,8 @@ pub enum RestartPolicy {
     /// The child is restarted after every exit.
     #[default]
     Permanent,
-    /// The child is restarted after each exit that is neither normal nor a cancellation. The cancellation of a linked
-    /// process does not restart the child either.
+    /// The child is restarted after each exit that is neither normal nor a cancellation. An exit because of the
+    /// cancellation of a linked process causes no restart either.
     Transient,
     /// The child is never restarted. When the child has exited, the child is removed.
     Temporary,
@@ -126,7 +126,7 @@ enum Cause {
 pub(crate) enum Over {
     /// The instance exited.
     Ended,
-    /// The instance exited because of a cancellation that also cancels the supervisor soon.
+    /// The instance exited because of a cancellation that will soon cancel the supervisor too.
     Cancelled,
     /// The function that makes the child failed, so no instance was created.
     Unmade,
@@ -189,7 +189,8 @@ pub(crate) enum ExitAction {
 pub(crate) enum End {
     /// The supervisor was cancelled, or a linked process exited abnormally.
     Asked,
-    /// This child exited more often than the intensity allows. The value contains the last exit of the child.
+    /// This child exited or failed to start, and its restart would exceed the intensity. The value contains the last
+    /// exit of the child.
     GaveUp(Id, Exit),
     /// The first start of this child was refused. The value contains the reason.
     StartFailed(Id, Exit),
@@ -263,8 +264,8 @@ impl Plan {
         self.children.get(&id).is_some_and(|child| matches!(child.phase, ChildPhase::Up(_)) && child.stop.is_none())
     }
 
-    /// Returns true if no child waits in `start_order` for its start. While the supervisor stops its children in order
-    /// to exit, the result is always false.
+    /// Returns true if no child waits in `start_order` for its start. While the supervisor stops its children before
+    /// its own exit, the result is always false.
     pub(crate) fn is_settled(&self) -> bool {
         self.start_order.is_empty() && self.end.is_none()
     }
@@ -282,15 +283,15 @@ impl Plan {
         self.children.get_mut(&id).expect("each id in a list belongs to a child")
     }
 
-    /// Plans a start in the order of the children, but not before `at`.
+    /// Plans a start at `at` or later. The child starts in the order of the children.
     fn plan_start_in_order(&mut self, id: Id, at: Instant) {
         self.child(id).phase = ChildPhase::Due(at);
         self.start_order.insert(id);
     }
 
     /// Plans a start at `at`. If earlier starts of the child have failed and the child still waits for its first
-    /// successful start, the child keeps its position in the start order. A child whose start was requested leaves the
-    /// order, so that no other child waits for its back-off.
+    /// successful start, the child keeps its position in the start order. A child that does not keep its position
+    /// leaves the start order, so that no other child waits for the back-off of this child.
     fn plan_start_at(&mut self, id: Id, at: Instant) {
         let child = self.child(id);
         child.phase = ChildPhase::Due(at);
@@ -421,8 +422,8 @@ impl Plan {
     /// children that the strategy includes.
     fn start_again(&mut self, id: Id, at: Instant) {
         let first = match self.strategy {
-            // A child that has started before does not wait for the other children. A child that is still in
-            // `start_order` keeps its position there.
+            // A child that has already been up does not wait for the other children. A child that is still in
+            // `start_order` keeps its position there, unless `keeps_position` is false.
             Strategy::OneForOne => return self.plan_start_at(id, at),
             Strategy::OneForAll => 0,
             Strategy::RestForOne => id,
@@ -496,8 +497,8 @@ impl Plan {
     }
 
     /// Stops a running child, and then starts the child again. This operation does not count as a restart, and resets
-    /// the back-off. Returns false if there is no such child, if the child is about to be removed, or if the supervisor
-    /// is stopping in order to exit.
+    /// the back-off. Returns false if there is no such child, if the child is about to be removed, or if the
+    /// supervisor is stopping its children before its own exit.
     pub(crate) fn restart(&mut self, id: Id, now: Instant) -> bool {
         if self.end.is_some() || self.children.get(&id).is_none_or(|child| child.stop == Some(Then::Forget)) {
             return false;

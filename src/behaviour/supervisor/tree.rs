@@ -65,7 +65,8 @@ pub struct ChildInfo {
 pub enum ChildState {
     /// The child does not run, and no start is planned.
     Stopped,
-    /// The child does not run. The child will start after its back-off, or after the children that start before it.
+    /// The child does not run. The child will start after its back-off, or after other children that must start
+    /// first.
     Restarting,
     /// The child runs, but has not started yet.
     Starting,
@@ -158,7 +159,7 @@ pub(crate) fn tree_until(
     .boxed()
 }
 
-/// Queries the children that are supervisors, all at the same time.
+/// Queries all children that are supervisors, at the same time.
 async fn fill(host: &Host, tree: &mut SupervisionTree, until: Option<Instant>) {
     let below = tree.children.iter_mut().filter(|child| child.is_supervisor).filter_map(|child| {
         let below = tree_until(host, child.pid?, until);

@@ -33,7 +33,7 @@ struct WaitingSend<M: Send + 'static> {
 }
 
 impl<M: Send + 'static> WaitingSend<M> {
-    /// Records that the process that polls the future waits for free space. Inspections show this record.
+    /// Records that the polling process waits for free space. Inspections show this record.
     fn record(&mut self) {
         let head = &self.control.head;
         self.recorded.begin(head.host(), &Wait::on(WaitKind::Room, head.pid(), Some(self.line)));
@@ -271,9 +271,9 @@ impl<M: Send + 'static> Address<M> {
 /// If the mailbox has free space, `start_send` immediately sends the message. If the mailbox is full, `start_send`
 /// stores the message in the sink. The next call of `poll_ready`, `poll_flush` or `poll_close` adds the stored message
 /// to the queue of waiting senders. The sink is not ready until the stored message is in the mailbox. If the sink is
-/// dropped before that time, the stored message is discarded. If no message is stored, a call of `poll_ready` takes one
-/// unit from the [budget](crate::should_yield) of the turn. If the budget is spent, `poll_ready` lets other processes
-/// run.
+/// dropped before the stored message is in the mailbox, the stored message is discarded. If no message is stored, a
+/// call of `poll_ready` takes one unit from the [budget](crate::should_yield) of the turn. If the budget is spent,
+/// `poll_ready` lets other processes run.
 ///
 /// ```
 /// use futures::{StreamExt, stream};

@@ -24,7 +24,7 @@ pub(crate) trait CallParty {
 /// The part of the cell that both halves share.
 ///
 /// The callee accesses the counter of the cell, the data of the caller, and the answer. If the answer has at most 16
-/// bytes, all of these are in one cache line.
+/// bytes, the counter, the data and the answer are in one cache line.
 #[repr(C)]
 pub(crate) struct Shared<P, A> {
     party: P,
@@ -69,8 +69,8 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
     }
 
     /// Registers `waker`: the answer will wake this waker. `is_task` is true if `waker` is the waker of the calling
-    /// process's task, and this thread steps this task. If a [`take`](Self::take) after this call returns `None`, the
-    /// answer will wake `waker`.
+    /// process's task, and this thread runs a step of this process. If a [`take`](Self::take) after this call returns
+    /// `None`, the answer will wake `waker`.
     pub(crate) fn listen(&mut self, is_task: bool, waker: &Waker) {
         let (shared, own) = self.0.parts();
         if is_task && own.task_listens {

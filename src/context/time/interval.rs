@@ -62,8 +62,8 @@ impl Interval {
     }
 
     fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        // Late ticks are ready at once. The sleep of a late tick takes a unit of the budget, so a body that awaits only
-        // late ticks does not keep the worker.
+        // Late ticks are ready immediately. The sleep of a late tick takes a unit of the budget, so a body that awaits
+        // only late ticks does not keep the worker.
         ready!(Pin::new(&mut self.sleep).poll(cx));
         let due = self.sleep.deadline();
         self.sleep.reset(next(due, self.sleep.now(), self.every, self.missed));
@@ -80,8 +80,8 @@ pub(crate) fn next(due: Instant, now: Instant, every: Duration, missed: MissedTi
         MissedTickBehavior::Delay => due + every,
         MissedTickBehavior::Skip => {
             let late = (now - due).as_nanos() % every.as_nanos();
-            // `late` is the time that has passed since the last time of the schedule. `rest` is the remaining time
-            // until the next time of the schedule.
+            // `late` is the time that has passed since the last tick of the schedule. `rest` is the remaining time
+            // until the next tick of the schedule.
             let rest = every - Duration::from_nanos(u64::try_from(late).unwrap_or(u64::MAX));
             now.max(due) + rest
         }

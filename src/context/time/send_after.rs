@@ -112,8 +112,8 @@ pub(crate) fn send_every<N: Clone + Send + 'static>(
 /// no entry in the table, or belongs to another process. The table also contains the timer for the deadline of the
 /// process, and the timer that kills the process after a cancel request. No `TimerRef` identifies these timers.
 ///
-/// A cancellation may race with the timer that fires. The first of the two operations removes the entry from the table.
-/// If the cancellation is first, the timer finds no entry and sends no message.
+/// The cancellation of a timer may race with the firing of the timer. The first of the two operations removes the entry
+/// from the table. If the cancellation is first, the timer finds no entry and sends no message.
 pub(crate) fn cancel(owner: &Head, timer: TimerRef) -> Option<Duration> {
     if timer.owner != owner.pid() {
         return None;

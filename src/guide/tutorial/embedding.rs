@@ -14,10 +14,10 @@
 //! | threads | the threads of both runtimes | the threads of the other runtime |
 //! | choose it for | servers, computations | tests, tools, single-threaded programs, event loops of a user interface |
 //!
-//! If the runtime has its own workers, the sockets of tokio and smol cost more than the sockets of this crate: the
-//! reactor of tokio or smol wakes the process from another thread, and each such wake-up costs a switch between
-//! threads. If another executor polls the future of `run`, the sockets of this crate also need a wake-up from another
-//! thread, the helper thread.
+//! If the runtime has its own workers, the sockets of tokio and smol cost more than the sockets of this crate. The
+//! reason is that the reactor of tokio or smol wakes the process from another thread, and that each such wake-up costs
+//! a switch between threads. If another executor polls the future of `run`, the sockets of this crate also need a
+//! wake-up from another thread, the helper thread.
 //!
 //! With both ways to combine the runtimes, the tasks of the other runtime can spawn processes, send messages, call
 //! processes, and wait for exits. These tasks need a [`Host`](crate::Host), which is cheap to clone and works on any

@@ -23,7 +23,7 @@
 //! | [`Supervisor`](crate::Supervisor) | in the supervisor | the supervisor restarts the process |
 //!
 //! If a process fails, and no join handle, monitor, link or supervisor receives its exit, the failure is *unobserved*.
-//! The runtime reports an unobserved failure once on stderr, and counts it in
+//! The runtime reports an unobserved failure once on stderr, and counts this failure in
 //! [`Counters::unobserved`](crate::observe::Counters::unobserved). The [report](crate::CrashReport) contains the pid of
 //! the process, its type, its parent, its exit and the source location of a panic.
 //! [`Builder::on_crash`](crate::Builder::on_crash) sets a function that receives the reports. The call `on_crash(|_|

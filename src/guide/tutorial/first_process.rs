@@ -10,7 +10,7 @@
 //! cargo add futures
 //! ```
 //!
-//! Replace the text of `src/main.rs` with this program, and start it with `cargo run`:
+//! Replace the text of `src/main.rs` with this program, and start the program with `cargo run`:
 //!
 //! ```
 //! use procession::{Context, Exit, Runtime};

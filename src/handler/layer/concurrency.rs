@@ -20,9 +20,10 @@ use crate::process::command::Command;
 ///
 /// If the queue is full, a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer
 /// share one limit, so one limit can cover several types of commands, or the commands of several runtimes of a program.
-/// A released permit goes to the command that has waited longest, and a task of this command's runtime hands the command
-/// to the inner handler. Therefore each of the runtimes must have a worker or a thread that drives it. Otherwise the
-/// command holds its permit until this runtime runs or shuts down, and the commands of the other runtimes may wait.
+/// A released permit goes to the command that has waited longest, and a task of this command's runtime hands the
+/// command to the inner handler. Therefore each runtime that shares the limit must have a worker, or a thread that
+/// drives this runtime. Otherwise a command of this runtime holds its permit until this runtime runs or shuts down, and
+/// the commands of the other runtimes may wait.
 pub struct ConcurrencyLimit<H> {
     inner: Arc<H>,
     most: usize,

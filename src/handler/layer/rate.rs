@@ -18,20 +18,20 @@ use crate::process::command::Command;
 /// arrival.
 ///
 /// A command *passes* when this layer hands the command to the inner handler. The limit is a token bucket: after a
-/// pause, `burst` commands may pass immediately. In a time span of any length, at most `burst` commands pass, plus the
-/// number of commands that the rate allows in that span. Timers have a resolution of milliseconds. Therefore, a command
-/// that has waited passes a little late, but never early. The limit compensates up to 10 ms of this delay: the next
-/// commands pass as if the late command had passed on time. As a result, the rate is exact in the long run. However,
-/// because of the compensation, a time span may contain more commands than the token bucket allows. The excess is at
-/// most the number of commands that the rate allows in 10 ms.
+/// pause, `burst` commands may pass immediately. In a time span of any length, the number of commands that pass is at
+/// most `burst` plus the number of commands that the rate allows in that span. Timers have a resolution of
+/// milliseconds. Therefore, a command that has waited passes a little late, but never early. The limit compensates up
+/// to 10 ms of this delay: the next commands pass as if the late command had passed on time. As a result, the rate is
+/// exact in the long run. However, because of the compensation, a time span may contain more commands than the token
+/// bucket allows. The excess is at most the number of commands that the rate allows in 10 ms.
 ///
 /// A command that is cancelled while it waits leaves the queue immediately, and uses no token. If the queue is full, a
 /// command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer share one limit, so one
 /// limit can cover several types of commands, or the commands of several runtimes of a program. While commands wait, a
 /// task of one of these runtimes serves the queue. This task hands the waiting commands of its runtime to the inner
-/// handler, one after another. The task belongs to the runtime of the command that was the first to wait.
-/// Therefore each of the runtimes must have a worker or a thread that drives it, even after its own commands have
-/// ended. Otherwise the commands of the other runtimes wait until this runtime shuts down.
+/// handler, one after another. The task belongs to the runtime of the command that was the first to wait. Therefore
+/// each runtime that shares the limit must have a worker, or a thread that drives this runtime, even after the
+/// runtime's own commands have ended. Otherwise the commands of the other runtimes wait until this runtime shuts down.
 pub struct RateLimit<H> {
     inner: Arc<H>,
     rate: Rate,
@@ -102,7 +102,7 @@ struct Rate {
 /// this time, the later commands in the queue are not delayed.
 const LATE: Duration = Duration::from_millis(10);
 
-/// Maximum number of commands that a task hands to the handler before it lets other tasks run.
+/// Maximum number of commands that a task hands to the handler before the task lets other tasks run.
 const BATCH: usize = 64;
 
 /// The generic cell rate algorithm, in its form as virtual scheduling: ITU-T recommendation I.371 (2004), annex A. The
@@ -212,8 +212,8 @@ impl SharedState {
     }
 
     /// Hands the due commands to the handler, but at most [`BATCH`] commands. Then returns the time until the next
-    /// command is due, or `None` if the queue is empty. If the next command may already be due, the time is zero. Then
-    /// the caller lets other tasks run before it calls this function again.
+    /// command is due, or `None` if the queue is empty. If the next command may already be due, the time is zero. In
+    /// this case, the caller lets other tasks run before the caller calls this function again.
     fn run_due(&self, rate: &Rate, host: &Host) -> Option<Duration> {
         for _ in 0..BATCH {
             let mut state = self.state.lock();
@@ -221,8 +221,9 @@ impl SharedState {
                 state.attended = false;
                 return None;
             };
-            // It is possible that the first command was just cancelled, and that the waker of its cancellation has not
-            // removed it from the queue yet. Such a command uses no token, and `WaitingCommand::run_or_drop` drops it.
+            // If the first command was just cancelled, the waker of this cancellation has perhaps not removed the
+            // command from the queue yet. Such a command uses no token, and `WaitingCommand::run_or_drop` drops the
+            // command.
             if is_wanted {
                 let now = state.now(rate, host.shared().timers.clock());
                 if !state.schedule.pass(rate, now, LATE) {
@@ -279,9 +280,9 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
         // take the lock first, and let a command pass at a later time. The schedule would then delay the command of
         // this thread.
         let now = state.now(&self.rate, host.shared().timers.clock());
-        // A command must not overtake the commands of the queue. If the queue is empty and `attended` is true, it is
-        // possible that the attending task still holds the last command of the queue and has not handed this command to
-        // the handler yet.
+        // A command must not overtake the commands of the queue. If the queue is empty and `attended` is true, the
+        // attending task has perhaps taken the last command out of the queue, and has not handed this command to the
+        // handler yet.
         let is_first = state.line.is_empty() && !state.attended;
         if is_first && state.schedule.pass(&self.rate, now, Duration::ZERO) {
             drop(state);
@@ -394,7 +395,7 @@ mod tests {
 
     /// 3.2e: the real clocks of two runtimes count from different moments. The time of the schedule never goes back.
     #[test]
-    fn two_real_clocks_have_one_schedule() {
+    fn a_schedule_with_two_real_clocks_never_goes_back() {
         let (rate, mut state) = (rate(1, Duration::from_secs(3_600), 1), State::default());
         let first = Clock::real();
         while first.now().ns() < 1_000 {}

@@ -17,7 +17,8 @@ use crate::process::catch::{catch, drop_caught};
 use crate::process::command::Command;
 use crate::process::failure::Failure;
 
-/// Retries a command that failed in the inner handler, after a wait that doubles each time.
+/// Retries a command that failed in the inner handler. The wait before a retry is twice as long as the previous wait,
+/// up to a maximum.
 ///
 /// By default, a command is retried after the following failures: [`Failure::Error`], [`Failure::Panicked`],
 /// [`Failure::TimedOut`] (from an inner [`Timeout`](crate::handler::layer::Timeout)), [`Failure::Overloaded`] and

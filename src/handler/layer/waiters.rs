@@ -115,7 +115,7 @@ impl<C: Command, H: Handler<C>> WaitingCommand for CommandWithHandler<H, C> {
     }
 }
 
-/// The owner of a queue that commands can leave.
+/// The owner of a queue from which single commands can be removed.
 pub(super) trait Leave: Send + Sync {
     /// Removes the command with this ticket from the queue, if the command is still in the queue.
     fn leave(&self, ticket: u64);

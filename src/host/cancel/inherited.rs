@@ -10,8 +10,8 @@ use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::process::catch::Held;
 
-/// Values that a child process inherits from its parent. These are a deadline, a cancel token, and typed values such as
-/// trace ids or identities.
+/// Values that a child process inherits from its parent. The values are a deadline, a cancel token, and typed values
+/// such as trace ids or identities.
 ///
 /// A parent and its child share one copy of the values. If one of the two processes changes a value, this process gets
 /// its own copy. Therefore a parent does not see values that its child adds.

@@ -29,8 +29,8 @@ impl Host {
         Ok(())
     }
 
-    /// Requests that a process exits. If the process has not exited at `deadline`, the runtime kills the process. Does
-    /// nothing if the exit of the process was requested before.
+    /// Requests that a process exits. If the process has not exited at `deadline`, the runtime kills the process.
+    /// Does nothing if the exit of the process was already requested.
     pub(crate) fn cancel_until(&self, control: &Ref<dyn AnyControl>, reason: Reason, deadline: Instant) {
         if control.cancel(reason, deadline) {
             self.kill_at(control, deadline);
@@ -68,9 +68,9 @@ impl Host {
     /// the process.
     ///
     /// The process learns of the request from [`should_yield`](crate::should_yield) or
-    /// [`cooperative`](crate::cooperative()). These functions report the request once, in the turn that is running at
-    /// the time of the call. A process that is not running needs no request. If the process ends its turn at the moment
-    /// of the call, the request may take effect in the next turn.
+    /// [`cooperative`](crate::cooperative()). These functions report the request once, in the turn that is running
+    /// when `preempt` is called. A process that is not running needs no request. If the process ends its turn during
+    /// the call of `preempt`, the request may take effect in the next turn.
     ///
     /// The request is cooperative. The request does not interrupt code that never calls `should_yield` or
     /// `cooperative`. The request does not reach a process that is not `Send`, because
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// The deadline of a cancel request kills a process that ignores the request.
+    /// At the deadline of a cancel request, the runtime kills a process that ignores the request.
     #[test]
     fn a_cancelled_process_is_killed_at_the_deadline() {
         let rt = Runtime::builder().workers(0).build().unwrap();

@@ -8,9 +8,9 @@
 //! closes the node, registers a process or adds a child. Therefore each process that registers with a node is notified
 //! exactly once.
 //!
-//! After all nodes are closed, the cancelling thread notifies the processes from the leaves to the root. Within a node,
-//! it notifies newer processes before older processes. If several threads cancel nodes of one tree, exactly one thread
-//! closes each node. This thread notifies the processes that are registered with the node.
+//! After all nodes are closed, the cancelling thread notifies the processes from the leaves to the root. Within a
+//! node, the thread notifies newer processes before older processes. If several threads cancel nodes of one tree,
+//! exactly one thread closes each node. This thread notifies the processes that are registered with the node.
 //!
 //! While a thread holds the lock of a node, the thread notifies no process, calls no waker and drops no value. No
 //! thread holds the locks of two nodes at the same time.
@@ -26,8 +26,8 @@ use crate::process::state::Ref;
 
 /// A process that can register with a node of the tree.
 pub(crate) trait Subject: Send + Sync + 'static {
-    /// Notifies the process of a cancellation. If the process is notified several times, it keeps the first cause. This
-    /// function must not notify another process, and must not panic.
+    /// Notifies the process of a cancellation. If the process is notified several times, the process keeps the first
+    /// cause. This function must not notify another process, and must not panic.
     fn notify(this: &Ref<Self>, cause: &Cause);
 }
 
@@ -58,9 +58,9 @@ struct State<E: ?Sized> {
     subjects: BTreeMap<u64, counted::Weak<E>>,
     /// Cause of the cancellation. This field is set when the node is closed.
     cause: Option<Cause>,
-    /// Whether the processes of this node have been notified. The thread that closed this node sets this field. Before
-    /// that, this thread has also notified the processes of all descendants that it has closed. If a node is created
-    /// closed, this field is true from the beginning.
+    /// Whether the processes of this node have been notified. The thread that closed this node sets this field.
+    /// Before the thread sets this field, the thread has also notified the processes of all descendants that this
+    /// thread has closed. If a node is created closed, this field is true from the beginning.
     over: bool,
 }
 
@@ -124,8 +124,8 @@ impl<E: Subject + ?Sized> Node<E> {
         self.state.lock().subjects.remove(&number);
     }
 
-    /// Closes this node and all its descendants, and notifies the processes of these nodes. Returns false if this node
-    /// was closed before.
+    /// Closes this node and all its descendants, and notifies the processes of these nodes. Returns false if this
+    /// node was already closed.
     pub(crate) fn cancel(self: &Arc<Self>, cause: &Cause) -> bool {
         let (mut closed, mut next) = (Vec::new(), vec![Arc::clone(self)]);
         while let Some(node) = next.pop() {
@@ -153,7 +153,7 @@ impl<E: Subject + ?Sized> Node<E> {
         first
     }
 
-    /// Closes the node, and returns its children and processes. Returns `None` if the node was closed before.
+    /// Closes the node, and returns its children and processes. Returns `None` if the node was already closed.
     fn close(&self, cause: &Cause) -> Option<ChildrenAndSubjects<E>> {
         let mut state = self.state.lock();
         if state.cause.is_some() {
@@ -182,7 +182,8 @@ impl<E: Subject + ?Sized> Node<E> {
         &self.news
     }
 
-    /// Returns the number of child nodes and the number of processes of this node, without those of its descendants.
+    /// Returns the number of child nodes and the number of processes of this node. The children and processes of the
+    /// descendants are not counted.
     pub(crate) fn count(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.nodes.len(), state.subjects.len())

@@ -1,8 +1,8 @@
 //! The steps that block their threads in [`Runtime::block_on`](crate::Runtime::block_on), for inspection.
 //!
-//! If a step calls `block_on`, the process has the state `Running`, but it waits for a future, the *inner future*.
-//! While the inner future is pending, each wait of this future for another process is a wait of the process. Only a
-//! step that calls `block_on` has a record here, so other processes need no memory.
+//! If a step calls `block_on`, the process has the state `Running`, but the process waits for a future, the *inner
+//! future*. While the inner future is pending, each wait of this future for another process is a wait of the process.
+//! Only a step that calls `block_on` has a record here, so other processes need no memory.
 
 use std::collections::BTreeSet;
 
@@ -29,10 +29,10 @@ pub(crate) struct BlockedStep {
     /// Whether a receiver is registered in the mailbox, although no receive operation waits.
     has_stale_receiver: AtomicBool,
     /// Number of polls, and the bits [`PENDING`] and [`WOKEN`]. Before each poll, the thread of the step stores a new
-    /// number and clears both bits. A wake-up sets `WOKEN` before it wakes the thread. Therefore the inner future waits
-    /// as long as the phase has the bit `PENDING` and not the bit `WOKEN`. All operations are `SeqCst`, except for the
-    /// load in `begin_poll`. Therefore, if a thread has seen the effect of a wake-up of another process, the thread
-    /// also sees each earlier wake-up of this step.
+    /// number and clears these two bits. A wake-up sets `WOKEN` before it wakes the thread. Therefore the inner
+    /// future waits as long as the phase has the bit `PENDING` and not the bit `WOKEN`. All operations are `SeqCst`,
+    /// except for the load in `begin_poll`. Therefore, if a thread has seen the effect of a wake-up of another
+    /// process, the thread also sees each earlier wake-up of this step.
     phase: AtomicU64,
 }
 
@@ -71,8 +71,8 @@ impl BlockedStep {
         self.pid
     }
 
-    /// If the inner future waits, returns a number that identifies the last poll. If two calls return the same number,
-    /// the inner future was neither woken nor polled between the calls.
+    /// Returns a number that identifies the last poll, if the inner future waits. If two calls of this function
+    /// return the same number, the inner future was neither woken nor polled between the calls.
     pub(crate) fn pending(&self) -> Option<u64> {
         let phase = self.phase.load(Ordering::SeqCst);
         (phase & (PENDING | WOKEN) == PENDING).then_some(phase)
@@ -127,8 +127,8 @@ impl BlockedSteps {
         self.change(|steps| steps.retain(|known| !Arc::ptr_eq(known, step)));
     }
 
-    /// Returns the innermost blocked step of each process that has one. If a step calls `block_on` inside of another
-    /// `block_on`, only the innermost call can be pending.
+    /// Returns the innermost blocked step of each process that has a blocked step. If a step calls `block_on` inside
+    /// of another `block_on`, only the innermost call can be pending.
     pub(crate) fn innermost(&self) -> Vec<Arc<BlockedStep>> {
         let mut steps: Vec<Arc<BlockedStep>> = Vec::new();
         for step in self.steps.lock().iter().rev() {

@@ -5,14 +5,14 @@
 //! whose reply was forwarded has an entry, so other calls need no memory.
 //!
 //! # Ordering
-//! - An entry begins without a holder. [`Forward::end`] sets the holder after the send. Until then, the edge of the
-//!   caller leads to the process that forwards the reply. This process runs, so the edge belongs to no deadlock. If the
-//!   send is refused, the former holder stays in the entry.
+//! - An entry begins without a holder. [`Forward::end`] sets the holder after the send. Before the holder is set, the
+//!   edge of the caller leads to the process that forwards the reply. The forwarding process runs, so the edge
+//!   belongs to no deadlock. If the send is refused, the former holder stays in the entry.
 //! - The new holder may forward the reply again before the first forward has ended. Each forward takes its number
 //!   before its send. Therefore the later forward has the higher number, and the earlier forward then changes nothing.
-//! - The reply slot of the call removes the entry: its watcher is an [`EndOfCall`]. The slot wakes the watcher after it
-//!   has woken the caller. Therefore, if an inspection misses the entry of an answered call, the inspection also finds
-//!   that the caller does not wait.
+//! - The reply slot of the call removes the entry: the watcher of this slot is an [`EndOfCall`]. The slot wakes the
+//!   watcher after it has woken the caller. Therefore, if an inspection misses the entry of an answered call, the
+//!   inspection also finds that the caller does not wait.
 //!
 //! # Cost
 //! A forwarded call takes the lock of a table three times, and makes three small allocations. There are several tables,
@@ -63,8 +63,9 @@ pub(crate) struct ForwardedReplies([ForwardTable; TABLES]);
 #[derive(Debug, Default)]
 struct ForwardTable {
     forwards: Mutex<Forwards>,
-    /// Number of entries. A thread reads the number without the lock. No access needs an ordering. If a process has
-    /// forwarded a reply and then waits, a reader that has read the run state of the process sees the changed number.
+    /// Number of entries. A thread reads the number without the lock. No access to the number needs a memory
+    /// ordering. If a process has forwarded a reply and then waits, a reader that has read the run state of the
+    /// process sees the changed number.
     len: AtomicUsize,
 }
 
@@ -80,7 +81,7 @@ impl ForwardTable {
 /// Result of [`ForwardedReplies::redirect`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Redirected {
-    /// A number that is different after each further forward of one of the replies.
+    /// After a further forward of one of the replies, `redirect` returns a different number.
     pub(crate) number: u64,
     /// Whether a forwarded reply may belong to an excluded record. No record was changed for this reply.
     pub(crate) is_uncertain: bool,
@@ -93,8 +94,8 @@ impl ForwardedReplies {
         &self.0[caller as usize % TABLES]
     }
 
-    /// Begins a forward. `from` is the word of the process that this thread steps, or `None` if this thread steps no
-    /// process. `holder` is the word of the process that receives the reply. `watch` registers a watcher of the reply
+    /// Begins a forward. `from` is the word of the process whose step this thread runs, or `None` if this thread runs
+    /// no step. `holder` is the word of the process that receives the reply. `watch` registers a watcher of the reply
     /// slot, and returns true if the call is already over. Returns `None` if the forward needs no entry.
     pub(crate) fn begin(
         self: &Arc<Self>,
@@ -128,7 +129,7 @@ impl ForwardedReplies {
     /// this function.
     ///
     /// A record does not contain the address of the cell. If the process has several calls to one process, this
-    /// function changes the first of their records.
+    /// function changes the first of the records of these calls.
     pub(crate) fn redirect(&self, caller: u64, waits: &mut [Wait], excluded: &[Wait]) -> Redirected {
         let table = self.of(caller);
         let mut redirected = Redirected::default();
@@ -335,7 +336,7 @@ mod tests {
             })
             .collect();
         clients.into_iter().for_each(|client| rt.block_on(client).unwrap());
-        // The process that answers a call removes the entry in its step.
+        // The step that answers a call also removes the entry of the call.
         for process in [middle, last] {
             rt.cancel(process.pid(), "the clients are done", std::time::Duration::from_secs(3600)).unwrap();
             rt.block_on(process).unwrap();

@@ -102,7 +102,7 @@ pub(crate) struct Head {
     state: AtomicU8,
     flags: AtomicU16,
     /// Number of calls and sleeps that the process waits for. Outstanding commands are not included. Only the thread
-    /// that steps the process writes this field. A change that does not fit into this field goes to
+    /// that runs the process writes this field. A change that does not fit into this field goes to
     /// [`RarestParts::waiting`].
     waiting: AtomicU8,
     last_worker: LastWorker,
@@ -135,8 +135,8 @@ struct Rare {
     /// is in the control block.
     second_wait: WaitRecord,
     yields: Yields,
-    /// Event for the start, the cancellation and the exit of the process. A notified waiter must check which of these
-    /// changes has occurred.
+    /// Event for the start, the cancellation and the exit of the process. A notified waiter must check whether the
+    /// process has started, was cancelled or has exited.
     news: Event,
     cancel: OnceBox<(Reason, Instant)>,
     /// Exit of the process, if the exit is not normal.
@@ -153,8 +153,8 @@ struct Abnormal {
     /// Whether a link, a monitor or a join handle has received the exit, or whether the exit was reported as
     /// unobserved.
     received: AtomicBool,
-    /// Whether the runtime has already tried to report the exit as unobserved. If an `Exited` future was pending at
-    /// that time, the drop of the last such future repeats the attempt.
+    /// Whether the runtime has already tried to report the exit as unobserved. If an `Exited` future was pending
+    /// during this attempt, the drop of the last pending `Exited` future repeats the attempt.
     is_report_requested: AtomicBool,
     /// Details for the crash report. The value is `None` if the exit is no failure, or if the mailbox belonged to no
     /// process.
@@ -164,15 +164,15 @@ struct Abnormal {
 #[derive(Debug)]
 struct CrashDetails {
     last: LastState,
-    /// Pids of linked processes, at most [`MAX_LINKS`] + 1. The report lists at most [`MAX_LINKS`] of them.
+    /// Pids of linked processes, at most [`MAX_LINKS`] + 1. The report lists at most [`MAX_LINKS`] of these pids.
     links: Vec<Pid>,
 }
 
 /// Parts of the head that are used more rarely than [`Rare`]. These parts are allocated in a box at the first use.
 #[derive(Debug, Default)]
 struct RarestParts {
-    /// Second part of the number of waits. A thread that does not step the process changes only this part. The thread
-    /// that steps the process changes this part only if `Head::waiting` is 0 or at its maximum. The total number of
+    /// Second part of the number of waits. A thread that does not run the process changes only this part. The thread
+    /// that runs the process changes this part only if `Head::waiting` is 0 or at its maximum. The total number of
     /// waits is the sum of this field and `Head::waiting`.
     waiting: AtomicU32,
     /// Records of the operations that the process waits for, after the first two records.
@@ -408,9 +408,9 @@ impl Head {
     }
 
     /// Changes the number of calls and sleeps that the process waits for. This number does not include outstanding
-    /// commands. The caller sets `here` to true if this thread steps the process. Only the thread that steps the
-    /// process writes `Head::waiting`. Therefore that thread needs no read-modify-write operation. All other threads
-    /// change a separate count, `RarestParts::waiting`.
+    /// commands. The caller sets `here` to true if this thread runs a step of the process. Only the thread that runs
+    /// the process writes `Head::waiting`. Therefore that thread needs no read-modify-write operation. All other
+    /// threads change a separate count, `RarestParts::waiting`.
     #[inline]
     pub(crate) fn wait_for(&self, change: Change, here: bool) {
         if here {
@@ -431,8 +431,9 @@ impl Head {
         self.rare().rarer().waiting.fetch_add(change as u32, Ordering::Relaxed);
     }
 
-    /// Counts a step that has ended, also in the counters of the runtime. The thread that steps the process calls this
-    /// function. The caller passes the place of the first wait record, which contains the number of batches of steps.
+    /// Counts a step that has ended, also in the counters of the runtime. The thread that runs the process calls this
+    /// function. The caller passes the place of the first wait record. This place also contains the number of batches
+    /// of steps.
     #[inline]
     pub(crate) fn count_step(&self, first: &WaitRecord) {
         self.last_worker.set(self.host.shared().metrics.add_step());
@@ -449,9 +450,9 @@ impl Head {
         self.last_worker.get()
     }
 
-    /// Adds a record of an operation that the process waits for. `AnyControl::begin_wait`
-    /// calls this function if the place of the first record is occupied, or if this thread does not step the process.
-    /// If this thread steps the process, the caller passes this place in `first`.
+    /// Adds a record of an operation that the process waits for. `AnyControl::begin_wait` calls this function if the
+    /// place of the first record is occupied, or if this thread runs no step of the process. If this thread runs a
+    /// step of the process, the caller passes the place of the first record in `first`.
     #[cold]
     pub(crate) fn begin_more_waits(&self, wait: &Wait, first: Option<&WaitRecord>) {
         let rare = self.rare();
@@ -461,8 +462,8 @@ impl Head {
     }
 
     /// Removes the record of an operation. The caller calls this function if [`WaitRecord::end`] did not find the
-    /// record, or if this thread does not step the process. If this thread steps the process, the caller passes the
-    /// place of the first record in `first`.
+    /// record, or if this thread runs no step of the process. If this thread runs a step of the process, the caller
+    /// passes the place of the first record in `first`.
     #[cold]
     pub(crate) fn end_more_waits(&self, wait: &Wait, first: Option<&WaitRecord>) {
         if first.is_some_and(|first| first.end_equal(wait)) {
@@ -531,7 +532,8 @@ impl Head {
             Priority::High => flag::HIGH,
             Priority::Low => flag::LOW,
         };
-        // One operation changes both flags, because both flags together mark a mailbox outside any process.
+        // One operation changes `HIGH` and `LOW`, because these two flags together mark a mailbox outside any
+        // process.
         let change = |flags: u16| (flags & flag::OUTSIDE != flag::OUTSIDE).then_some(flags & !flag::OUTSIDE | mark);
         self.flags.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change).is_ok()
     }
@@ -561,7 +563,7 @@ impl Head {
         self.has(flag::URGENT)
     }
 
-    /// Sets a flag. Returns true if the flag was not set before.
+    /// Sets a flag. Returns true if this call has changed the flag.
     #[inline]
     pub(crate) fn set(&self, flag: u16) -> bool {
         self.flags.fetch_or(flag, Ordering::SeqCst) & flag == 0
@@ -591,8 +593,9 @@ impl Head {
         }
     }
 
-    /// Records the state in which the process begins to wait, as [`enter`](Self::enter) does. Also records the
-    /// [recent](crate::host::timer::Timers::recent) time, which costs four loads and one store, and no clock reading.
+    /// Records the state in which the process begins to wait, as [`enter`](Self::enter) does. This function also
+    /// records the [recent](crate::host::timer::Timers::recent) time, which costs four loads and one store, and no
+    /// clock reading.
     #[inline]
     pub(crate) fn enter_wait(&self, flags: u16, to: ProcessState) {
         self.since.store(self.host.shared().timers.recent().ns(), Ordering::Relaxed);
@@ -612,7 +615,7 @@ impl Head {
     }
 
     /// Returns whether the process is neither queued nor running. The result is exact at the moment of the call. The
-    /// result of [`state`](Self::state) is not exact. The thread that steps the process stores the state before the
+    /// result of [`state`](Self::state) is not exact. The thread that runs the process stores the state before the
     /// process waits. A thread that wakes the process stores the state after the wake-up.
     pub(crate) fn is_inactive(&self) -> bool {
         self.run.is_waiting()
@@ -625,8 +628,8 @@ impl Head {
         self.flags.load(Ordering::Relaxed) & flag::OBSERVED != 0
     }
 
-    /// Records that the process became runnable. Returns the priority of the process. Also returns whether the process
-    /// became runnable for the first time.
+    /// Records that the process became runnable. Returns the priority of the process, and whether the process became
+    /// runnable for the first time.
     #[inline]
     pub(crate) fn ready(&self) -> (Priority, bool) {
         let host = self.host();
@@ -797,7 +800,7 @@ impl Head {
         }));
     }
 
-    /// Sets a flag that tasks wait for, and notifies these tasks. Returns the flags that were set before.
+    /// Sets a flag that tasks wait for, and notifies these tasks. Returns the flags that were set before this call.
     ///
     /// A waiter makes sure that `LISTENED` is set, and then reads the flags. `LISTENED` and `flag` are set by
     /// read-modify-write operations on the same word. If `flag` is set first, the waiter sees `flag`. Otherwise this

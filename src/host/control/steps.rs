@@ -6,7 +6,8 @@
 //! 2^15 steps ([`StepBatches`]). The number of batches is in another cache line of the control block. Only one step in
 //! 2^15 changes this number.
 //!
-//! The fields are standard atomics even under a model checker, because no decision of the scheduler depends on them.
+//! The fields are standard atomics even under a model checker, because no decision of the scheduler depends on these
+//! fields.
 
 use crate::observe::metrics::NO_WORKER;
 use crate::platform::sync::tally::{AtomicU8, AtomicU16, AtomicU32, Ordering, fence};
@@ -29,8 +30,8 @@ impl LowSteps {
         Self(AtomicU16::new(0))
     }
 
-    /// Counts a step. If the step completes a batch, calls `count_batch`. Only the thread that steps the process calls
-    /// this function, so no read-modify-write operation is needed.
+    /// Counts a step. If the step completes a batch, this function calls `count_batch`. Only the thread that runs the
+    /// process calls this function, so no read-modify-write operation is needed.
     #[inline]
     pub(super) fn count(&self, count_batch: impl FnOnce()) {
         let steps = self.0.load(Ordering::Relaxed).wrapping_add(1);
@@ -43,8 +44,9 @@ impl LowSteps {
 
     /// Returns the number of steps.
     ///
-    /// When a step completes a batch, the step first changes the low bits, and then the number of batches. If a reader
-    /// sees only the first change, the lowest bit of the number of batches differs from the highest of the low bits.
+    /// When a step completes a batch, the thread first changes the low bits, and then the number of batches. If a
+    /// reader sees only the first change, the lowest bit of the number of batches differs from the highest of the low
+    /// bits.
     pub(super) fn total(&self, batches: &StepBatches) -> u64 {
         loop {
             let batch = batches.0.load(Ordering::Acquire);
@@ -64,7 +66,7 @@ impl StepBatches {
         Self(AtomicU32::new(0))
     }
 
-    /// Counts a batch. Only the thread that steps the process calls this function.
+    /// Counts a batch. Only the thread that runs the process calls this function.
     #[cold]
     pub(super) fn count(&self) {
         // Release pairs with the acquire load in `total`: a reader that sees this batch also sees its low bits.

@@ -7,15 +7,15 @@
 //!
 //! # Ordering
 //! - `suspend` adds the process to the set, then sets `OBSERVED`, and then wakes the process. A turn that sees
-//!   `OBSERVED` therefore also sees the changed set. A turn that began earlier ends without the check, and the wake-up
-//!   causes one more turn, which enters the state `Suspended`.
+//!   `OBSERVED` therefore also sees the changed set. A turn that began before `OBSERVED` was set ends without the
+//!   check, and the wake-up causes one more turn, which enters the state `Suspended`.
 //! - `resume` removes the process from the set and then wakes the process. The wake-up happens before the next turn
-//!   begins. Therefore that turn sees the changed set and steps the process. A wake-up that arrived during the
-//!   suspension is not lost, because a resumed process is always stepped.
+//!   begins. Therefore the next turn sees the changed set and runs a step of the process. A wake-up that arrived
+//!   during the suspension is not lost, because each resumed process runs a step.
 //! - While a process is in the set, its flag `OBSERVED` is set. `suspend` adds the process and sets the flag under the
 //!   lock of the set. To clear the flag, a thread takes the same lock, checks the set, and clears the flag before it
-//!   releases the lock. If a thread cleared the flag before the check, a turn between the two operations would step a
-//!   suspended process.
+//!   releases the lock. If a thread cleared the flag before the check, a turn between the clearing and the check
+//!   would run a step of a suspended process.
 //! - `resume` keeps the flag if a trace selects the process. The check runs under the lock of the traces, so no trace
 //!   begins or ends between the check and the clearing of the flag. The lock of the traces is taken before the lock of
 //!   the set.
@@ -31,8 +31,8 @@ use crate::process::state::Ref;
 
 impl Host {
     /// Suspends a process, for debugging. From the end of its present step, the process takes no step until
-    /// [`resume`](Self::resume). This call does not wait for the end of the step. The model is `sys:suspend` of
-    /// Erlang/OTP.
+    /// [`resume`](Self::resume). This call does not wait for the end of the step. This function corresponds to
+    /// `sys:suspend` of Erlang/OTP.
     ///
     /// The runtime keeps messages, answers and expired timers until the process is resumed. The time limits of the
     /// process still expire. A process that waits for the suspended process continues to wait. A suspended process can
@@ -80,8 +80,8 @@ impl Host {
 
     /// Resumes a [suspended](Self::suspend) process. Does nothing if the process is not suspended.
     ///
-    /// A worker steps the process once. In this step, the process finds all events that have arrived since the
-    /// suspension, in the order of their arrival.
+    /// This call makes a worker run one step of the process. In this step, the process finds all events that have
+    /// arrived since the suspension, in the order of their arrival.
     ///
     /// # Errors
     /// Returns [`NoProcess`] if no process has the pid.

@@ -3,13 +3,13 @@
 //! at the exit of the other process. The records are for inspection only. No other code reads the records.
 //!
 //! Most processes wait for at most two such operations. The [place](WaitRecord) of the first record is in the control
-//! block of the process. The place of the second record is in the boxed part of the control block. Only the thread that
-//! steps the process writes these two places. This thread needs no lock and no read-modify-write operation. All
-//! [other records](MoreWaits) are in a table under a lock. Another thread may remove one of the first two records. Such
-//! a thread writes the removal to the table, as a negative count.
+//! block of the process. The place of the second record is in the boxed part of the control block. Only the thread
+//! that runs the process writes these two places. This thread needs no lock and no read-modify-write operation. All
+//! [other records](MoreWaits) are in a table under a lock. Another thread may remove one of the first two records.
+//! Such a thread writes the removal to the table, as a negative count.
 //!
-//! The first place is not in the boxed part. Therefore, a process that only makes calls has no boxed part, and each of
-//! its turns accesses about three cache lines less.
+//! The first place is not in the boxed part. Therefore, a process that only makes calls has no boxed part, and each
+//! turn of the process accesses about three fewer cache lines.
 //!
 //! A sleep has no record, because a record contains a source line. Each sleep would have to store its source line,
 //! which takes 8 bytes. A wait for a join handle has no record either: such a record made a spawn with a join more
@@ -84,10 +84,10 @@ const KIND: u32 = (1 << KIND_BITS) - 1;
 
 /// Place for one record.
 ///
-/// Only the thread that steps the process writes the place. The place is a sequence lock (Boehm, "Can Seqlocks Get
-/// Along With Programming Language Memory Models?", MSPC 2012). A reader on another thread reads the word, then the two
-/// other fields, and then the word again. In Boehm's sequence lock, the sequence number is odd during a write. Here,
-/// the writer first removes the former record, and then stores a new record with a new word.
+/// Only the thread that runs the process writes the place. The place is a sequence lock (Boehm, "Can Seqlocks Get
+/// Along With Programming Language Memory Models?", MSPC 2012). A reader on another thread reads the word, then the
+/// two other fields, and then the word again. In Boehm's sequence lock, the sequence number is odd during a write.
+/// Here, the writer first removes the former record, and then stores a new record with a new word.
 ///
 /// Under a model checker, the fields are still standard atomics. No decision of the runtime depends on the fields.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ pub(crate) struct Place(u32);
 
 impl Default for Place {
     fn default() -> Self {
-        // No kind has these low bits. Therefore no word of a record has this value.
+        // No kind has the low bits of this value. Therefore no word of a record is equal to this value.
         Self(u32::MAX)
     }
 }
@@ -123,7 +123,7 @@ impl WaitRecord {
         }
     }
 
-    /// Stores a record, if the place is free. The calling thread must step the process.
+    /// Stores a record, if the place is free. The caller must be in a step of the process.
     #[inline]
     pub(crate) fn begin(&self, wait: &Wait) -> Option<Place> {
         let word = self.word.load(Ordering::Relaxed);
@@ -140,8 +140,8 @@ impl WaitRecord {
         Some(Place(word))
     }
 
-    /// Removes the record that [`begin`](Self::begin) stored, if the record is still there. The calling thread must
-    /// step the process.
+    /// Removes the record that [`begin`](Self::begin) stored, if the record is still there. The caller must be in a
+    /// step of the process.
     #[inline]
     pub(crate) fn end(&self, Place(word): Place) -> bool {
         let is_there = self.word.load(Ordering::Relaxed) == word;
@@ -151,7 +151,7 @@ impl WaitRecord {
         is_there
     }
 
-    /// Removes the record if the record is equal to `wait`. The calling thread must step the process.
+    /// Removes the record if the record is equal to `wait`. The caller must be in a step of the process.
     pub(crate) fn end_equal(&self, wait: &Wait) -> bool {
         let word = self.word.load(Ordering::Relaxed);
         let is_equal = word & KIND == wait.kind as u32
@@ -198,8 +198,9 @@ impl MoreWaits {
         }
     }
 
-    /// Adds a record. If this thread steps the process, the caller passes the places of the first two records in
-    /// `here`. If another thread has removed the record in one of these places, the new record is stored in this place.
+    /// Adds a record. If this thread runs a step of the process, the caller passes the places of the first two
+    /// records in `here`. If another thread has removed the record in one of these places, the new record is stored
+    /// in this place.
     pub(crate) fn begin(&mut self, wait: Wait, here: Option<[&WaitRecord; 2]>) {
         for place in here.into_iter().flatten() {
             if let Some(removed) = place.read().0

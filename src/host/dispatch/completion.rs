@@ -34,8 +34,8 @@ use crate::process::yields::{Answerer, Sent};
 /// Reason in [`Failure::Panicked`] if the text of the panic is unknown.
 const SOME_PANIC: Reason = Reason::new("a handler panicked");
 
-/// A completion that a handler dropped during its call. The thread stores the completion until the handler has returned
-/// or panicked.
+/// A completion that a handler dropped during the call of this handler. The thread stores the completion until the
+/// handler has returned or panicked.
 enum Kept {
     UntypedCompletion(UntypedCompletion),
     /// A function that answers a completion with a failure. The failure passes through the layers of the completion.
@@ -49,8 +49,8 @@ impl Kept {
     }
 }
 
-/// Untyped part of a completion. It contains the process and the tag of the yield. If this value is dropped without an
-/// answer, the yield fails with [`Failure::Abandoned`].
+/// Untyped part of a completion. This part contains the process and the tag of the yield. If this value is dropped
+/// without an answer, the yield fails with [`Failure::Abandoned`].
 pub(crate) struct UntypedCompletion(Option<(Ref<dyn AnyControl>, Tag)>);
 
 impl UntypedCompletion {
@@ -99,8 +99,8 @@ impl UntypedCompletion {
         to.head().yields().unwatch(tag, key);
     }
 
-    /// Sends an item of a stream. If the buffer is full, registers `waker`. When the buffer has free space again, this
-    /// waker is called.
+    /// Sends an item of a stream. If the buffer is full, this function registers `waker`. When the buffer has free
+    /// space again, this waker is called.
     pub(crate) fn send(&self, item: &mut Option<Payload>, waker: &Waker) -> Poll<Result<(), Failure>> {
         let (to, tag) = self.parts();
         match to.head().yields().send(tag, item, waker) {
@@ -161,7 +161,8 @@ impl Drop for UntypedCompletion {
     }
 }
 
-/// Takes the completions that a handler has dropped during its call. The caller must answer these completions.
+/// Takes the completions that a handler has dropped during the call of this handler. The caller must answer these
+/// completions.
 #[cold]
 fn take_kept(current: &Current, outer: OuterCall) -> Vec<Kept> {
     let typed = |kept: Box<dyn Any>| *kept.downcast().unwrap_or_else(|_| unreachable!("only `Kept` is kept"));
@@ -186,11 +187,11 @@ fn fail<T>(kept: Vec<Kept>, result: &Result<T, Reason>) {
     }
 }
 
-/// Runs a handler, or a part of a handler. If `handle` panics while it holds completions, their yields fail with the
-/// text of the panic.
+/// Runs a handler, or a part of a handler. If `handle` panics while it holds completions, the yields of these
+/// completions fail with the text of the panic.
 ///
 /// # Errors
-/// If `handle` panics, returns the text of the panic.
+/// Returns the text of the panic if `handle` panics.
 #[inline]
 pub(crate) fn guarded<T>(handle: impl FnOnce() -> T) -> Result<T, Reason> {
     Current::with(|current| guarded_on(current, handle))
@@ -284,15 +285,15 @@ pub(super) trait Layer<T>: Send + Sync {
     /// handler is known.
     fn later(self: Box<Self>, untyped: UntypedCompletion) -> Box<dyn FnOnce(Failure)>;
 
-    /// Returns the gate of the handler that waits for this answer, if a handler waits for it. The answer is wanted only
-    /// if this gate is open and the yield is not cancelled.
+    /// Returns the gate of the handler that waits for this answer, if a handler waits for this answer. The answer is
+    /// wanted only if this gate is open and the yield is not cancelled.
     fn gate(&self) -> Option<&Arc<dyn Gate>>;
 }
 
 /// A layer that passes the answer to the closure `then`, together with a completion. The answer to this completion
 /// passes through the layer `before`.
 struct Intercept<T, F> {
-    /// The mutex is never locked. It only makes this type `Sync`.
+    /// The mutex is never locked. The mutex only makes this type `Sync`.
     then: Mutex<F>,
     before: Option<Box<dyn Layer<T>>>,
 }
@@ -305,8 +306,8 @@ where
     fn answer(self: Box<Self>, answer: Result<T, Failure>, untyped: UntypedCompletion) {
         let Self { then, before } = *self;
         let outer = Completion { untyped: Some(untyped), layer: before, marker: PhantomData };
-        // The closure is a part of the handler. A panic of the closure must not unwind the code that answers, which may
-        // be any code.
+        // The closure is a part of the handler. Any code can answer the completion, and a panic of the closure must
+        // not unwind this code.
         let _ = guarded(|| then.into_inner()(answer, outer));
     }
 
@@ -360,8 +361,8 @@ impl<T: Send + 'static> Completion<T> {
     /// Returns a new completion of the same yield. The answer to the new completion goes to the closure `then`. The
     /// closure also receives this completion, and decides which answer the process receives. Layers use this method.
     ///
-    /// `then` runs on the thread that answers. If the new completion is dropped without an answer, `then` receives
-    /// [`Failure::Abandoned`]. If the handler that holds the new completion panics, `then` receives
+    /// `then` runs on the thread that answers the new completion. If the new completion is dropped without an answer,
+    /// `then` receives [`Failure::Abandoned`]. If the handler that holds the new completion panics, `then` receives
     /// [`Failure::Panicked`]. If `then` panics while it holds its completion, the yield fails with
     /// [`Failure::Panicked`], and the panic does not unwind the code that answers.
     pub fn intercept(mut self, then: impl FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static) -> Completion<T> {
@@ -411,8 +412,8 @@ impl<T: Send + 'static> Completion<T> {
         Unwanted { watch: Some(watch) }
     }
 
-    /// Sends an item of a stream. If the buffer is full, registers the waker of `cx`. When the buffer has free space
-    /// again, this waker is called.
+    /// Sends an item of a stream. If the buffer is full, this function registers the waker of `cx`. When the buffer
+    /// has free space again, this waker is called.
     pub(crate) fn poll_send(&self, item: &mut Option<Payload>, cx: &Context<'_>) -> Poll<Result<(), Failure>> {
         self.untyped().send(item, cx.waker())
     }

@@ -1,6 +1,6 @@
 //! The right to answer an inline command. Within the turn that yielded the command, the answer is stored in the
-//! thread's place for an inline command. After this turn, a handler answers the command through a [`Completion`], like
-//! any other command.
+//! thread's storage for an inline command. After this turn, a handler answers the command through a [`Completion`],
+//! like any other command.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -73,7 +73,7 @@ pub(crate) struct Dispatcher<E: ?Sized> {
     pub(super) streams_by_name: ByName<Streamed<NamedCommand>, E>,
 }
 
-/// Property of a command that selects the handler.
+/// Property of a command. This property selects the handler of the command.
 #[cfg(feature = "console")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandlerKey<'a> {

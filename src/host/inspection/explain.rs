@@ -101,13 +101,14 @@ impl Host {
         self.read_processes(&Joins::new()).commands
     }
 
-    /// Reads the figures of all processes. The caller has read the joins.
+    /// Reads the figures of all processes. The caller has already read `joins`.
     fn read_processes(&self, joins: &Joins) -> Reading {
         let table = &self.shared().pid_table;
         let mut reading = Reading::new();
         table.visit(|control| reading.add(control, joins));
         for (pid, from) in std::mem::take(&mut reading.long_tables) {
-            // If the process has exited in the meantime, no process waits for the answers to its other commands.
+            // If the process has exited in the meantime, no process waits for the answers to the other commands of
+            // this process.
             let _ = self.count_yields(pid, from, &mut reading.commands);
         }
         reading
@@ -118,16 +119,17 @@ impl Host {
     /// After the call, the caller checks that the progress has not changed.
     ///
     /// The order of the readings matters. A timer is an example of a source of wake-ups. Usually, a source makes a
-    /// process ready before the source counts as gone. If the source counts as gone earlier, its thread is not parked
-    /// until the process is ready. Therefore, if all sources are gone, each process that a source has made ready is in
-    /// a queue, or a thread has taken it. A worker may take a task after the first reading of the worker's state, and
-    /// before the reading of the queues. In this case, the second reading of the state finds that the worker is not
-    /// parked, or the worker has already counted the poll of the task.
+    /// process ready before the source counts as gone. If a source counts as gone before it has made the process
+    /// ready, the thread of the source is not parked until the process is ready. Therefore, if all sources are gone,
+    /// each process that a source has made ready is in a queue, or a thread has taken this process. A worker may take
+    /// a task after the first reading of the worker's state, and before the reading of the queues. In this case, the
+    /// second reading of the state finds that the worker is not parked, or the worker has already counted the poll of
+    /// the task.
     ///
     /// The queue of a [`LocalSet`](crate::LocalSet) is not a queue of the scheduler. A timer may make a local process
-    /// ready after the caller has read this process. Therefore the last reading is the run state of each process. If a
-    /// local process is queued or runs, its run state says so. If the process has run and waits again, its thread has
-    /// already counted the poll.
+    /// ready after the caller has read this process. Therefore the last reading is the run state of each process. If
+    /// a local process is queued or runs, its run state shows this. If the process has run and waits again, its
+    /// thread has already counted the poll.
     fn is_at_rest(&self) -> bool {
         let shared = self.shared();
         let BlockingPoolMetrics { threads, idle_threads, queue_depth } = self.pool_figures();
@@ -150,8 +152,8 @@ impl Host {
         is_idle && workers.iter().all(is_parked) && self.are_all_inactive()
     }
 
-    /// Returns whether all processes wait, and no thread has woken any of them. Processes in the state `Complete` are
-    /// ignored.
+    /// Returns whether all processes wait, and no thread has woken any of these processes. Processes in the state
+    /// `Complete` are ignored.
     fn are_all_inactive(&self) -> bool {
         let mut are_inactive = true;
         self.shared().pid_table.visit(|control| {
@@ -249,14 +251,14 @@ impl Reading {
         }
     }
 
-    /// Returns whether at least one process exists, all processes wait, and each command has an answer. The call of a
-    /// hand-written process does not count as a command here, because another process must answer this call.
+    /// Returns whether at least one process exists, all processes wait, and each command has an answer. A call that a
+    /// hand-written process makes does not count as a command here, because another process must answer this call.
     fn all_wait(&self) -> bool {
         let Activity { processes, waiting, .. } = self.activity;
         processes != 0 && processes == waiting && self.commands.keys().all(|command| is_builtin(command))
     }
 
-    /// Adds the figures of a process. The caller holds the lock of its slot.
+    /// Adds the figures of a process. The caller holds the lock of the process's slot.
     fn add(&mut self, control: &Ref<dyn AnyControl>, joins: &Joins) -> Result<(), Busy> {
         let Some((head, type_name)) = process(control) else { return Ok(()) };
         let (state, figures) = (head.state(), control.mailbox_figures());

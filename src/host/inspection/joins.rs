@@ -21,7 +21,7 @@ pub(super) struct Join {
 /// The joins of each process that awaits join handles.
 pub(super) type Joins = BTreeMap<Pid, Vec<Join>>;
 
-/// If a process awaits the join handle of the process in `listed`, adds this join to `joins`.
+/// Adds a join to `joins` if a process awaits the join handle of the process in `listed`.
 pub(super) fn add_join(listed: &Listed<'_, dyn AnyControl>, joins: &mut Vec<Join>) {
     joins.extend(listed.joiner().map(|by| Join { by, target: listed.entry().head().pid() }));
 }

@@ -83,9 +83,10 @@ impl Host {
     ///
     /// Any thread can make this call, even during a step. The call never stops a worker.
     ///
-    /// The call locks and reads each entry of the pid table, and takes about 50 ns for each process. Therefore, call it
-    /// only every few seconds, for example for a monitoring system. If you need only the exact counts, for example in a
-    /// test, call [`counters`](Self::counters). The duration of `counters` does not depend on the number of processes.
+    /// The call locks and reads each entry of the pid table, and takes about 50 ns for each process. Therefore, call
+    /// `metrics` only every few seconds, for example for a monitoring system. If you need only the exact counts, for
+    /// example in a test, call [`counters`](Self::counters). The duration of `counters` does not depend on the number
+    /// of processes.
     ///
     /// ```
     /// # use procession::{Context, Runtime};

@@ -4,15 +4,16 @@ use crate::host::Host;
 use crate::observe::{GroupInfo, Listing, NameInfo};
 
 impl Host {
-    /// Returns a row about each name of this host that begins with `prefix`, in alphabetical order, but at most `limit`
-    /// rows. The result also contains the number of all these names. With an empty prefix, the call selects all names.
-    /// The names of the other hosts of the runtime are not included.
+    /// Returns a row about each name of this host that begins with `prefix`, in alphabetical order, but at most
+    /// `limit` rows. The result also contains the number of all names of this host that begin with `prefix`. With an
+    /// empty prefix, the call selects all names. The names of the other hosts of the runtime are not included.
     ///
     /// Any thread can make this call, even during a step. The call never stops a worker. Names may be registered and
     /// released during the call. A name that exists during the whole call is read exactly once.
     ///
-    /// The duration of the call is proportional to the number of selected names. The call stores at most `limit` rows.
-    /// It reads the names in pieces of at most 256 names, and holds one lock for each piece. It runs no user code.
+    /// The duration of the call is proportional to the number of selected names. The call stores at most `limit`
+    /// rows. The call reads the names in pieces of at most 256 names, and holds one lock for each piece. The call
+    /// runs no user code.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -34,10 +35,10 @@ impl Host {
         })
     }
 
-    /// Returns a row about each group of this host whose name begins with `prefix`, in alphabetical order, but at most
-    /// `limit` rows. A row contains the number of members and the first members. The result also contains the number of
-    /// all these groups. The documentation of [`names`](Self::names) describes the duration, the locks and the memory,
-    /// which are the same for this call.
+    /// Returns a row about each group of this host whose name begins with `prefix`, in alphabetical order, but at
+    /// most `limit` rows. A row contains the number of members and the first members. The result also contains the
+    /// number of all groups of this host whose names begin with `prefix`. The duration, the locks and the memory are
+    /// the same as for [`names`](Self::names).
     ///
     /// ```
     /// # use procession::{Context, Group, Runtime};

@@ -35,10 +35,10 @@ impl Host {
     /// [`Simulation`](crate::Simulation), turns take no time, so only the number of turns is useful.
     ///
     /// For each measured turn, the runtime takes a lock, and searches one table for each sampler. A sampler keeps at
-    /// most 4,096 processes. If a further process must be added, the sampler removes the half of the processes with the
-    /// shortest times. If a removed process is added again, its time begins at zero. Because a sampler keeps at most
-    /// 4,096 processes, [`take`](crate::observe::RunTimeSampler::take) sorts at most 4,096 processes, even after a long
-    /// window.
+    /// most 4,096 processes. If a further process must be added, the sampler removes half of its processes, namely
+    /// the processes with the shortest times. If a removed process is added again, its time begins at zero. Because a
+    /// sampler keeps at most 4,096 processes, [`take`](crate::observe::RunTimeSampler::take) sorts at most 4,096
+    /// processes, even after a long window.
     ///
     /// ```
     /// # use procession::{Context, Runtime};

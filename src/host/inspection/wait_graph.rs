@@ -19,7 +19,7 @@ use crate::process::state::Ref;
 /// Maximum number of times that the code checks whether no exit is in progress.
 const ATTEMPTS: u32 = 1_000;
 
-/// The innermost blocked step of each process that has one.
+/// Maps each process that has a blocked step to its innermost blocked step.
 type Steps = BTreeMap<Pid, Arc<BlockedStep>>;
 
 impl Host {
@@ -38,9 +38,9 @@ impl Host {
     /// - A process with a [deadline](crate::ProcessBuilder::deadline), a cancelled process, or a process whose call has
     ///   a [time limit](crate::future::Call::timeout). The waits of such processes can end without an action of another
     ///   process.
-    /// - A [suspended](Self::suspend) process. Some of its waits may have ended.
-    /// - A process that has given its [`Mailbox`](crate::Mailbox) to another process or to a thread, if this new owner
-    ///   has polled the last receive operation. The new owner may make room and answer calls.
+    /// - A [suspended](Self::suspend) process. Some waits of a suspended process may have ended.
+    /// - A process that has given its [`Mailbox`](crate::Mailbox) to another process or to a thread, if this new
+    ///   owner has polled the last receive operation. The new owner may make room in the mailbox and answer calls.
     ///
     /// A second reading confirms each deadlock. If the waits of a process have changed between the two readings, the
     /// process is not reported. Therefore all edges of a reported cycle existed at the same time.
@@ -56,8 +56,8 @@ impl Host {
     /// - If a pending future of [`receive`](crate::Mailbox::receive) is dropped, for example by a `select`, the process
     ///   still counts as a process that waits for a message. The graph then misses a deadlock of the process.
     /// - A hand-written future may create a new future of [`event`](crate::Mailbox::event) or
-    ///   [`receive_where`](crate::Mailbox::receive_where) in each of its polls, and drop it at the end of the poll. The
-    ///   process then counts as a process that waits for no message.
+    ///   [`receive_where`](crate::Mailbox::receive_where) in each poll, and drop this new future at the end of the
+    ///   poll. The process then counts as a process that waits for no message.
     /// - A process may have given its [`Mailbox`](crate::Mailbox) to another process that has not polled a receive
     ///   operation yet. The graph then can report a deadlock that ends when the other process receives.
     /// - A [started](crate::future::Call::start) call has an edge, even while the process does not await the call. The
@@ -68,16 +68,17 @@ impl Host {
     ///   process polls the handle. During this time, the process may wait for an event that the runtime does not know.
     /// - The receiver of a request may pass the [`Reply`](crate::Reply) to another process. The graph has an edge to
     ///   the other process only if the receiver uses [`Reply::forward`](crate::Reply::forward). If the receiver moves
-    ///   the `Reply` in a plain message, the graph still has an edge to the receiver of the request. The same holds if
-    ///   the receiver moves the `Reply` to a thread, to a closure of [`spawn_blocking`](Self::spawn_blocking) or to a
-    ///   command handler. The graph can then report a deadlock that ends when the holder of the `Reply` answers.
-    /// - A process may have several calls to one receiver, and the receiver may forward only some of their replies. The
-    ///   runtime then does not know the source line of a forwarded call, and the edge may show the line of another of
-    ///   these calls. If one of the calls has moved to another process, an edge may lead to the wrong process. The same
-    ///   may happen if a process forwards a `Reply` that it did not get with the request, and the caller also calls
-    ///   this process.
-    /// - A call of a hand-written process has no edge, because this call is a yield. A hand-written process handles
-    ///   messages while it waits.
+    ///   the `Reply` in a plain message, the graph still has an edge to the receiver of the request. The graph also
+    ///   has an edge to the receiver of the request if the receiver moves the `Reply` to a thread, to a closure of
+    ///   [`spawn_blocking`](Self::spawn_blocking) or to a command handler. The graph can then report a deadlock that
+    ///   ends when the holder of the `Reply` answers.
+    /// - A process may have several calls to one receiver, and the receiver may forward only some of the replies to
+    ///   these calls. The runtime then does not know the source line of a forwarded call, and the edge may show the
+    ///   line of another of these calls. If one of the calls has moved to another process, an edge may lead to the
+    ///   wrong process. An edge may also lead to the wrong process if a process forwards a `Reply` that it did not
+    ///   get with the request, and the caller also calls this process.
+    /// - If a hand-written process makes a call, the call has no edge, because this call is a yield. A hand-written
+    ///   process handles messages while it waits.
     /// - A step may block its thread in [`block_on`](crate::Runtime::block_on) of the same runtime. The process then
     ///   has the edges of the future that the step has passed to `block_on`. A call that the process has started before
     ///   `block_on` has no edge. Such a call may go to the same receiver as a call in `block_on`. If the reply of one
@@ -109,7 +110,7 @@ impl Host {
         self.graph_and_joins().0
     }
 
-    /// Reads the wait-for graph. Also returns the joins of all processes.
+    /// Reads the wait-for graph. Returns the graph and the joins of all processes.
     pub(super) fn graph_and_joins(&self) -> (WaitForGraph, Joins) {
         let table = &self.shared().pid_table;
         let (mut nodes, mut joins) = (WaitNodes::new(), Vec::new());
@@ -141,20 +142,20 @@ impl Host {
     /// the join. The joins of a process and its other waits are read at different times. Therefore the order of the
     /// readings matters:
     ///
-    /// 1. The second reading of the joins begins after the first reading of each node. If a process awaited a join
-    ///    handle at its first reading, either the second reading finds this join, or the joined process has exited in
-    ///    the meantime.
-    /// 2. An exit first removes the pid. From then on, the join is not found. Later, the exit wakes the process that
-    ///    awaits the join handle. At one moment after the second reading of the joins, no exit is in progress.
-    ///    Therefore each joined process whose pid was removed before this moment has already woken the process that
-    ///    awaits its join handle.
+    /// 1. The second reading of the joins begins after the first reading of each node. Suppose that a process awaited
+    ///    a join handle when its node was read for the first time. Then either the second reading of the joins finds
+    ///    this join, or the joined process has exited in the meantime.
+    /// 2. An exit first removes the pid. After this removal, no reading finds the join. Later, the exit wakes the
+    ///    process that awaits the join handle. At one moment after the second reading of the joins, no exit is in
+    ///    progress. Therefore each joined process whose pid was removed before this moment has already woken the
+    ///    process that awaits its join handle.
     /// 3. The second reading of a node finds that a woken process is queued, runs, or has run. If a step of the process
     ///    blocks its thread, the second reading finds that the future of the step was woken or polled.
     ///
     /// The answer to a call wakes the caller, except the answer to a started call that was never polled. After the
-    /// wake-up, the caller may wait again without a poll of the call. In both cases, the call keeps its edge until the
-    /// caller polls or drops the call, and both readings can find this edge. The documentation of `wait_for_graph`
-    /// lists this limit.
+    /// wake-up, the caller may wait again without a poll of the call. In these two cases, the answered call keeps its
+    /// edge until the caller polls or drops the call, and both readings can find this edge. The documentation of
+    /// `wait_for_graph` lists this limit.
     ///
     /// The callee of a call may change while the caller waits, because the callee forwards the reply. The table of the
     /// forwarded replies is read together with the waits of the caller:
@@ -206,7 +207,7 @@ impl Host {
         }
     }
 
-    /// Returns the innermost blocked step of each process that has one.
+    /// Returns the innermost blocked step of each process that has a blocked step.
     fn blocked_steps(&self) -> Steps {
         self.shared().blocked_steps.innermost().into_iter().map(|step| (step.pid(), step)).collect()
     }
@@ -220,12 +221,13 @@ impl Host {
         step: Option<&Arc<BlockedStep>>,
     ) -> Result<Option<WaitNode>, Busy> {
         let Some((head, type_name)) = process(control) else { return Ok(None) };
-        // The code reads the run state before and after the other values. If the process runs between the two reads of
-        // the run state, it may change the other values. A process keeps the record of an answered call until it polls
-        // or drops the call. Therefore a record does not show whether the answer has arrived. A wake-up first changes
-        // the run state, and later the recorded state. Therefore the code reads the run state, and not the recorded
-        // state. The answer to a started call that was never polled wakes no process: see `confirm`. If a step of the
-        // process blocks its thread, the code compares the phase of the step instead, because the process runs.
+        // The code reads the run state before and after the other values. If the process runs between the two reads
+        // of the run state, the process may change the other values. A process keeps the record of an answered call
+        // until it polls or drops the call. Therefore a record does not show whether the answer has arrived. A
+        // wake-up first changes the run state, and later the recorded state. Therefore the code reads the run state,
+        // and not the recorded state. The answer to a started call that was never polled wakes no process: see
+        // `confirm`. If a step of the process blocks its thread, the code compares the phase of the step instead,
+        // because the process runs.
         let blocked = step.and_then(|step| Some((step, step.pending()?)));
         let waits_now = || match blocked {
             Some((step, phase)) => step.pending() == Some(phase),
@@ -263,7 +265,7 @@ impl Host {
         let has_no_receiver = blocked.is_some_and(|(step, _)| step.has_stale_receiver());
         let mailbox = control.mailbox_figures();
         let awaits_more = mailbox.is_awaited && !has_no_receiver
-            // The other reader of the mailbox can make room and answer calls.
+            // A reader outside the process can make room in the mailbox and answer calls.
             || mailbox.is_read_elsewhere
             || head.yields_if_any().is_some_and(|yields| yields.outstanding() != 0)
             // A counted wait without a record is a sleep.

@@ -19,12 +19,13 @@ pub(crate) fn queue(woken: Vec<PendingSchedule>) {
     drop(woken);
 }
 
-/// Wakes the tasks of these wakers. Queues the woken processes in the order of their wakers. Then calls the wakers that
-/// do not belong to waiting processes, also in their order. Calls `begin` before the first of these calls. Leaves
-/// `ready` empty.
+/// Wakes the tasks of these wakers. First, this function queues the woken processes in the order of their wakers.
+/// Then this function calls the other wakers in their order: these wakers do not belong to waiting processes. The
+/// function calls `begin` before the first of these wakers. The function leaves `ready` empty.
 ///
-/// A single process goes to the worker's `next` slot, like a process that was woken by a message. Several processes go
-/// to the back of the queue. If they went to the `next` slot one after the other, the last of them would run first.
+/// A single process goes to the worker's `next` slot, like a process that was woken by a message. Several processes
+/// go to the back of the queue. If several processes went to the `next` slot one after the other, the last of these
+/// processes would run first.
 pub(crate) fn wake_all(ready: &mut Vec<Waker>, begin: &dyn Fn()) {
     if let [waker] = &ready[..]
         && let Some(process) = PendingSchedule::wake(waker)

@@ -1,5 +1,5 @@
-//! The blocking pool. It has a bounded number of threads for blocking work, and a bounded queue. The pool starts
-//! threads on demand. A thread exits after it was idle for some time.
+//! The blocking pool. The pool has a bounded number of threads for blocking work, and a bounded queue. The pool
+//! starts threads on demand. A thread exits after it was idle for some time.
 //!
 //! The pool does not know the commands behind its jobs. The code that submits a job must pass the result of the job, or
 //! its panic, to the requester.
@@ -27,13 +27,15 @@ pub(crate) trait Job: Send {
     fn is_wanted(&self) -> bool;
 }
 
-/// Reason why the pool refuses a job. The failure with its text is created later, without the lock of the pool.
+/// Reason why the pool refuses a job. The pool converts this reason to a failure with a text after the release of the
+/// pool's lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     /// All threads are busy, the pool can start no further thread, and the queue is full. The value is the number of
     /// threads.
     Full(usize),
-    /// The job waited in the queue, and the pool removed it to make room for a newer job: see [`Overflow::DropOldest`].
+    /// The job waited in the queue, and the pool removed the job to make room for a newer job: see
+    /// [`Overflow::DropOldest`].
     Displaced,
     /// The pool has no thread, because the maximum is 0 or because the system refused to start a thread.
     NoThread,
@@ -137,10 +139,10 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct PoolState {
     state: Mutex<State>,
-    /// Idle threads wait on this condition variable. The pool notifies it when a job is queued and when the pool is
-    /// closed.
+    /// Idle threads wait on this condition variable. The pool notifies this condition variable when a job is queued
+    /// and when the pool is closed.
     work: Condvar,
-    /// Condition variable that is notified when the last thread exits. Only a test waits on it.
+    /// Condition variable that is notified when the last thread exits. Only a test waits on this condition variable.
     empty: Condvar,
     options: Options,
 }
@@ -223,9 +225,9 @@ impl Pool {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Runs a job on a thread of the pool. If a thread is idle, it runs the job. Otherwise the pool starts a new thread
-    /// for the job. If the pool cannot start a thread, the job waits in the queue for the first idle thread. If the
-    /// pool has no thread at all, the pool refuses the job.
+    /// Runs a job on a thread of the pool. If a thread is idle, this thread runs the job. Otherwise the pool starts a
+    /// new thread for the job. If the pool cannot start a thread, the job waits in the queue for the first idle
+    /// thread. If the pool has no thread at all, the pool refuses the job.
     ///
     /// This call never waits. If the queue is full, the pool immediately refuses either this job or an older job.
     pub(crate) fn run(&self, job: Box<dyn Job>) {
@@ -425,7 +427,7 @@ mod tests {
         ended: Arc<Level>,
     }
 
-    /// A job that runs a closure, and records its refusal.
+    /// A job that runs a closure. If the pool refuses the job, the job records the failure.
     struct Closure<F>(F, Arc<Mutex<Vec<Failure>>>);
 
     impl<F: FnOnce() + Send> Job for Closure<F> {
@@ -542,7 +544,8 @@ mod tests {
             assert!(f.run());
         }
         f.pool.run(Box::new(Unwanted));
-        // The unwanted job is in the third part of the queue. Only one new job can take its place.
+        // The unwanted job is in the third part of the queue. Only one new job can take the place of the unwanted
+        // job.
         assert_eq!([f.run(), f.run(), f.run(), f.run()], [false, false, true, false]);
         f.gate.raise();
         f.ended.reached(1 + 3 * SWEEP);

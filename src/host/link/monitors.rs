@@ -89,7 +89,7 @@ impl<E: ?Sized> Watched<E> {
         (u64::from(slot.generation) == generation && slot.is_taken()).then_some(index)
     }
 
-    /// Marks the `Down` event of a monitor as delivered. Returns false if the event was delivered before, or if no
+    /// Marks the `Down` event of a monitor as delivered. Returns false if the event was already delivered, or if no
     /// monitor has this number.
     #[inline]
     pub(crate) fn notify(&mut self, number: u64) -> bool {
@@ -186,7 +186,7 @@ impl<E: ?Sized> Watched<E> {
         self.slots.iter().take(end).skip(start).filter_map(|slot| slot.watched.as_ref())
     }
 
-    /// Returns the monitored processes with the numbers of their monitors. If the table of a monitored process does not
+    /// Returns the number and the monitored process of each monitor. If the table of a monitored process does not
     /// contain the monitor, this process is not included.
     pub(crate) fn into_watched(self) -> impl Iterator<Item = (u64, Ref<E>)> {
         (0..).zip(self.slots).filter_map(|(index, slot)| Some((number(index, slot.generation), slot.watched?)))
@@ -305,8 +305,8 @@ mod tests {
         assert!(older.iter().map(|&number| watched.collect(number)).eq([true, false, true]));
     }
 
-    /// A monitor in a late slot prevents the vector from freeing the slots before it. A later monitor uses the first of
-    /// these slots.
+    /// A monitor in a late slot prevents the vector from freeing the slots before this slot. A later monitor uses the
+    /// first of these slots.
     #[test]
     fn a_free_slot_near_the_front_is_used_first() {
         let mut watched = Watched::<u8>::default();

@@ -33,9 +33,9 @@ impl fmt::Debug for HostBuilder {
 }
 
 impl HostBuilder {
-    /// Creates the configuration of a host with this name. The host has no handlers and no limits yet. If a command has
-    /// no handler, its failure contains the name of the host. [`Host::name`](crate::Host::name) also returns the name
-    /// of the host.
+    /// Creates the configuration of a host with this name. The host has no handlers and no limits yet. If a command
+    /// has no handler, the failure of the command contains the name of the host. [`Host::name`](crate::Host::name)
+    /// also returns the name of the host.
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
         Self { dispatcher: Dispatcher::new(name.into()), refused: None, limits: None, most: usize::MAX }
     }

@@ -1,5 +1,5 @@
-//! Attached receivers. An attached receiver is no process. It receives the envelopes for its own pid, or for all pids
-//! of another node.
+//! Attached receivers. An attached receiver is no process. The receiver gets the envelopes for its own pid, or for
+//! all pids of another node.
 
 use std::any::Any;
 

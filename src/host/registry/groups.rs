@@ -3,8 +3,8 @@
 //!
 //! Each process has a list of its own memberships and monitors. A thread that changes a membership or a monitor changes
 //! the table and this list, and holds the lock of the list during both changes. When a process with the flag `KNOWN`
-//! exits, the exit removes everything in its list. No membership outlives the exit of its process. `names.rs` contains
-//! the proof for names, and the same proof holds for memberships.
+//! exits, the exit removes all memberships and monitors in the list of the process. No membership outlives the exit
+//! of its process. `names.rs` contains the proof for names, and the same proof holds for memberships.
 //!
 //! A thread that changes a group locks the shard of the group. Before the thread releases this lock, it puts the change
 //! into the mailboxes of the monitoring processes. A new monitor reads the members under the same lock. Therefore a
@@ -66,8 +66,8 @@ impl Memberships {
 
 #[derive(Debug)]
 struct Members<E: ?Sized> {
-    /// Members, keyed by member number. A later member has a higher number. No number is used twice. The pid is stored
-    /// here, so that a list of pids reads only this map.
+    /// Members, keyed by member number. A later member has a higher number. No number is used twice. The pid is
+    /// stored here, so that the code that lists the pids reads only this map.
     members: BTreeMap<u64, (Pid, Ref<E>)>,
     watchers: BTreeMap<MonitorRef, Ref<E>>,
     /// Name of the group, for the notices to its monitors.

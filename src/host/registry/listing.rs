@@ -11,12 +11,13 @@ use crate::platform::sync::Mutex;
 /// Maximum number of entries that are read under one lock operation.
 const PIECE: usize = 256;
 
-/// Lists the first `limit` entries whose names begin with `prefix`, in the order of the names. Also counts all entries
-/// whose names begin with `prefix`.
+/// Lists the first `limit` entries whose names begin with `prefix`, in the order of the names. This function also
+/// counts all entries whose names begin with `prefix`.
 ///
-/// The function stores at most `limit` rows. The function holds the lock of a shard only while it reads a piece of the
-/// shard. In this time, it clones at most one name for each entry of the piece. `row` runs under this lock. `row` must
-/// take no lock and must not clone a reference to a process: the drop of a last reference would run user code.
+/// The function stores at most `limit` rows. The function holds the lock of a shard only while it reads a piece of
+/// the shard. Under this lock, the function clones at most one name for each entry of the piece. The closure `row`
+/// runs under this lock. `row` must take no lock and must not clone a reference to a process: the drop of a last
+/// reference would run user code.
 pub(super) fn list<'a, V: 'a, R>(
     shards: impl Iterator<Item = &'a Mutex<BTreeMap<Text, V>>>,
     prefix: &str,
@@ -47,7 +48,7 @@ struct First<R> {
 
 impl<R> First<R> {
     /// Reads the entries after the name `last`. Returns the number of these entries. If the shard may contain more
-    /// entries, also returns the name of the last entry.
+    /// entries, this function also returns the name of the last entry that it has read.
     fn read_piece<V>(
         &mut self,
         shard: &Mutex<BTreeMap<Text, V>>,

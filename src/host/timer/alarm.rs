@@ -108,8 +108,8 @@ impl AlarmWaker {
         // This thread takes the lock after the insertion. The alarm thread may be about to sleep or to exit. In this
         // situation, one of three cases is true:
         // - The alarm thread has already seen the new alarm.
-        // - This function notifies the alarm thread below.
-        // - The alarm thread has recorded its exit under the lock, and this function starts a new thread below.
+        // - The code below notifies the alarm thread.
+        // - The alarm thread has recorded its exit under the lock, and the code below starts a new thread.
         let mut state = self.state.lock();
         let there = state.running || self.start(&mut state).is_ok();
         drop(state);

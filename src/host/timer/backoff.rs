@@ -73,7 +73,7 @@ impl Backoff {
         const SECOND: u128 = 1_000_000_000;
         let factor = u128::from(self.factor.max(1)).saturating_pow(before);
         let ns = self.first.as_nanos().saturating_mul(factor).min(self.most.as_nanos());
-        // The number of seconds fits, because the delay is not longer than `most`.
+        // The number of seconds fits into a `u64`, because the delay is not longer than `most`.
         let full = Duration::new((ns / SECOND) as u64, (ns % SECOND) as u32);
         if !self.jitter {
             return full;

@@ -1,5 +1,5 @@
-//! The pending timers of one process. Each process has a table of its timers that were set and have not fired yet. When
-//! the process exits, it cancels these timers. The functions in `owned.rs` set the timers.
+//! The pending timers of one process. Each process has a table of its timers that were set and have not fired yet.
+//! The exit of the process cancels these timers. The functions in `owned.rs` set the timers.
 
 use crate::host::registry::Busy;
 use crate::host::timer::{Key, Timers};
@@ -35,8 +35,8 @@ struct Table {
 }
 
 impl Pending {
-    /// Reserves an entry for a timer. The caller sets the timer later. If the process has exited, returns a timer
-    /// without an entry. A timer without an entry counts as cancelled.
+    /// Reserves an entry for a timer. The caller sets the timer later. If the process has exited, this function
+    /// returns a timer without an entry. A timer without an entry counts as cancelled.
     pub(crate) fn begin(&self) -> PendingTimer {
         let mut table = self.0.lock();
         let number = table.next_number;
@@ -64,8 +64,8 @@ impl Pending {
         self.0.lock().timers.get(timer.slot).is_some_and(|&(number, _)| number == timer.number)
     }
 
-    /// Removes the entry of a timer. If the timer is already set, returns its key and its deadline. Returns `None` if
-    /// the entry was removed before. Therefore only one caller ends a timer.
+    /// Removes the entry of a timer. Returns the key and the deadline of the timer, if the timer is already set.
+    /// Returns `None` if the entry was already removed. Therefore only one caller can end a timer.
     pub(crate) fn end(&self, timer: PendingTimer) -> Option<Option<(Key, Instant)>> {
         let mut table = self.0.lock();
         table.timers.get(timer.slot).filter(|(number, _)| *number == timer.number)?;

@@ -189,7 +189,7 @@ impl<T> Wheel<T> {
         }
         // During a descent, the removed entry may already have moved from the descending slot to another list. In this
         // case the code below adds the removed entry to the count `dead` of the descending slot, and not of the other
-        // list. This wrong count ends when the descending slot becomes empty or is swept.
+        // list. The count of the descending slot stays wrong until this slot becomes empty or is swept.
         let list = self.list_of(tick);
         let List { places, dead, .. } = &mut self.lists[list];
         let is_newest = places.back().is_some_and(|newest| newest.index == handle.index);
@@ -336,7 +336,7 @@ impl<T> Wheel<T> {
         Some((above | digit << width, level * SLOTS + digit as usize))
     }
 
-    /// Returns the list for an entry with this `tick` at the present time.
+    /// Computes the list for an entry with this `tick` from the current tick of the wheel.
     fn place(&self, tick: u64) -> usize {
         let differs = self.now ^ tick;
         if tick == u64::MAX || (differs >= SPAN && tick > self.now) {

@@ -21,9 +21,9 @@ impl Host {
     /// runtime needs a [flight recorder](crate::Builder::flight_recorder). [Perfetto](https://ui.perfetto.dev) opens
     /// the file.
     ///
-    /// This call may be made on any thread, at any time. The calling thread copies the buffers of the recorder,
-    /// converts the events, and writes the file. The workers continue during the call, and no worker waits for the
-    /// file. For the duration of the call, the copy needs about twice the memory of the buffers. Inside a step, use
+    /// Any thread can make this call, at any time. The calling thread copies the buffers of the recorder, converts
+    /// the events, and writes the file. The workers continue during the call, and no worker waits for the file. For
+    /// the duration of the call, the copy needs about twice the memory of the buffers. Inside a step, use
     /// [`spawn_blocking`](Self::spawn_blocking), because the call blocks its thread.
     ///
     /// The following events are missing from a flight record:
@@ -42,8 +42,9 @@ impl Host {
         self.write_flight_record_to(File::create(path)?)
     }
 
-    /// Writes the last events of the runtime as [`write_flight_record`](Self::write_flight_record) does, to `writer`.
-    /// The writer is called on this thread, with parts of at most a few hundred KiB, and then flushed.
+    /// Writes the last events of the runtime to `writer`, in the same way as
+    /// [`write_flight_record`](Self::write_flight_record). This function calls the writer on this thread, with parts
+    /// of at most a few hundred KiB, and then flushes the writer.
     ///
     /// # Errors
     /// Returns an error of the kind [`Unsupported`](io::ErrorKind::Unsupported) if the runtime has no flight recorder.
@@ -121,7 +122,8 @@ impl RequestedRecord {
     /// Writes the file. Also returns its path.
     ///
     /// # Errors
-    /// Returns the error of the system, and removes the incomplete file. The next request writes the same file again.
+    /// Returns the error of the system, and removes the incomplete file. After an error, the next request writes the
+    /// same file again.
     pub(crate) fn write(mut self) -> (PathBuf, io::Result<FlightSummary>) {
         let host = &self.host;
         let write = |path: &Path| {

@@ -6,8 +6,9 @@ use crate::observe::trace::options::TraceOptions;
 use crate::platform::sync::Arc;
 
 impl Host {
-    /// Starts a live trace of the process that the options select. Also returns the label of the process: its name and
-    /// its type. Returns `None` if the process does not exist. The trace does not keep the host alive.
+    /// Starts a live trace of the process that the options select. Returns the trace and the label of the process.
+    /// The label contains the name and the type of the process. Returns `None` if the process does not exist. The
+    /// trace does not keep the host alive.
     pub(crate) fn start_live_trace(&self, options: &TraceOptions) -> Option<(LiveTrace, String)> {
         let (reader, alive) = self.begin_reader(options);
         let label = alive.values().next().map(|alive| reader.recorder().text(alive.label));
@@ -51,8 +52,8 @@ mod tests {
         assert!(trace.is_over());
     }
 
-    /// 9.3e: a trace by type contains the events of a process whose spawn was discarded, even if the process exits
-    /// before its events are read.
+    /// 9.3e: a trace that selects a type contains the events of a process whose spawn event was discarded, even if
+    /// the process exits before its events are read.
     #[test]
     fn a_process_whose_spawn_was_discarded_is_found_by_its_type() {
         const PROCESSES: usize = 20_000;
@@ -80,8 +81,8 @@ mod tests {
         let (lives, exits) = (next(), next());
         until(PROCESSES);
         let mut now = rt.now().ns();
-        // The second call passes on the events that were recorded before the first call. Each call permits further
-        // events.
+        // This closure calls `LiveTrace::collect` twice. The second call passes on the events that were recorded before
+        // the first call. Each call permits the recording of further events.
         let mut collect = |trace: &mut LiveTrace| {
             for _ in 0..2 {
                 now += 1_000_000_000;

@@ -71,7 +71,7 @@ pub struct Signal {
 ///
 /// Each `Signal` uses two descriptors of the program. The time of this call, and the time of the signal handler, is in
 /// proportion to the number of `Signal` values. If many processes need the same signal, one process should own the
-/// `Signal` and send a message to the others, for example through a group.
+/// `Signal` and send a message to the other processes, for example through a group.
 ///
 /// # Errors
 /// Returns an error if the handler cannot be installed: the kind does not exist, or the signal is `SIGKILL`, `SIGSTOP`,
@@ -96,8 +96,8 @@ fn register(kind: SignalKind, new: impl FnOnce(UnixStream) -> io::Result<Async<U
     let (reader, writer) = UnixStream::pair()?;
     reader.set_nonblocking(true)?;
     let arrivals = new(reader)?;
-    // The writes of the handler do not block. If the socket is full, the handler drops its byte. No wake-up is lost,
-    // because the bytes in the full socket already wake the reader.
+    // The writes of the handler do not block. If the socket is full, the handler drops its byte. Nevertheless, no
+    // wake-up is lost, because the bytes in the full socket already wake the reader.
     let handler = signal_hook::low_level::pipe::register(kind.0, writer)?;
     Ok(Signal { arrivals, handler })
 }
@@ -109,7 +109,7 @@ impl Signal {
     /// Returns an error if the runtime has ended.
     ///
     /// # Cancel safety
-    /// Cancel safe: if the future is dropped, the next call still reports the arrival.
+    /// Cancel safe: if the future is dropped, the next call still reports the signal that arrived.
     pub async fn recv(&mut self) -> io::Result<()> {
         self.arrivals.read_with(take_all).await
     }

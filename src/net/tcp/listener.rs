@@ -69,7 +69,8 @@ impl TcpListener {
         Ok(Self { io: Registered::new(io, backend)? })
     }
 
-    /// Registers a listener of the standard library with the runtime of the calling thread, and makes it non-blocking.
+    /// Registers a listener of the standard library with the runtime of the calling thread, and makes this listener
+    /// non-blocking.
     ///
     /// # Errors
     /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
@@ -148,7 +149,7 @@ impl TcpListener {
         self.io.io().set_ttl(ttl)
     }
 
-    /// Returns the pending error of the socket (`SO_ERROR`), and clears it.
+    /// Returns the pending error of the socket (`SO_ERROR`), and clears this error.
     ///
     /// # Errors
     /// Returns the error of the system if the socket has no such option.

@@ -77,7 +77,7 @@ impl TcpSocket {
     /// Opens a socket that listens on `address`.
     pub(crate) fn listening(address: SocketAddr, backlog: u32, backend: Backend) -> io::Result<TcpListener> {
         let socket = Self::open(Domain::for_address(address), backend)?;
-        // On Windows, this option would let another program take the address of a listener.
+        // On Windows, `SO_REUSEADDR` would let another program take the address of a listener.
         #[cfg(not(windows))]
         socket.set_reuse_address(true)?;
         socket.bind(address)?;

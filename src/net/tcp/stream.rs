@@ -19,9 +19,9 @@ use crate::platform::poller::source::Direction;
 
 /// A TCP connection.
 ///
-/// The stream implements [`AsyncRead`] and [`AsyncWrite`] of the crate `futures`. `&TcpStream` implements these traits
-/// too, so one process can read and write at the same time. [`into_split`](Self::into_split) makes two halves for two
-/// processes.
+/// The stream implements [`AsyncRead`] and [`AsyncWrite`] of the crate `futures`. `&TcpStream` also implements
+/// `AsyncRead` and `AsyncWrite`, so one process can read and write at the same time. [`into_split`](Self::into_split)
+/// makes two halves for two processes.
 ///
 /// For each direction, `AsyncRead` and `AsyncWrite` wake only the task that polled last. If several tasks must wait for
 /// one direction, use [`readable`](Self::readable) and [`try_read`](Self::try_read), or [`writable`](Self::writable)
@@ -96,7 +96,8 @@ impl TcpStream {
         Ok(Self { io: Registered::new(io, backend)? })
     }
 
-    /// Registers a stream of the standard library with the runtime of the calling thread, and makes it non-blocking.
+    /// Registers a stream of the standard library with the runtime of the calling thread, and makes this stream
+    /// non-blocking.
     ///
     /// # Errors
     /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
@@ -266,7 +267,7 @@ impl TcpStream {
         self.options().set_linger(Some(Duration::ZERO))
     }
 
-    /// Returns the pending error of the socket (`SO_ERROR`), and clears it.
+    /// Returns the pending error of the socket (`SO_ERROR`), and clears this error.
     ///
     /// # Errors
     /// Returns the error of the system if the socket has no such option.
@@ -341,8 +342,8 @@ pub(crate) fn end_of_stream(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Implements the traits of `futures::io` for a type, by calling the same functions of the shared reference to this
-/// type.
+/// Implements the traits of `futures::io` for a type. Each method calls the same method of the shared reference to
+/// the value.
 macro_rules! owned_io {
     ($type:ty, read $(, $write:tt)?) => {
         impl futures::io::AsyncRead for $type {

@@ -91,7 +91,8 @@ impl UnixDatagram {
         Ok(Self { io: Registered::new(io, backend)? })
     }
 
-    /// Registers a socket of the standard library with the runtime of the calling thread, and makes it non-blocking.
+    /// Registers a socket of the standard library with the runtime of the calling thread, and makes this socket
+    /// non-blocking.
     ///
     /// # Errors
     /// Fails under the same conditions as [`bind`](Self::bind).
@@ -279,7 +280,7 @@ impl UnixDatagram {
         self.io.try_op(Direction::Read, |io| self.received_from(|| io.recv_from(buf)))
     }
 
-    /// Returns the pending error of the socket (`SO_ERROR`), and clears it.
+    /// Returns the pending error of the socket (`SO_ERROR`), and clears this error.
     ///
     /// # Errors
     /// Returns the error of the system if the socket has no such option.
@@ -311,7 +312,7 @@ impl UnixDatagram {
     /// system reports the close by one event, so a receive that waited for a second event would wait forever.
     fn or_end<R>(&self, receive: impl FnOnce() -> io::Result<R>, end: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
         // This check comes before the receive. In the other order, a packet could arrive after the receive and before
-        // the close. The caller would then get the end before this packet.
+        // the close. The caller would then get the result of `end` before this packet.
         let is_closed = self.io.is_closed(Direction::Read);
         match receive() {
             Err(error) if is_closed && error.kind() == io::ErrorKind::WouldBlock => end(),

@@ -70,7 +70,8 @@ impl UnixListener {
         Ok(Self { io: Registered::new(io, backend)? })
     }
 
-    /// Registers a listener of the standard library with the runtime of the calling thread, and makes it non-blocking.
+    /// Registers a listener of the standard library with the runtime of the calling thread, and makes this listener
+    /// non-blocking.
     ///
     /// # Errors
     /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
@@ -125,7 +126,7 @@ impl UnixListener {
         self.io.io().local_addr()
     }
 
-    /// Returns the pending error of the socket (`SO_ERROR`), and clears it.
+    /// Returns the pending error of the socket (`SO_ERROR`), and clears this error.
     ///
     /// # Errors
     /// Returns the error of the system if the socket has no such option.

@@ -119,7 +119,8 @@ impl UnixStream {
         Ok(Self { io: Registered::new(io, backend)? })
     }
 
-    /// Registers a stream of the standard library with the runtime of the calling thread, and makes it non-blocking.
+    /// Registers a stream of the standard library with the runtime of the calling thread, and makes this stream
+    /// non-blocking.
     ///
     /// # Errors
     /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
@@ -226,7 +227,7 @@ impl UnixStream {
         self.io.io().peer_addr()
     }
 
-    /// Returns the pending error of the socket (`SO_ERROR`), and clears it.
+    /// Returns the pending error of the socket (`SO_ERROR`), and clears this error.
     ///
     /// # Errors
     /// Returns the error of the system if the socket has no such option.

@@ -8,7 +8,7 @@ use crate::process::pid::Pid;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listing<T> {
-    /// The first rows. Their number is at most the limit of the call.
+    /// The first rows. The number of rows is at most the limit that was passed to the call.
     pub rows: Vec<T>,
     /// Number of all entries that the call selected, including the entries beyond the limit. If an entry was added or
     /// removed during the call, the number may include or exclude this entry.

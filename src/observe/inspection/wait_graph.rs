@@ -1,9 +1,10 @@
 //! The wait-for graph: which process waits for which process, and the deadlocks in this graph.
 //!
-//! A process may wait for several events at once. Either one event is enough, as in `select`, or all events are needed,
-//! as in `join`. The runtime does not know which is the case. The search assumes that one event is enough (the *OR
-//! model*: Knapp, "Deadlock Detection in Distributed Databases", ACM Computing Surveys 19(4), 1987). Therefore a
-//! process counts as deadlocked only if all events that it waits for must come from deadlocked processes.
+//! A process may wait for several events at once. To continue, its code needs either one of these events, as in
+//! `select`, or all of these events, as in `join`. The runtime does not know which of the two cases applies. The search
+//! assumes that one event is enough (the *OR model*: Knapp, "Deadlock Detection in Distributed Databases", ACM
+//! Computing Surveys 19(4), 1987). Therefore a process counts as deadlocked only if all events that it waits for must
+//! come from deadlocked processes.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +27,7 @@ pub struct WaitEdge {
     pub name: Option<Cow<'static, str>>,
     /// Name of the type of the process's code.
     pub type_name: &'static str,
-    /// Process that must act or exit.
+    /// Process from which the event must come.
     pub target: Pid,
     /// Event that the process waits for.
     pub waits_for: WaitsFor,
@@ -112,7 +113,8 @@ pub(crate) struct WaitNode {
     pub(crate) generation: (u64, u32, u64, u64),
 }
 
-/// The processes that wait for other processes. A process that is not in the map is free.
+/// The processes that wait for other known processes. The search treats a process that is not in the map as free: it
+/// assumes that this process may run again.
 pub(crate) type WaitNodes = BTreeMap<Pid, WaitNode>;
 
 /// Returns the processes that cannot run again: each of them waits only for processes of the returned set.
@@ -182,7 +184,8 @@ mod tests {
         nodes
     }
 
-    /// Returns the cycles and the processes behind them, as indices.
+    /// Returns the cycles. Each item contains the indices of the processes in the cycle, and the indices of the other
+    /// processes that cannot run again because of the cycle.
     fn found(edges: &[(u32, u32)], free: &[u32]) -> Vec<(Vec<u32>, Vec<u32>)> {
         let nodes = graph(edges, free);
         let indices = |pids: Vec<Pid>| pids.into_iter().map(Pid::index).collect();

@@ -19,7 +19,7 @@ impl RuntimeMetrics {
     /// `text/plain; version=0.0.4`.
     ///
     /// Each name begins with `procession_`. The help texts of the counters and of most distributions are the first
-    /// lines of the documentation of the fields. Counters end with `_total`, durations are in seconds, and
+    /// lines of the documentation of the fields. The names of counters end with `_total`, durations are in seconds, and
     /// distributions are histograms with 15 buckets. The count of a histogram is the number of *measured* durations:
     /// see [`Distributions::sampled_one_in`](crate::observe::Distributions::sampled_one_in).
     ///

@@ -17,8 +17,9 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
 /// The publisher remembers the recorded durations, so use one publisher for the whole run.
 ///
 /// Pass the snapshots in the order in which they were taken. If several threads publish, take each snapshot while the
-/// publisher is locked. If a snapshot is older than the previous snapshot, the publisher passes the counters and gauges
-/// of this snapshot to the recorder, but records none of the durations again.
+/// publisher is locked. If a snapshot is older than the snapshot of the previous call, the publisher passes the
+/// counters and gauges of the older snapshot to the recorder. In this case, the publisher records no durations, because
+/// the earlier calls have already recorded all durations of the older snapshot.
 ///
 /// The publisher uses the recorder that is installed at the time of the call, and never installs a recorder. Install
 /// the recorder before the first call. The publisher cannot detect that no recorder is installed. Therefore a recorder

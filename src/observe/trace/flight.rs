@@ -29,7 +29,7 @@ const CHUNK: usize = 1 << 12;
 /// restarted again and again would fill the disk with records.
 const MORE_NUMBERS: u32 = 100;
 
-/// Function that is called after the runtime has written a record on its own.
+/// Function that is called after the runtime has written a record automatically.
 type OnWritten = Arc<dyn Fn(&Path, &io::Result<FlightSummary>) + Send + Sync>;
 
 /// Options of the flight recorder: see [`Builder::flight_recorder`](crate::Builder::flight_recorder).
@@ -124,28 +124,28 @@ impl FlightRecorder {
         self
     }
 
-    /// Sets the folder of the files that the runtime writes on its own or for a console. Default: the current folder of
-    /// the program. The folder must exist. The name of a file contains the process id of the program, the node number
-    /// of the runtime, a number and the cause, for example `flight-4711-1-1-panic.pftrace`.
+    /// Sets the folder of the files that the runtime writes automatically or for a console. Default: the current folder
+    /// of the program. The folder must exist. The name of a file contains the process id of the program, the node
+    /// number of the runtime, a number and the cause, for example `flight-4711-1-1-panic.pftrace`.
     ///
     /// The runtime never overwrites a file in this folder. If a file exists, the runtime uses the next free number. For
-    /// example, a restarted container keeps the records of its earlier runs, because each run has the same process id.
-    /// If the next 100 numbers are also used, the runtime writes no file.
+    /// example, all runs of a restarted container have the same process id, but the container keeps the records of its
+    /// earlier runs. If the next 100 numbers are also used, the runtime writes no file.
     pub fn folder(mut self, path: impl Into<PathBuf>) -> Self {
         self.folder = path.into();
         self
     }
 
-    /// Sets the maximum number of files that the runtime writes on its own. Default: 8. After that, further panics and
-    /// long steps write no file. If further panics or long steps occur before the thread of the flight recorder begins
-    /// to write a file, they share this file. The files that the runtime writes for consoles are counted separately,
-    /// and have the same maximum.
+    /// Sets the maximum number of files that the runtime writes automatically. Default: 8. When the runtime has begun
+    /// this number of files, it writes no file for further panics and long steps. If several panics or long steps occur
+    /// before the thread of the flight recorder begins to write a file, they share this file. The files that the
+    /// runtime writes for consoles are counted separately, and have the same maximum.
     pub fn max_files(mut self, count: u32) -> Self {
         self.max_files = count;
         self
     }
 
-    /// Sets the function that is called after the runtime has written a file on its own, or has failed to write it.
+    /// Sets the function that is called after the runtime has written a file automatically, or has failed to write it.
     /// Default: prints one line to stderr. The thread of the flight recorder calls the function. A panic of the
     /// function is caught and ignored.
     pub fn on_written(mut self, f: impl Fn(&Path, &io::Result<FlightSummary>) + Send + Sync + 'static) -> Self {
@@ -180,7 +180,7 @@ pub struct FlightSummary {
     pub complete: Duration,
 }
 
-/// Cause of a file that the runtime writes on its own.
+/// Cause of a file that the runtime writes automatically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordCause {
     Panic,
@@ -270,7 +270,7 @@ impl Flight {
         }
     }
 
-    /// Waits for a request. Returns its cause and the number of the file, or `None` if the runtime ends.
+    /// Waits for a request. Returns the cause of the request and the number of the file, or `None` if the runtime ends.
     fn next(&self) -> Option<(RecordCause, u32)> {
         let is_quiet = |requests: &mut Requests| requests.pending.is_none() && !requests.stop;
         while !wait_while(&self.changed, self.requests.lock(), Duration::from_secs(3600), is_quiet) {}
@@ -360,7 +360,7 @@ impl Flight {
 }
 
 impl Recorder {
-    /// Keeps the last events from now on. A second call has no effect.
+    /// Begins to keep the last events. A second call has no effect.
     pub(crate) fn keep_last_events(&self, options: FlightRecorder) {
         self.begin_flight(Flight::new(options));
     }
@@ -411,7 +411,7 @@ impl Recorder {
         flight.write_new(label, number, "console", write)
     }
 
-    /// Ends the reservation. A file that was not written does not count.
+    /// Ends the reservation. If the file was not written, it does not count toward the maximum number of files.
     #[cfg(feature = "console")]
     pub(crate) fn release_file(&self, is_written: bool) {
         if let Some(flight) = self.flight.get() {
@@ -470,7 +470,7 @@ pub(crate) struct FlightCopy {
 }
 
 impl FlightCopy {
-    /// Copies the rings. Each worker continues to write its ring meanwhile. `now` is the present time.
+    /// Copies the rings. During the copy, each worker continues to write its ring. `now` is the present time.
     pub(crate) fn new(recorder: &Recorder, now: u64) -> Self {
         let mut copy = Self { entries: Vec::new(), now, complete_since: 0, overwritten: 0 };
         for ring in recorder.rings().filter_map(|ring| ring.get()) {

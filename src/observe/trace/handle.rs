@@ -187,7 +187,8 @@ impl HandleState {
         drop(state);
         let written = collector.collect(&self.clock);
         let mut state = self.state.lock();
-        // If another thread has called `end` meanwhile, that thread waits until this thread has ended the trace.
+        // If another thread has called `end` during the collection, that thread waits until this thread has ended the
+        // trace.
         if written.is_ok() && !collector.session.is_over() && !state.stop {
             state.collector = Some(collector);
             state.writes = None;
@@ -204,7 +205,7 @@ impl HandleState {
         self.changed.notify_all();
     }
 
-    /// Ends the trace. Returns its result, or an error if the result was already returned.
+    /// Ends the trace. Returns the result of the trace, or an error if an earlier call has already returned the result.
     fn end(&self) -> io::Result<TraceSummary> {
         let mut state = self.state.lock();
         state.stop = true;

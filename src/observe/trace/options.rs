@@ -65,8 +65,9 @@ impl TraceOptions {
     }
 
     /// Sets the maximum number of events per second. Default: no limit. When the limit is reached, the trace skips
-    /// turns until the next second begins. A turn that was begun is recorded as a whole, so a second may have a few
-    /// more events. [`TraceSummary::lost`](crate::observe::TraceSummary::lost) counts the skipped events.
+    /// turns until the next second begins. A turn that begins before the limit is reached is recorded as a whole, so a
+    /// second may have a few events more than the maximum. [`TraceSummary::lost`](crate::observe::TraceSummary::lost)
+    /// counts the skipped events.
     pub fn max_rate(mut self, events_per_second: u64) -> Self {
         self.max_rate = Some(events_per_second);
         self
@@ -133,11 +134,11 @@ pub(super) struct Selection {
     /// Processes that the filter does not select. A process whose spawn event was discarded is looked up at its next
     /// event.
     others: BTreeSet<u64>,
-    /// The second of the last entry, and the number of entries that were taken in this second.
+    /// Time of the last entry, in whole seconds, and the number of entries that were taken in this second.
     second: (u64, u64),
     /// If the rate is limited, the state of each lane.
     lanes: BTreeMap<u16, LaneLimit>,
-    /// If the rate is limited, the processes whose states the trace shows. The ends of these processes are not skipped.
+    /// If the rate is limited, the processes whose states the trace shows. The end of a shown process is not skipped.
     shown: BTreeSet<u64>,
     /// Whether the only process of the trace has exited.
     is_over: bool,
@@ -241,8 +242,9 @@ impl Selection {
         is_new && self.add(process, find(process), recorder)
     }
 
-    /// If the event is the exit of a process that the filter selects, adds the process. The entries before the exit are
-    /// admitted later. At that time, the process no longer exists, so a lookup does not find the process.
+    /// If the event is the exit of a process that the filter selects, adds the process. The selection decides later
+    /// about the entries before the exit. At that time, the process no longer exists, so a lookup does not find the
+    /// process.
     pub(super) fn find_ended(&mut self, event: &TraceEvent, recorder: &Recorder) {
         if let TraceEvent::Ended { process, label } = *event
             && self.is_partial()
@@ -268,7 +270,8 @@ impl Selection {
 
     /// Applies the limit of the rate. A turn is either taken or skipped as a whole, so that its slices nest. Some
     /// events belong to no turn of a selected process. Examples are messages of other processes, messages of threads
-    /// that run no process, and spawns by futures on a worker. Each of these events is taken or skipped on its own.
+    /// that run no process, and spawns by futures on a worker. Each event without such a turn is taken or skipped
+    /// individually.
     fn limit(&mut self, entry: &TraceEntry) -> Admission {
         let second = entry.at / SECOND;
         if self.second.0 != second {
@@ -414,7 +417,7 @@ mod tests {
         let sent = TraceEvent::Sent { to: 2, from: 3 };
         assert_eq!([admit(0, begins(1)), admit(1, ready)], [taken; 2]);
         assert_eq!([admit(2, begins(1)), admit(3, ready), admit(4, sent)], [Admission::Skipped; 3]);
-        // Only the process 3 runs on the lane. It does not belong to the trace, so no turn begins.
+        // Only the process 3 runs on the lane. The process 3 does not belong to the trace, so no turn begins.
         assert_eq!(admit(SECOND, begins(3)), Admission::Foreign);
         assert_eq!(admit(SECOND, sent), Admission::Taken { missing: 3 });
         assert_eq!(admit(SECOND, sent), taken);

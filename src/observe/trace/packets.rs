@@ -68,7 +68,7 @@ mod track {
     pub(super) const RANK: u32 = 12;
     /// Value of the field `child_ordering`: the children have ranks.
     pub(super) const EXPLICIT: u64 = 3;
-    /// Field of `CounterDescriptor`, and its value for a count.
+    /// Field `unit` of `CounterDescriptor`, and the value of this field for a count.
     pub(super) const UNIT: u32 = 3;
     pub(super) const UNIT_COUNT: u64 = 2;
 }
@@ -83,9 +83,9 @@ pub(super) enum Track {
     Workers,
     Processes,
     Counters,
-    /// A counter, by its number.
+    /// The counter with this number.
     Counter(u8),
-    /// The lane of a thread, by its number.
+    /// The lane with this number, which is the track of a thread.
     Lane(u16),
     /// The states of a process.
     Process(u64),
@@ -332,7 +332,7 @@ impl Packets {
 
     /// Appends a packet to the trace.
     fn packet(&mut self, fill: impl FnOnce(&mut Message)) {
-        // In a trace, each packet is the field 1.
+        // In the message of a trace, each packet is a field with the number 1.
         self.out.message(1, |packet| {
             packet.varint(packet::SEQUENCE_ID, SEQUENCE);
             fill(packet);

@@ -1,4 +1,4 @@
-//! Writer of protobuf messages. It writes only the kinds of fields that a trace needs.
+//! Writer of protobuf messages. The writer supports only the kinds of fields that a trace needs.
 //!
 //! The messages of a trace use three wire types, and none of these types needs a schema at run time. This file replaces
 //! an external crate for the following reasons. The crates for the format of Perfetto either link the C library of

@@ -52,7 +52,8 @@ struct Cursor {
 
 impl EntryReader {
     /// Begins to read. `begin` tells the runtime that events are recorded, and returns the processes that exist now and
-    /// that the filter selects. `new` also returns these processes. `find` returns the label of a process.
+    /// that the filter selects. `new` also returns the processes that `begin` has returned. `find` returns the label of
+    /// a process.
     pub(crate) fn new(
         metrics: &Arc<Metrics>,
         (options, filter): (&TraceOptions, Filter),
@@ -138,7 +139,7 @@ impl EntryReader {
                     let known = cursor.lost;
                     cursor.lost = known.max(*total);
                     *total -= known.min(*total);
-                    // All these events were lost before this reader began.
+                    // If `total` is now 0, all events that this record counts were lost before this reader began.
                     if *total == 0 {
                         return;
                     }

@@ -17,7 +17,7 @@ pub(crate) type Record = [u64; WORDS];
 #[derive(Debug)]
 pub(crate) struct Ring {
     slots: Box<[[AtomicU64; WORDS]]>,
-    /// The words that only the writer changes. They are in a separate cache line.
+    /// The words that only the writer changes. These words are in a separate cache line.
     writer: CachePadded<Writer>,
     /// Limit of the number of written records. When the writer has written this number of records, the writer discards
     /// further events. Only readers change this limit.
@@ -53,8 +53,9 @@ impl Ring {
     #[inline]
     pub(crate) fn push(&self, record: Record) {
         let number = self.writer.written.load(Relaxed);
-        // Pairs with the acquire fence in `read`. If a reader has copied one of the words below, its second load of
-        // `written` returns at least `number`, and the reader discards the record that these words overwrite.
+        // Pairs with the acquire fence in `read`. If a reader has copied one of the words that this call stores below,
+        // the second load of `written` by this reader returns at least `number`. The reader then discards the record
+        // that these words overwrite.
         if !planted!("trace_writer_has_no_fence") {
             fence(Release);
         }
@@ -183,7 +184,7 @@ mod tests {
         assert_eq!(room(), 3);
         (0..9).for_each(|_| ring.permit(1, 4));
         assert_eq!(room(), 4);
-        // Records beyond the limit do not lower a later limit.
+        // Records that were written beyond the limit do not lower the number of records that a later call permits.
         ring.push([0; WORDS]);
         ring.permit(2, 4);
         assert_eq!(room(), 2);

@@ -229,9 +229,9 @@ impl Slabs {
 
     fn slab<'a>(&self, at: NonNull<Slab>) -> &'a Slab {
         // SAFETY: `begin_one` wrote the header of each slab. `self` calls this function only for a slab that is in the
-        // ring, has a block in use, or was begun just now. Such a slab is allocated. Headers are accessed only through
-        // shared references with `Cell`s. Only one thread at a time accesses the headers, because each access needs a
-        // reference to `self`, and the type of `self` is not `Sync`.
+        // ring, has a block in use, or was begun just now. Such a slab is allocated. All fields of a header are
+        // `Cell`s, and headers are accessed only through shared references. Only one thread at a time accesses the
+        // headers, because each access needs a reference to `self`, and the type of `self` is not `Sync`.
         unsafe { at.as_ref() }
     }
 
@@ -241,7 +241,7 @@ impl Slabs {
         (1 << 20) / SPAN + self.used / 2
     }
 
-    /// Frees the spare slabs above the maximum.
+    /// Frees the spare slabs that exceed the maximum number of spare slabs.
     fn trim(&mut self) {
         while self.unused.count > self.spare()
             && let Some(at) = self.unused.pop()
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn blocks_begin_at_cache_lines_and_do_not_overlap() {
-        // Miri is slow, so it tests every third size.
+        // Miri is slow. Therefore, under Miri, the test uses only every third size.
         for size in (LINE..=1024).step_by(if cfg!(miri) { 3 * LINE } else { LINE }) {
             let mut slabs = Slabs::new(size);
             let (count, mut all) = (2 * slabs.blocks() + 1, Vec::new());
@@ -414,7 +414,8 @@ mod tests {
         let (mut out, mut most) = (Vec::new(), 0);
         let mut chance = Rng::seeded(1);
         for round in 0..if cfg!(miri) { 200 } else { 20_000 } {
-            // In alternating periods of 1,000 rounds, either more or fewer blocks are drawn than given back.
+            // The test alternates between two periods of 1,000 rounds: first more blocks are drawn than given back,
+            // and then fewer.
             let grows = round % 2_000 < 1_000;
             if chance.below(10) < if grows { 6 } else { 4 } {
                 let (had, (some, nothing)) = (out.len(), slabs.counted());

@@ -79,7 +79,7 @@ impl<const LENGTH: usize, const UNIT: usize> Places<LENGTH, UNIT> {
 }
 
 /// Multiplicative hash of a page number (Knuth, "The Art of Computer Programming", volume 3, section 6.4). The high
-/// half of the product is mixed well. The rotation moves this half to the bits that the hash table uses.
+/// half of the product is mixed well. The rotation moves the high half to the bits that the hash table uses.
 #[derive(Debug, Default)]
 struct Hash(u64);
 

@@ -1,20 +1,21 @@
-//! The poller of a runtime with sockets. It is built on the crate mio.
+//! The poller of a runtime with sockets. The poller is built on the crate mio.
 //!
 //! The file `turn.rs` has the locks around the calls of the system. A thread registers a socket through the registry of
-//! mio, which needs none of these locks. mio requests edge-triggered events if the system has them. Then no system call
-//! is needed after an event to request the next event of the same socket.
+//! mio, which needs none of these locks. mio requests edge-triggered events if the system has such events. After an
+//! edge-triggered event, no system call is needed to request the next event of the same socket.
 //!
-//! The crate `polling` was measured as an alternative: one thread echoed 64 bytes in a loop around each poller. With
-//! edge-triggered events, `polling` needed 1.20 times the CPU time of mio for one connection, and as much CPU time as
-//! mio for 50 connections. One-shot events are the default of `polling`. With one-shot events, `polling` needed 1.24
-//! times the CPU time of mio for one connection, and 1.10 times for 50 connections. (Medians of seven interleaved
-//! rounds on Linux, with the client of `benches/sockets`.)
+//! The crate `polling` was measured as an alternative. With each of the two pollers, one thread ran a loop that
+//! echoed 64 bytes. With edge-triggered events, `polling` needed 1.20 times the CPU time of mio for one connection,
+//! and as much CPU time as mio for 50 connections. One-shot events are the default of `polling`. With one-shot
+//! events, `polling` needed 1.24 times the CPU time of mio for one connection, and 1.10 times for 50 connections.
+//! (Medians of seven interleaved rounds on Linux, with the client of `benches/sockets`.)
 //!
 //! # Stale events
 //!
-//! A token consists of the index of a source in the table and a generation. When a source is deregistered, it is
-//! removed from the table. If the system reported an event before the deregistration, the token of this event contains
-//! the old generation. So this event does not reach a new source that has the same index or the same descriptor.
+//! A token consists of the index of a source in the table and a generation. When a source is deregistered, the source
+//! is removed from the table. If the system reported an event before the deregistration, the token of this event
+//! contains the old generation. So this event does not reach a new source that has the same index or the same
+//! descriptor.
 
 use std::io;
 use std::task::{Wake, Waker};
@@ -33,7 +34,8 @@ use crate::platform::sync::{Arc, Mutex};
 const EVENTS: usize = 1024;
 
 /// Maximum duration of one wait. After this time, [`Poller::poll`] returns without an event, and its caller waits
-/// again. On macOS, a wait of more than 100,000,000 seconds fails. No thread would then wait for the sockets.
+/// again. On macOS, a wait of more than 100,000,000 seconds fails. If a wait failed, no thread would wait for the
+/// sockets.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
 /// Token of the event that wakes the thread in the poller.
@@ -66,7 +68,7 @@ struct SourceTable {
     sources: Slab<Arc<Source>>,
     /// Generation of the next source.
     generation: usize,
-    /// Set when the runtime has ended. Later registrations fail.
+    /// This flag is set when the runtime has ended. While the flag is set, each registration fails.
     is_closed: bool,
 }
 
@@ -126,8 +128,8 @@ impl Poller {
                     continue;
                 }
                 // This thread holds the lock of the table for the whole batch of events. A thread that registers or
-                // deregisters a source may wait for this lock. But a batch has at most 1,024 events, and each event
-                // takes only a short time.
+                // deregisters a source may have to wait for this lock. But a batch has at most 1,024 events, and each
+                // event takes only a short time.
                 if let Some(source) = table.get_or_insert_with(|| self.table.lock()).get(event.token()) {
                     source.set_ready(event, ready);
                 }
@@ -246,8 +248,8 @@ mod tests {
         mio::net::UdpSocket::bind("127.0.0.1:0".parse().expect("an address")).expect("a free port")
     }
 
-    /// 12.1b, 12.1e: a worker checks the poller for events without blocking. At the same moment the timekeeper begins
-    /// its wait. The timekeeper must still wait in the poller, because no other thread waits for the sockets.
+    /// 12.1b, 12.1e: a worker checks the poller for events without blocking. At the same moment, the timekeeper
+    /// begins its wait. The timekeeper must still wait in the poller, because no other thread waits for the sockets.
     #[test]
     fn a_check_of_the_poller_does_not_keep_the_timekeeper_from_waiting() {
         let poller = poller();
@@ -262,7 +264,7 @@ mod tests {
         assert!(timekeeper.join().expect("it does not panic"), "it did not wait");
     }
 
-    /// 12.1b: if a call without waiting takes a wake-up, the next wait of the timekeeper returns immediately.
+    /// 12.1b: if a call that does not wait takes a wake-up, the next wait of the timekeeper returns immediately.
     #[test]
     fn a_wake_up_taken_by_a_call_without_waiting_ends_the_next_wait() {
         let poller = poller();
@@ -272,15 +274,15 @@ mod tests {
         assert!(poller.poll(Wait::For(None), &mut Vec::new()));
         assert!(!poller.turns.calls.lock().is_woken);
         poller.waker().wake_by_ref();
-        // The wait of the helper thread (`Wait::Alone`) takes the event of a wake-up too, and leaves a record for the
-        // timekeeper.
+        // The wait of the helper thread (`Wait::Alone`) also takes the event of a wake-up, and stores a record of
+        // this wake-up for the timekeeper.
         assert!(poller.poll(Wait::Alone, &mut Vec::new()));
         assert!(poller.turns.calls.lock().is_woken);
         assert!(poller.poll(Wait::For(None), &mut Vec::new()));
         assert!(!poller.turns.calls.lock().is_woken);
     }
 
-    /// 12.1b: a time limit that the system may refuse is shortened.
+    /// 12.1b: if the system could refuse a time limit, the poller shortens this time limit.
     #[test]
     fn the_time_limit_of_the_system_is_at_most_one_day() {
         for (limit, expected) in [

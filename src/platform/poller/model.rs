@@ -1,4 +1,4 @@
-//! The poller of the loom models. It does not call the operating system: a model reports events with
+//! The poller of the loom models. This poller does not call the operating system: a model reports events with
 //! [`ModelPoller::report`]. This poller uses the locks of the real poller (`turn.rs`).
 
 use std::task::{Wake, Waker};
@@ -46,8 +46,8 @@ impl ModelPoller {
         &self.waker
     }
 
-    /// Works as `poll` of the real poller. In a model, no time passes. Therefore a wait whose time limit is not zero
-    /// ends only with an event.
+    /// Works like `poll` of the real poller. In a model, no time passes. Therefore a wait whose time limit is not
+    /// zero ends only with an event.
     pub(crate) fn poll(&self, wait: Wait, ready: &mut Vec<Waker>) -> bool {
         self.turns.call(wait, |(), limit| {
             let mut state = self.system.state.lock();

@@ -7,10 +7,10 @@
 //! the poller sets the readiness and takes the wakers.
 //!
 //! No event is lost, for two reasons. First, each event increases a counter in the state word. An operation clears the
-//! readiness only if the counter has not changed since the operation read it. So an event that arrives between the
-//! system call and `clear` keeps its effect. Second, the operation holds the lock of the waiters while it registers its
-//! waker and then reads the state word. The poller writes the state word, and then takes the wakers under the same
-//! lock. Therefore either the operation sees the readiness, or the poller finds the waker.
+//! readiness only if the counter has not changed since the operation read the counter. So an event that arrives
+//! between the system call and `clear` keeps its effect. Second, the operation holds the lock of the waiters while it
+//! registers its waker and then reads the state word. The poller writes the state word, and then takes the wakers
+//! under the same lock. Therefore either the operation sees the readiness, or the poller finds the waker.
 
 use std::collections::VecDeque;
 use std::io;
@@ -72,12 +72,12 @@ impl Direction {
     }
 }
 
-/// Value of the state word that an operation has read.
+/// Value that an operation has read from the state word.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen(u32);
 
-/// Identifies a waiting operation of a source. The key is not `Copy`. Otherwise a closure could store the key in a
-/// copy, and the guard of the operation would not see the key.
+/// Identifies a waiting operation of a source. The key is not `Copy`. If the key were `Copy`, a closure could store
+/// the key in a copy of the guard's field, and the guard of the operation would not see the key.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WaiterKey(u64);
 
@@ -118,7 +118,8 @@ impl Source {
         io::Error::new(io::ErrorKind::NotConnected, "the runtime of this socket has ended")
     }
 
-    /// Records an event, and moves the wakers of the operations that can continue to `ready`.
+    /// Records an event. Some waiting operations can then continue: this function moves the wakers of these
+    /// operations to `ready`.
     pub(super) fn set_ready(&self, event: &Event, ready: &mut Vec<Waker>) {
         let mut bits = 0;
         if event.is_readable() {
@@ -164,8 +165,9 @@ impl Source {
         }
     }
 
-    /// Returns whether an event has reported that the direction is closed. If an operation begins after this event and
-    /// returns `WouldBlock`, it [removes](Self::clear) this mark, unless a further event arrives during the operation.
+    /// Returns whether an event has reported that the direction is closed. If an operation begins after this event
+    /// and its result is `WouldBlock`, the operation [removes](Self::clear) the mark for the closed direction, unless
+    /// a further event arrives during the operation.
     #[cfg(unix)]
     pub(crate) fn is_closed(&self, direction: Direction) -> bool {
         self.state.load(Ordering::Acquire) & direction.closed() != 0
@@ -245,7 +247,8 @@ impl Source {
         let mut former = None;
         if !is_known(&waiters) {
             drop(waiters);
-            // The clone and the drop of a waker run user code. So this thread must not hold the lock during them.
+            // The clone and the drop of a waker run user code. So this thread must not hold the lock during the clone
+            // and the drop.
             let fresh = waker.clone();
             waiters = self.waiters.lock();
             former = waiters.polled[at].replace(fresh);
@@ -576,7 +579,8 @@ mod tests {
                         Poll::Pending => thread::park(),
                         Poll::Ready(seen) => {
                             if data.load(Ordering::SeqCst) < EVENTS {
-                                // The thread has taken all data, as after the answer `WouldBlock`.
+                                // The thread has taken all data. A real operation is in this state after the answer
+                                // `WouldBlock`.
                                 source.clear(Direction::Read, seen.expect("it does not end"));
                             }
                         }

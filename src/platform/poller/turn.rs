@@ -10,10 +10,11 @@
 //! without blocking could hold this lock when the timekeeper begins its wait. The timekeeper would then park outside
 //! the poller, and no thread would wait for the sockets.
 //!
-//! The system reports each wake-up of the poller to only one call. Each wake-up is meant for the timekeeper. A call
-//! without waiting, or the wait of the helper thread, may take the wake-up. This call then records the wake-up, and the
-//! next wait of the timekeeper ends immediately. Without the record, the wake-up could be lost: the timekeeper may have
-//! checked for wake-ups just before this wake-up, and would then wait.
+//! Several threads may call the poller, but the system reports each wake-up of the poller to only one of these calls.
+//! Each wake-up is meant for the timekeeper. However, a call that does not wait may take the wake-up, and the wait of
+//! the helper thread may take the wake-up. Such a call records the wake-up, and the next wait of the timekeeper ends
+//! immediately. Without the record, the wake-up could be lost: if the timekeeper has checked for wake-ups just before
+//! this wake-up, the timekeeper would then wait.
 
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ pub(super) struct Turns<S> {
     /// Held by the thread that waits in the poller.
     pub(super) turn: TryMutex<()>,
     pub(super) calls: TryMutex<Calls<S>>,
-    /// Set when the scheduler stops. While this flag is set, no call waits.
+    /// This flag is set when the scheduler stops. While this flag is set, no call waits.
     is_stopped: AtomicBool,
 }
 

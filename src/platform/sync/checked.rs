@@ -1,4 +1,5 @@
-//! `Lock` for the model checkers. The lock consists of the checker's own mutex and the mark.
+//! `Lock` for the model checkers. The lock consists of the checker's own mutex and a flag. The flag is true while the
+//! lock is marked: `LockGuard::mark` marks the lock, and the next `lock` removes the mark.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

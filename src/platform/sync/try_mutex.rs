@@ -1,4 +1,5 @@
-//! A mutex for the models. It is for threads that call `try_lock` while another thread holds the mutex for a long time.
+//! A mutex for the models. This mutex is for threads that call `try_lock` while another thread holds the mutex for a
+//! long time.
 //!
 //! In loom 0.7, a call of `try_lock` on a held mutex blocks until the mutex is released. If the thread that holds the
 //! mutex waits for the calling thread, loom reports a deadlock that cannot happen in the real program. Therefore this
@@ -12,7 +13,7 @@ use crate::platform::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) struct TryMutex<T> {
     is_held: Mutex<bool>,
     released: Condvar,
-    /// Only the thread that has set `is_held` locks this mutex.
+    /// Only the thread that has set `is_held` locks this inner mutex.
     value: Mutex<T>,
 }
 

@@ -1,11 +1,11 @@
 //! Queue of a bounded mailbox, and the list of the senders that wait for *room*, namely free space in the queue.
 //!
 //! A waiting sender stores its message in the list of waiting senders. A receiver that makes room *admits* the oldest
-//! message of the list: the receiver moves this message into the queue under the same lock. Therefore, the queue is
-//! full while a sender waits. After the unlock, the receiver wakes the sender of the admitted message. Senders are
-//! admitted in the order in which they began to wait. The receiver itself wakes every admitted sender, so a woken
-//! sender never has to wake another sender. A sender that stops waiting takes its message back, unless the message was
-//! admitted.
+//! message of the list: the receiver moves this message into the queue in the same lock operation. Therefore, the
+//! queue is full while a sender waits. After the unlock, the receiver wakes the sender of the admitted message.
+//! Senders are admitted in the order in which they began to wait. The receiver itself wakes every admitted sender, so
+//! a woken sender never has to wake another sender. A sender that stops waiting takes its message back, unless the
+//! message was admitted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -25,10 +25,10 @@ const FIRST: u64 = 1 << 32;
 /// The capacity limits the number of unread messages in the mailbox. A message that
 /// [`receive_where`](crate::Mailbox::receive_where) has passed over counts as unread. A message that a hand-written
 /// process has taken out of the mailbox for a step is not counted. Completions and other events are not counted, and
-/// they are never refused or dropped. [Urgent messages](crate::Address::send_urgent) are counted separately, with the
-/// same limit. A capacity of 0 is treated as 1.
+/// are never refused or dropped. [Urgent messages](crate::Address::send_urgent) are counted separately, with the same
+/// limit. A capacity of 0 is treated as 1.
 ///
-/// With every policy, a sender may wait for free space in the mailbox with
+/// With every policy, a sender can wait for free space in the mailbox with
 /// [`Address::send_wait`](crate::Address::send_wait).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MailboxCapacity {
@@ -41,8 +41,9 @@ pub enum MailboxCapacity {
     /// letters](crate::Host::dead_letters). The counter
     /// [`dropped_by_policy`](crate::observe::Counters::dropped_by_policy) counts the dropped message.
     DropOldest(usize),
-    /// A send to a full mailbox succeeds, but the mailbox drops the message that was sent. The dropped message goes to
-    /// dead letters, and the counter `dropped_by_policy` counts it, as with [`DropOldest`](Self::DropOldest).
+    /// A send to a full mailbox succeeds, but the mailbox drops the message that was sent. As with
+    /// [`DropOldest`](Self::DropOldest), the dropped message goes to dead letters, and the counter
+    /// `dropped_by_policy` counts the dropped message.
     DropNewest(usize),
 }
 
@@ -110,11 +111,12 @@ pub(super) struct Bounded<M> {
     /// sender waits and the mailbox is not closed, the queue is full.
     senders: BTreeMap<u64, Sender<M>>,
     next_sender: u64,
-    /// The task that the caller must wake, because the last `pop` or `settle` made room in the mailbox.
+    /// The task that the caller must wake, because the most recent `pop` or `settle` made room in the mailbox.
     room_waiter: Option<RoomWaiter>,
     /// Waker of a task that waits for room and has stored no message in this mailbox.
     watcher: Option<Waker>,
-    /// Whether the receiver handles a message: it has taken a message, and has not requested the next message yet.
+    /// Whether the receiver handles a message, that is, the receiver has taken a message and has not requested the
+    /// next message yet.
     busy: bool,
     times: MessageTimes,
     /// Number and timer of the measured message.
@@ -126,7 +128,7 @@ pub(super) struct Bounded<M> {
 pub(crate) enum RoomWaiter {
     /// Waker of a sender. The mailbox has stored the message of this sender.
     Sender(Waker),
-    /// Waker of a task that waited for room. This task may now try to send again.
+    /// Waker of a task that waited for room. This task can now try to send again.
     Watcher(Waker),
 }
 
@@ -183,8 +185,8 @@ impl<M> Bounded<M> {
     }
 
     /// Stores a message that has not waited for room. The message is measured if no other message is measured and the
-    /// clock chooses it. The message need not be the oldest message, because the queue knows the number of each
-    /// message.
+    /// clock selects this message. The message need not be the oldest message, because the queue knows the number of
+    /// each message.
     fn store_timed(&mut self, message: M, clock: &impl MessageClock) {
         if self.measured.is_none()
             && clock.may_measure()
@@ -203,7 +205,7 @@ impl<M> Bounded<M> {
         measured.into_iter().for_each(|(_, timer)| timer.record());
     }
 
-    /// Returns the arrival time of the first message that was stored after the last removal: see
+    /// Returns the arrival time of the first message that was stored after the most recent removal: see
     /// [`MessageTimes::unread_since`].
     pub(super) fn unread_since(&self) -> Option<u64> {
         self.times.unread_since()
@@ -296,8 +298,8 @@ impl<M> Bounded<M> {
         waker
     }
 
-    /// Takes the task that the caller must wake, because the last [`pop`](Self::pop) or [`settle`](Self::settle) made
-    /// room in the mailbox.
+    /// Takes the task that the caller must wake, because the most recent [`pop`](Self::pop) or
+    /// [`settle`](Self::settle) made room in the mailbox.
     pub(super) fn take_room_waiter(&mut self) -> Option<RoomWaiter> {
         self.room_waiter.take()
     }
@@ -399,11 +401,13 @@ impl<M> Bounded<M> {
         self.queue.get(place).is_some_and(Option::is_none).then_some(place)
     }
 
-    /// Puts a message that [`look`](Self::look) took out of the queue back into its place.
+    /// Puts a message back into its empty place in the queue. The function [`look`](Self::look) has taken out this
+    /// message.
     ///
     /// # Errors
-    /// Returns the message if the queue no longer has the empty place. There are two reasons: the policy dropped the
-    /// empty place as the oldest message, or the queue was closed.
+    /// Returns the message if the queue no longer contains the empty place. There are two possible reasons. First,
+    /// the policy may have removed the empty place, because this place belonged to the oldest message. Second, the
+    /// queue may have been closed.
     pub(super) fn fill(&mut self, number: u64, message: M) -> Result<(), M> {
         match self.hole(number) {
             Some(place) => {
@@ -415,7 +419,7 @@ impl<M> Bounded<M> {
     }
 
     /// Removes the empty place of a message that the receiver has read. Returns the position of the empty place.
-    /// Returns `None` if the policy dropped the empty place as the oldest message.
+    /// Returns `None` if the queue no longer contains the empty place, for the reasons given at [`fill`](Self::fill).
     pub(super) fn settle(&mut self, number: u64) -> Option<usize> {
         let place = self.hole(number)?;
         self.queue.remove(place);
@@ -423,7 +427,7 @@ impl<M> Bounded<M> {
         if place == 0 {
             self.times.taken();
         }
-        // The later messages now have lower numbers.
+        // The number of each message behind the removed place is now lower by one.
         match &mut self.measured {
             Some((measured, _)) if *measured > number => *measured -= 1,
             measured => {

@@ -1,5 +1,5 @@
 //! Unread messages and signals of a hand-written process. The process has taken these messages and signals out of the
-//! inbox under one lock, and reads them without a lock.
+//! inbox in one lock operation, and reads them without a lock.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -16,8 +16,8 @@ pub(crate) struct Taken<M> {
     pub(super) signals: Drained,
     /// Number of messages that the process has read so far.
     given: u64,
-    /// Tags of the answers that the process has read. The table of commands still contains the commands of these
-    /// answers.
+    /// Tags of the answers that the process has read. The table of commands still contains the commands with these
+    /// tags.
     pub(crate) read: Vec<Tag>,
     /// The claim that identifies the process as a receiver of the mailbox. The value is `None` until the mailbox gets a
     /// second receiver.

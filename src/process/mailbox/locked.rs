@@ -1,5 +1,6 @@
-//! Operations on a mailbox for a thread that holds its lock. A mailbox consists of its messages, its signals and the
-//! waiting receiver. The messages are in the slot, in the buffer, or in the queue of a bounded mailbox.
+//! Operations on a mailbox, for a thread that holds the lock of the mailbox. A mailbox consists of its messages, its
+//! signals and the waiting receiver. The messages are in the slot, in the buffer, or in the queue of a bounded
+//! mailbox.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -52,7 +53,7 @@ pub(super) struct State<M> {
     pub(super) longest: u32,
 }
 
-/// Information about the last receive operation. Only the inspection reads this value.
+/// Information about the most recent receive operation. Only the inspection reads this value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LastReceive {
     Ordinary,
@@ -140,7 +141,7 @@ impl<M> ClosedContents<M> {
     }
 }
 
-/// Result of a push that did not store its message, or that dropped another message.
+/// Result of a push that did not store the pushed message, or that dropped another message.
 #[derive(Debug)]
 pub(crate) enum Unsent<M> {
     Closed(M),
@@ -205,8 +206,8 @@ impl<M> Locked<'_, M> {
     }
 
     /// Appends a message to this inbox, or lets the message wait for room: see
-    /// [`Inbox::push_or_wait`](crate::process::mailbox::Inbox::push_or_wait). The inbox is not closed, and the message
-    /// is not forwarded.
+    /// [`Inbox::push_or_wait`](crate::process::mailbox::Inbox::push_or_wait). The inbox must not be closed. This
+    /// function does not forward the message.
     pub(super) fn store_or_wait<O: Own + MessageClock>(
         &mut self,
         own: &O,
@@ -239,7 +240,7 @@ impl<M> Locked<'_, M> {
         match self.bounded() {
             Some(bounded) => bounded.high(),
             // If a message in the slot was the only message of the mailbox, `longest` does not count this message. If
-            // `taken` is not 0, at least one message was in the slot at some time.
+            // `Slot::taken` does not return 0, at least one message was in the slot at some time.
             None => self.messages().len().max(self.longest as usize).max(usize::from(self.slot.taken() != 0)),
         }
     }
@@ -357,7 +358,8 @@ impl<M> State<M> {
         }
     }
 
-    /// Returns the wake-ups for a signal that wakes the process's own task, and also a receiver in another task.
+    /// Returns the wake-ups for a signal. The signal wakes the process's own task and, if a receiver waits in another
+    /// task, also this receiver.
     pub(super) fn wakes_for_all(&mut self, own: &impl Own) -> Wakes {
         let other = self.take_other();
         self.waiting = Waiting::Absent;

@@ -1,11 +1,12 @@
 //! Measurement of the time that a message spends in a mailbox.
 //!
-//! A mailbox measures at most one message at a time. In an unbounded mailbox, a message can be measured if it arrives
-//! at the empty mailbox. Such a message is the oldest message until the receiver takes out this message. If another
-//! operation changes the oldest message, the measurement ends without a result. Therefore, no operation has to track
-//! the position of the measured message, and most operations need not check for a measured message. The measured times
-//! are still typical of all messages. A receiver takes out all messages together, and then reads them in order. So the
-//! time between the arrival and the reading of any message is about as long as the measured time.
+//! A mailbox measures at most one message at a time. In an unbounded mailbox, a message can be measured if the mailbox
+//! is empty when the message arrives. Such a message is the oldest message until the receiver takes out this message.
+//! If another operation inserts a message before this message, the measurement ends without a result. Therefore, no
+//! operation has to track the position of the measured message, and most operations need not check for a measured
+//! message. The measured times are still typical of all messages. A receiver takes out all messages together, and then
+//! reads them in order. So the time between the arrival and the reading of any message is about as long as the measured
+//! time.
 //!
 //! In a bounded mailbox, any message can be measured. The mailbox stores the number of the measured message.
 //!
@@ -51,17 +52,17 @@ impl fmt::Debug for MessageTimer {
 /// The times of the messages in one queue.
 #[derive(Debug, Default)]
 pub(super) struct MessageTimes {
-    /// Timer of the oldest message, if it is measured.
+    /// Timer of the oldest message, if the oldest message is measured.
     timer: Option<MessageTimer>,
-    /// Arrival time of the first message that was stored after the last removal, in ns. The value is 0 if this time is
-    /// not known.
+    /// Arrival time of the first message that was stored after the most recent removal, in ns. The value is 0 if this
+    /// time is not known.
     unread_since: u64,
 }
 
 impl MessageTimes {
-    /// Returns the arrival time of the first message that was stored after the last removal, in ns. Since this time,
-    /// the queue has not been empty, and the receiver has taken out no message. Returns `None` if this time is not
-    /// known.
+    /// Returns the arrival time of the first message that was stored after the most recent removal, in ns. Since this
+    /// time, the queue has not been empty, and the receiver has taken out no message. Returns `None` if this time is
+    /// not known.
     pub(super) fn unread_since(&self) -> Option<u64> {
         (self.unread_since != 0).then_some(self.unread_since)
     }
@@ -93,8 +94,8 @@ impl MessageTimes {
         }
     }
 
-    /// Forgets the times, because another message has become the oldest message, although the receiver has not taken
-    /// out the former oldest message.
+    /// Forgets the times. Another message has become the oldest message, but the receiver has not taken out the
+    /// former oldest message.
     pub(super) fn reordered(&mut self) {
         *self = Self::default();
     }
@@ -112,7 +113,7 @@ mod tests {
     use crate::process::mailbox::{Inbox, MailboxCapacity, Own, ReadAhead, Reader, ReceiverTurn, Taken, Unsent};
     use crate::process::state::current::InTurn;
 
-    /// A process that is never woken. Its clock measures some messages.
+    /// A process that is never woken, with a clock that measures some messages.
     struct Receiver {
         rng: RefCell<Rng>,
         now: Cell<u64>,
@@ -204,7 +205,8 @@ mod tests {
                 let message = side.next(&inbox, &own);
                 assert_eq!(message, unread.pop_front());
                 let recorded = std::mem::take(&mut *own.recorded.lock());
-                // A bounded mailbox may measure a later message, and a process may take out all messages together.
+                // In a bounded mailbox, the measured message may be another message than the oldest message. A
+                // process may take out all messages together.
                 let first = message.into_iter().chain(unread.iter().copied());
                 let mut candidates = first.take(if bound == MailboxCapacity::Unbounded { 1 } else { usize::MAX });
                 assert!(recorded.len() <= usize::from(!is_ahead));

@@ -72,7 +72,7 @@ impl<M> Buffer<M> {
         self.0.as_ref().map_or(0, |more| size_of::<More<M>>() + more.messages.capacity() * size_of::<M>())
     }
 
-    /// Returns the arrival time of the first message that was stored in the buffer after the last removal: see
+    /// Returns the arrival time of the first message that was stored in the buffer after the most recent removal: see
     /// [`MessageTimes::unread_since`].
     pub(super) fn unread_since(&self) -> Option<u64> {
         self.0.as_ref()?.times.unread_since()

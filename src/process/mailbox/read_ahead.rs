@@ -1,5 +1,5 @@
-//! The part of a mailbox that only the receiver uses. The receiver takes messages out of the inbox under one lock,
-//! stores the messages in this part, and reads them without a lock.
+//! The part of a mailbox that only the receiver uses. The receiver takes messages out of the inbox in one lock
+//! operation, stores the messages in this part, and reads them without a lock.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -68,7 +68,7 @@ impl ReceiverTurn {
 /// may replace the current receiver at any time, under the lock.
 const TRIAL: u64 = 1 << 63;
 
-/// Number of a receiver that never becomes the current receiver again.
+/// Special number of a receiver that never becomes the current receiver again.
 const NEVER: u64 = TRIAL - 1;
 
 /// Stores which receiver of a mailbox is the current receiver. A `Receivers` is created when a mailbox gets its second
@@ -78,16 +78,16 @@ struct Receivers {
     /// Number of the current receiver. The first receiver has the number 0. The number changes only under the lock of
     /// the mailbox. The trial mark may also be removed without the lock, in the turn of the process.
     current: AtomicU64,
-    /// The last number that was assigned to a receiver.
+    /// The number that was most recently assigned to a receiver.
     last: AtomicU64,
 }
 
 /// The claim of a receiver: the number of this receiver, and a reference to the shared [`Receivers`] of the mailbox.
 /// With a claim, a receiver can check whether another receiver has replaced it.
 ///
-/// A mailbox has one current receiver. If a mailbox has had only one receiver so far, this receiver has no claim. The
-/// first receiver of a mailbox also has no claim while another receiver is current and the user cannot reach the first
-/// receiver.
+/// A mailbox has one current receiver. If a mailbox has had only one receiver so far, this receiver has no claim. In
+/// another case, the first receiver of a mailbox has no claim either: another receiver is the current receiver, and
+/// the user cannot reach the first receiver.
 #[derive(Debug)]
 pub(super) struct Claim {
     number: u64,
@@ -111,8 +111,8 @@ impl Claim {
         self.receivers.current.load(Ordering::Relaxed) & !TRIAL == self.number || planted!("replaced_receiver_takes")
     }
 
-    /// Returns whether this receiver is the current receiver and its trial has ended. When the [`Trial`] of this
-    /// receiver has ended, this receiver can be replaced only in the turn of the process.
+    /// Returns whether this receiver is the current receiver and is not on trial. When the [`Trial`] of this receiver
+    /// has ended, this receiver can be replaced only in the turn of the process.
     #[cold]
     #[inline(never)]
     fn is_settled(&self) -> bool {
@@ -147,7 +147,7 @@ impl Claim {
 pub(crate) struct Trial {
     receivers: Arc<Receivers>,
     number: u64,
-    /// Value of [`Receivers::current`] before the trial, including its marks.
+    /// Value of [`Receivers::current`] before the trial, including the marks in this value.
     former: u64,
 }
 
@@ -189,8 +189,9 @@ pub(super) struct Ahead<M> {
     /// Claim of the receiver. The value is `None` for the first receiver of a mailbox, unless [`ReadAhead::renounce`]
     /// was called for this receiver.
     claim: Option<Claim>,
-    /// Whether a receive operation has paused because the budget was spent, and no later receive operation has
-    /// continued with a spent budget. The field is here and not in the `Mailbox`, because a `Mailbox` must be small.
+    /// True from the time when a receive operation pauses because the budget is spent, until a later receive
+    /// operation continues although the budget is spent. The field is here and not in the `Mailbox`, because a
+    /// `Mailbox` must be small.
     has_paused: bool,
     /// Whether a receive operation has paused since the last call of [`ReadAhead::begin_poll`].
     paused_in_poll: bool,
@@ -266,16 +267,16 @@ impl<M> ReadAhead<M> {
         (!self.is_replaced()).then_some(Receiving(PhantomData))
     }
 
-    /// Returns the right of this receiver to take messages without the lock. The caller is in the turn of the process.
-    /// Returns `None` if the receiver was replaced, or if its trial has not ended.
+    /// Returns the right of this receiver to take messages without the lock. The caller is in the turn of the
+    /// process. Returns `None` if the receiver was replaced, or if the receiver is still on trial.
     #[inline]
     pub(crate) fn receiver_turn(&mut self, turn: InTurn) -> Option<ReceiverTurn> {
         let claim = self.0.as_deref_mut().and_then(|ahead| ahead.get_mut().claim.as_ref());
         claim.is_none_or(Claim::is_settled).then_some(ReceiverTurn { turn })
     }
 
-    /// Returns the same result as [`receiver_turn`](Self::receiver_turn). If the buffer contains unread messages,
-    /// returns `None`. Messages that were put aside are not unread messages.
+    /// If the buffer contains unread messages, returns `None`. Otherwise returns the same result as
+    /// [`receiver_turn`](Self::receiver_turn). Messages that were put aside do not count as unread messages.
     #[inline]
     pub(crate) fn receiver_turn_if_read(&mut self, turn: InTurn) -> Option<ReceiverTurn> {
         match self.0.as_deref_mut().map(Mutex::get_mut) {
@@ -285,7 +286,8 @@ impl<M> ReadAhead<M> {
         }
     }
 
-    /// Returns whether a receive operation has paused, and no later one has continued with a spent budget.
+    /// Returns whether a receive operation has paused, and no later receive operation has continued although the
+    /// budget was spent.
     #[inline]
     pub(crate) fn has_paused(&mut self) -> bool {
         self.0.as_deref_mut().is_some_and(|ahead| ahead.get_mut().has_paused)
@@ -345,8 +347,8 @@ impl<M> ReadAhead<M> {
         ahead.queue.pop_front()
     }
 
-    /// Returns whether the receiver may read the next message without a check for signals. This message is then known
-    /// to come before all signals.
+    /// Returns whether the receiver may read the next message without a check for signals. If the result is true, the
+    /// next message is known to come before all signals.
     #[inline]
     pub(crate) fn is_clear(&mut self) -> bool {
         self.0.as_deref_mut().is_some_and(|ahead| ahead.get_mut().clear != 0)
@@ -438,9 +440,9 @@ impl<M> ReadAhead<M> {
     }
 }
 
-/// Gap in a queue. A receiver has taken a message out of the gap to inspect it, and meanwhile the last message of the
-/// queue is in the gap. Therefore, each inspection moves only two messages, and not all messages before or after the
-/// inspected message. When the gap is dropped, the last message returns to the end of the queue.
+/// Gap in a queue. A receiver has taken a message out of the gap to inspect the message. During the inspection, the
+/// last message of the queue is in the gap. Therefore, each inspection moves only two messages, and not all messages
+/// before or after the inspected message. When the gap is dropped, the last message returns to the end of the queue.
 struct Gap<'a, M> {
     queue: &'a mut VecDeque<M>,
     at: usize,

@@ -143,8 +143,8 @@ impl<M> Inbox<M> {
     }
 
     /// Takes the next message. Also returns the task that the caller must wake, because the mailbox now has room. If
-    /// several messages are queued, all messages except the first move to `front` under the same lock. Therefore, a
-    /// burst costs only one lock operation.
+    /// several messages are queued, all messages except the first move to `front` in the same lock operation.
+    /// Therefore, a burst costs only one lock operation.
     pub(crate) fn pop(&self, front: &mut ReadAhead<M>) -> (Option<M>, Option<RoomWaiter>) {
         let mut state = self.lock_to_receive();
         let Some(by) = front.receiving() else { return (None, None) };
@@ -196,8 +196,8 @@ impl<M> Inbox<M> {
     }
 
     /// Records that no receive operation waits, because the operation of the registered receiver was dropped. The
-    /// receiver stays registered. A body may create a new receive operation for each of its polls, and rely on the
-    /// registration of the last operation.
+    /// receiver stays registered. A body may create a new receive operation in each of its polls, and rely on the
+    /// registration that the previous receive operation made.
     pub(crate) fn note_left(&self) {
         self.lock().last_receive = LastReceive::Dropped;
     }
@@ -357,7 +357,7 @@ impl<M> Inbox<M> {
             state = self.lock();
         }
         if state.urgent_len() > urgent && !planted!("urgent_is_overlooked") {
-            // The sender of an urgent message has stored it after this receiver loaded the flag of urgent messages.
+            // A sender has stored an urgent message after this receiver loaded the flag of urgent messages.
             let former = match reader {
                 Reader::Task { receiver_turn, .. } => {
                     state.stop_waiting(receiver_turn.turn());
@@ -402,7 +402,8 @@ impl<M> Inbox<M> {
         }
         state.place_signals();
         let by = front.receiving();
-        // The number also includes the message in the slot: `put_first` takes this message out and puts it back unread.
+        // The argument of `took_back` also counts the message in the slot, because `put_first` takes the message out
+        // of the slot and puts the message back unread.
         let in_slot = usize::from(by.is_some() && state.slot.is_full());
         if let Some(aside) = state.aside.as_deref_mut() {
             aside.signals.took_back(unread.len() + in_slot);
@@ -425,10 +426,10 @@ impl<M> Inbox<M> {
 
 /// Replacement of one receiver by another receiver.
 impl<M> Inbox<M> {
-    /// Creates a new receiver, which becomes the current receiver on [`Trial`]. The new receiver replaces the receiver
-    /// that owns the buffer `present`. The unread messages of the replaced receiver, and the messages that it put
-    /// aside, move to the new receiver. If the replaced receiver waits with a waker, returns this waker. Returns `None`
-    /// if the owner of `present` had already been replaced.
+    /// Creates a new receiver, which becomes the current receiver on [`Trial`]. The new receiver replaces the
+    /// receiver that owns the buffer `present`. The unread messages of the replaced receiver, and the messages that
+    /// the replaced receiver put aside, move to the new receiver. If the replaced receiver waits with a waker,
+    /// returns this waker. Returns `None` if the owner of `present` had already been replaced.
     pub(crate) fn begin_trial(
         &self,
         turn: InTurn,
@@ -458,8 +459,8 @@ impl<M> Inbox<M> {
     }
 
     /// Creates a new receiver, which becomes the current receiver. The new receiver replaces the process that owns
-    /// `taken`, or the last receiver that replaced this process. The unread messages and signals in `taken` move to the
-    /// new receiver. If the replaced receiver waits with a waker, returns this waker.
+    /// `taken`, or the most recent receiver that replaced this process. The unread messages and signals in `taken`
+    /// move to the new receiver. If the replaced receiver waits with a waker, returns this waker.
     pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> (ReadAhead<M>, Option<Waker>) {
         let mut state = self.lock();
         state.stop_waiting(turn);

@@ -17,8 +17,8 @@ use crate::process::pid::Pid;
 impl<M> Inbox<M> {
     /// Returns whether the slot is probably open. If the result is true, the sender calls [`deliver`](Self::deliver).
     /// If the result is false, the run state is most likely not *Open*, and the sender takes the lock without reading
-    /// the run state. This read would be slow, because the cache line of the run state belongs to the core that runs
-    /// the process.
+    /// the run state. A read of the run state would be slow, because the cache line of the run state belongs to the
+    /// core that runs the process.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         Slot::<M>::FITS && self.state.is_marked()
@@ -91,8 +91,9 @@ impl<M> Inbox<M> {
             }
             return pushed;
         }
-        // `State::wake_receiver` is called before the push. If `State::wake_receiver` wakes the process, it also closes
-        // the slot, and the push can then write the message into the slot.
+        // `State::wake_receiver` is called before the push. If `State::wake_receiver` wakes the process,
+        // `State::wake_receiver` also closes the slot. Then the push may write the message into the slot. A thread
+        // that holds the lock may write into a closed slot, but not into an open slot.
         let wakes = state.wake_receiver(own);
         state.messages().push(message, own);
         accepted();
@@ -122,9 +123,9 @@ impl<M> Inbox<M> {
     }
 
     /// Appends a message. If the mailbox is full, the message waits for free space. In contrast to
-    /// [`push`](Self::push), this function never drops a message because of the policy. If the message waits, the
-    /// function takes `waker` and returns the number of the waiting sender. If the mailbox is full and there is no
-    /// waker, the message is refused.
+    /// [`push`](Self::push), this function does not apply the policy for a full mailbox, and so never drops a
+    /// message. If the message waits, the function takes `waker` and returns the number of the waiting sender. If the
+    /// mailbox is full and there is no waker, the message is refused.
     ///
     /// # Errors
     /// Returns the message in three cases: the inbox is closed, the message must be routed, or the inbox is full and
@@ -191,12 +192,12 @@ impl<M> Inbox<M> {
 
     /// Appends a signal. The signal wakes the task of the process, and also a receiver that waits in another task.
     ///
-    /// An answer to a command wakes only the receiver that is registered as waiting. The answer does not wake a process
-    /// that waits only for a future outside the mailbox, because such a process does not read the answer now. The
-    /// answer also does not wake a process that was woken and has not read its mailbox since then. If the signal is
-    /// sent in a turn of the process itself, `wake_own` is false. The signal then wakes only a receiver with a waker of
-    /// its own, for example a receiver in another task or in a future combinator of the process. The next poll of the
-    /// process does not poll such a receiver.
+    /// An answer to a command wakes only the receiver that is registered as waiting. The answer does not wake a
+    /// process that waits only for a future outside the mailbox, because such a process does not read the answer now.
+    /// The answer also does not wake a process that was woken and has not read its mailbox since then. If the signal
+    /// is sent in a turn of the process itself, `wake_own` is false. In this case, the signal wakes only a receiver
+    /// with a waker of its own, for example a receiver in another task or in a future combinator of the process. The
+    /// next poll of the process does not poll such a receiver.
     ///
     /// # Errors
     /// Returns the signal if the inbox is closed.
@@ -215,9 +216,9 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// Appends the answer to a command as an event, and wakes the same tasks as [`signal`](Self::signal). In contrast
-    /// to `signal`, this function moves the answer only once, out of `answer`. A process may receive many answers, and
-    /// each copy of an answer costs time.
+    /// Appends an event with the answer to a command, and wakes the same tasks as [`signal`](Self::signal). In
+    /// contrast to `signal`, this function moves the answer only once, out of `answer`. A process may receive many
+    /// answers, and each copy of an answer costs time.
     ///
     /// # Errors
     /// Fails if the inbox is closed. After a failure, `answer` is unchanged.

@@ -13,9 +13,10 @@ use crate::process::mailbox::slot::Slot;
 /// Queue of signals, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
-    /// Number of messages that were taken out since this value was created. Messages from the slot are not counted. The
-    /// positions of the signals refer to this number. A message that was read out of order is in some cases [not
-    /// counted](Self::shift_signals_before). The positions of the later signals are then lower by one.
+    /// Number of messages that were taken out of the mailbox since this queue of signals was created. Messages from
+    /// the slot are not counted. The positions of the signals refer to this number. A message that was read out of
+    /// order is in some cases [not counted](Self::shift_signals_before). The positions of the later signals are then
+    /// lower by one.
     taken: i64,
     waiting: VecDeque<(SignalPosition, Signal)>,
 }
@@ -210,10 +211,10 @@ impl Signals {
 #[derive(Debug, Default)]
 pub(super) struct Drained {
     waiting: VecDeque<(SignalPosition, Signal)>,
-    /// The fields `taken` and `ahead` describe the same position in the sequence of messages with two different counts.
-    /// The field `taken` contains the number of messages that had been taken out of the mailbox when the signals were
-    /// taken out. The field `ahead` contains the number of messages that the receiver has read when the receiver
-    /// reaches this position.
+    /// The fields `taken` and `ahead` describe the same position in the sequence of messages with two different
+    /// counts. The field `taken` contains the number of messages that had been taken out of the mailbox when the
+    /// signals were taken out. The field `ahead` contains the number of messages that the receiver will have read
+    /// when the receiver reaches this position.
     taken: i64,
     ahead: u64,
 }
@@ -261,8 +262,9 @@ impl Drained {
     /// that the receiver has read.
     #[inline]
     pub(super) fn pop(&mut self, read: u64) -> Option<Signal> {
-        // The difference is negative if messages before the signal have left the mailbox, but this receiver has not
-        // read them. This receiver never reads these messages, so the difference is replaced by 0.
+        // The result of the subtraction is negative if messages before the signal have left the mailbox and this
+        // receiver has not read these messages. This receiver never reads these messages, so a negative result is
+        // replaced by 0.
         let others = (self.waiting.front()?.0.number() - self.taken).max(0);
         if self.ahead + others as u64 > read {
             return None;

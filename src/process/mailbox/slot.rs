@@ -2,15 +2,15 @@
 //! lock.
 //!
 //! This file contains unsafe code, because the slot is untyped memory of a fixed size. A slot with the size of the
-//! message type would make each idle process larger. Without a slot, each mailbox that receives a message would need a
-//! heap buffer. For a process that receives one message and then exits, the slot reduces the total cost by a quarter
-//! (bench `create-1-exit`). If a process waits for a message, the slot saves two lock operations for this message. The
-//! slot reduces the cost of such a message by a quarter (bench `ping-pong`).
+//! message type would make each idle process larger. Without a slot, each mailbox that receives a message would need
+//! a heap buffer. For a process that receives one message and then exits, the slot reduces the total cost by a
+//! quarter (bench `create-1-exit`). If a process waits for a message, the slot saves two lock operations for this
+//! message, and reduces the cost of this message by a quarter (bench `ping-pong`).
 //!
 //! # Access to the slot
 //!
-//! The slot is either *open* (a sender may write it without the lock) or *closed*: see [`SlotAccess`]. The slot has at
-//! most one writer and one reader at a time. Each operation takes an argument that proves the right to do the
+//! The slot is either *open* (a sender may write the slot without the lock) or *closed*: see [`SlotAccess`]. The slot
+//! has at most one writer and one reader at a time. Each operation takes an argument that proves the right to do the
 //! operation:
 //!
 //! - **Write while the slot is closed:** only the thread that holds the mailbox's lock may write. A `&mut SlotAccess`
@@ -111,9 +111,9 @@ impl<M> Slot<M> {
     /// Creates an empty slot that is closed.
     #[inline]
     pub(super) fn new() -> (Self, SlotAccess) {
-        // The memory is zeroed, because the new slot is copied to its final place. Without the zeros, a wide load of
-        // this copy would read some bytes that were just stored and some older bytes. The processor cannot forward a
-        // store to such a load, so the copy would be slow.
+        // The memory is zeroed, because the new slot is copied to its final place. Without the zeros, one wide load
+        // during this copy would read both bytes that were just stored and older bytes. The processor cannot forward
+        // a store to such a load, so the copy would be slow.
         let room = UnsafeCell::new(MaybeUninit::zeroed());
         (Self { moves: AtomicU64::new(0), room, _message: PhantomData }, SlotAccess(false))
     }
@@ -176,16 +176,17 @@ impl<M> Slot<M> {
     }
 
     /// # Safety
-    /// A message of this type fits. The slot is empty, and no other thread writes the slot until this function returns.
+    /// A message of this type fits into the slot. The slot is empty, and no other thread writes the slot until this
+    /// function returns.
     #[inline]
     unsafe fn write(&self, message: M) {
         let moves = self.moves.load(Ordering::Acquire);
         debug_assert!(Self::FITS && moves.is_multiple_of(2), "the slot is empty");
         self.room.with_mut(|room| {
             // SAFETY: the caller guarantees that the message fits in size and alignment, and that no other thread
-            // writes during this write. No thread reads during this write, because `moves` is even. The last read
-            // happened before the load above, because this load acquires the store that the reader released. The slot
-            // is empty, so no message is overwritten.
+            // writes during this write. No thread reads during this write, because `moves` is even. The previous read
+            // happened before the load of `moves` above, because this acquire load reads the value that the reader
+            // stored with release ordering. The slot is empty, so no message is overwritten.
             unsafe { room.cast::<M>().write(message) };
         });
         self.moves.store(moves + 1, Ordering::Release);
@@ -221,9 +222,9 @@ impl<M> Slot<M> {
     #[inline]
     fn full(&self) -> Option<u64> {
         // Acquire pairs with the release store in `write`. With a weaker load, a reader could read the memory before
-        // the message is in the memory. With a weaker load, `Inbox::glance` could also see the mark although the sender
-        // of this message held the lock. This load need not order a write after the last read, because the load in
-        // `write` does so.
+        // the message is in the memory. With a weaker load, `Inbox::glance` could also see the mark although the
+        // sender of this message held the lock. This load need not ensure that a write comes after the previous read,
+        // because the load in `write` ensures this order.
         let moves = self.moves.load(Ordering::Acquire);
         (!moves.is_multiple_of(2)).then_some(moves)
     }

@@ -34,8 +34,8 @@ impl<M> Inbox<M> {
     /// mailbox is at most the capacity. With every policy, the mailbox rejects further urgent messages.
     ///
     /// # Errors
-    /// Returns the message if the inbox is closed, if it contains too many urgent messages, or if the message must be
-    /// routed.
+    /// Returns the message if the inbox is closed, if the inbox contains too many urgent messages, or if the message
+    /// must be routed.
     #[cold]
     pub(crate) fn push_urgent(&self, own: &impl Own, message: M, accepted: impl FnOnce()) -> Result<Wakes, Unsent<M>> {
         let mut state = self.lock();

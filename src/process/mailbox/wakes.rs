@@ -1,8 +1,8 @@
 //! The wake-ups that a message or a signal causes. A wake-up wakes either the task of the process that owns the
 //! mailbox, or a receiver that waits in another task.
 //!
-//! The run state of the process is changed under the inbox's lock, or by a sender that finds the run state *Open*. When
-//! the process is queued and when wakers are called, no lock is held.
+//! The run state of the process is changed under the inbox's lock, or by a sender that finds the run state *Open*. No
+//! lock is held when the process is queued, or when wakers are called.
 
 use std::task::Waker;
 

@@ -39,10 +39,12 @@ impl FromStr for Pid {
 }
 
 impl Pid {
-    /// Creates the pid whose text contains these numbers. In the text of a simulated pid, the incarnation is 0.
+    /// Creates the pid whose text contains these numbers. For a text without an incarnation, for example the text of
+    /// a simulated pid, `incarnation` is 0.
     pub(super) fn from_parts(node: u32, incarnation: u32, index: u32, generation: u32) -> Result<Self, ParsePidError> {
         let incarnation = match (node, incarnation) {
-            // A pid of a simulation is printed without an incarnation, so no valid text contains this number.
+            // If the node is 0, an even incarnation other than 0 is the number of a simulation. A pid of a simulation
+            // is printed without an incarnation, so no valid text contains the number of a simulation.
             (0, 2..) if incarnation.is_multiple_of(2) => return Err(ParsePidError(Wrong::Incarnation)),
             (0, 0) => Current::try_with(|current| current.simulation.get()).unwrap_or(0),
             _ => incarnation,

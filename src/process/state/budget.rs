@@ -11,25 +11,26 @@ use crate::process::state::current::Current;
 /// after a pause, the future makes progress even if the budget is spent again.
 #[derive(Debug, Default)]
 pub(crate) struct BudgetPause {
-    /// Whether the next call of `spend` does not pause.
+    /// Whether the next call of `spend` returns `Ready` even if the budget is spent.
     is_over: bool,
 }
 
 impl BudgetPause {
-    /// Creates the pause state of a future. If `is_over` is true, the next call of `spend` does not pause.
+    /// Creates the pause state of a future. If `is_over` is true, the next call of `spend` returns `Ready` even if
+    /// the budget is spent.
     #[cfg(feature = "net")]
     pub(crate) fn new(is_over: bool) -> Self {
         Self { is_over }
     }
 
-    /// Returns whether the next call of `spend` does not pause.
+    /// Returns whether the next call of `spend` returns `Ready` even if the budget is spent.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Takes one unit from the budget of the turn. Returns `Pending` if the future must first let other processes run.
-    /// The task is then polled again after other tasks, and the next call returns `Ready`. Returns whether a unit was
-    /// taken.
+    /// Takes one unit from the budget of the turn. Returns `Pending` if the future must first let other processes
+    /// run. The task is then polled again after other tasks, and the next call returns `Ready`. Otherwise returns
+    /// whether a unit was taken.
     #[inline]
     pub(crate) fn spend(&mut self, cx: &Context<'_>) -> Poll<bool> {
         if std::mem::take(&mut self.is_over) {
@@ -76,7 +77,7 @@ fn spend_budget(cx: &Context<'_>) -> Poll<bool> {
     spent
 }
 
-/// Records that the future pauses, and wakes its task. The task is then polled again after other tasks.
+/// Records that the future pauses, and wakes the task of the future. This task is polled again after other tasks.
 #[cold]
 fn pause(cx: &Context<'_>) {
     Current::with(Current::note_pause);

@@ -1,5 +1,5 @@
-//! The state of the current thread ([`Current`]). The state records the budget of the turn, and the process whose step
-//! the thread runs. The thread *steps* this process.
+//! The state of the current thread ([`Current`]). The state records the budget of the turn, and the process whose
+//! step the thread runs. The function [`Current::steps`] returns whether a given process is this process.
 //!
 //! There is one `Current` for each thread. The runtime's own functions receive the `Current` as a parameter. If a
 //! future, a waker or a destructor of the user calls the runtime, the called function obtains the `Current` once, with
@@ -68,7 +68,7 @@ pub(crate) struct Current {
     notes: Cell<u8>,
     mailbox: Cell<MailboxNote>,
     /// Address of the `Head` of the process that ends on this thread. While this field is not 0, all values that are
-    /// dropped on this thread belonged to this process. The value 0 means that no process ends.
+    /// dropped on this thread belong to the process that ends. The value 0 means that no process ends.
     ends: Cell<usize>,
     /// Number of messages that the process in `ends` has not read and that have been dropped so far.
     unread: Cell<usize>,
@@ -127,10 +127,10 @@ mod note {
     pub(super) const SKIPPED: u8 = 1 << 7;
 }
 
-/// State of the mailbox at the last check by its receiver in this turn.
+/// State of the mailbox when the receiver most recently checked the mailbox in this turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MailboxNote {
-    /// The receiver does not wait, or it waits while the slot is closed.
+    /// The receiver does not wait, or the receiver waits while the slot is closed.
     Nothing,
     /// A sender delivered a message into the slot, and the receiver took this message. The mailbox still registers the
     /// receiver as waiting, although the receiver has not requested the next message yet.
@@ -140,7 +140,8 @@ enum MailboxNote {
     /// The receive operation of the registered receiver was dropped while it was pending. The slot is closed, or was
     /// opened in an earlier turn.
     Left,
-    /// The receive operation was dropped in the turn in which it opened the slot.
+    /// The receive operation of the registered receiver was dropped in the turn in which this operation opened the
+    /// slot.
     LeftOpen,
 }
 
@@ -295,10 +296,10 @@ impl Current {
     /// Returns whether this thread runs code of a turn, of the end of a process, or of a handler. A turn that begins
     /// inside this code must save and restore the state of this thread.
     ///
-    /// The function reads `turn`, and not `process`. While a turn polls the future of a handler, the field `process` is
-    /// 0 and the field `turn` is set. A process may also end outside any turn. Then only `ends` is set, and a
-    /// destructor of this process may run other processes. The future of a handler may also be polled outside any turn,
-    /// and may run processes in `Runtime::block_on`.
+    /// The function reads `turn`, and not `process`. While a turn polls the future of a handler, the field `process`
+    /// is 0 and the field `turn` is set. A process may also end outside any turn. In this case, only `ends` is set,
+    /// and a destructor of this process may run other processes. The future of a handler may also be polled outside
+    /// any turn, and may run processes in `Runtime::block_on`.
     #[inline]
     fn is_busy(&self) -> bool {
         self.turn.get() | self.ends.get() | usize::from(self.handler.is_running()) != 0
@@ -370,14 +371,14 @@ impl Current {
         left.into_iter().for_each(|tell| tell(None));
     }
 
-    /// Returns whether this thread steps the process with this control block.
+    /// Returns whether this thread runs a step of the process with this control block.
     #[inline]
     pub(crate) fn steps(&self, process: usize) -> bool {
         self.process.get() == process
     }
 
-    /// If this thread [steps](Self::steps) the process with this control block, returns a proof of the right to run
-    /// this process.
+    /// If this thread [runs a step](Self::steps) of the process with this control block, returns a proof of the right
+    /// to run this process.
     #[inline]
     pub(crate) fn in_step(&self, process: usize) -> Option<InTurn> {
         self.steps(process).then_some(InTurn(PhantomData))
@@ -392,13 +393,13 @@ impl Current {
     }
 
     /// Returns whether this thread runs a turn of the process with this control block. An outer turn counts too,
-    /// because the present turn may be nested in it.
+    /// because the present turn may be nested in the outer turn.
     pub(crate) fn is_in_any_turn_of(&self, process: usize) -> bool {
         self.is_in_turn_of(process) || self.outer.borrow().iter().any(|outer| outer.turn == process)
     }
 
-    /// Returns the place for the inline command if this thread is in a turn of the process with this control block. The
-    /// check is necessary, because a tag identifies a command only within its process.
+    /// Returns the storage of the inline command if this thread is in a turn of the process with this control block.
+    /// The check is necessary, because a tag identifies a command only within its process.
     #[inline]
     pub(crate) fn inline_of(&self, process: usize) -> Option<&InlineCommand> {
         self.is_in_turn_of(process).then_some(&self.inline)
@@ -439,18 +440,18 @@ impl Current {
         poll()
     }
 
-    /// Returns the pid of the process that this thread steps.
+    /// Returns the pid of the process whose step this thread runs.
     #[inline]
     pub(crate) fn pid(&self) -> Option<Pid> {
         self.pid.get()
     }
 
-    /// Returns the pid of the process that this thread steps, and the name of its code.
+    /// Returns the pid of the process whose step this thread runs, and the name of the code of this process.
     pub(crate) fn running(&self) -> Option<(Pid, &'static str)> {
         self.pid.get().map(|pid| (pid, (self.code.get())()))
     }
 
-    /// Returns whether `waker` is the waker of the task that this thread steps. Any other waker belongs to a
+    /// Returns whether `waker` is the waker of the task whose step this thread runs. Any other waker belongs to a
     /// combinator.
     #[inline]
     pub(crate) fn is_own_waker(&self, waker: &Waker) -> bool {
@@ -476,14 +477,14 @@ impl Current {
         notes & note != 0
     }
 
-    /// Records that the process received an answer in its own turn. The turn then steps the process again, so the
-    /// process needs no wake-up.
+    /// Records that the process received an answer in its own turn. The turn then runs another step of the process,
+    /// so the process needs no wake-up.
     #[inline]
     pub(crate) fn note_answered(&self) {
         self.note(note::ANSWERED);
     }
 
-    /// Returns whether the process received an answer since the last call.
+    /// Returns whether the process received an answer since the previous call of this function.
     #[inline]
     pub(crate) fn take_answered(&self) -> bool {
         self.take(note::ANSWERED)
@@ -508,8 +509,9 @@ impl Current {
         self.note(note::AGAIN);
     }
 
-    /// Records that the future that this thread polls pauses because its budget is spent. If the future is the body of
-    /// a process, the process requests another step. The notes of a turn do not concern any other future.
+    /// Records a pause of the future that this thread polls. The future pauses because the budget is spent. If the
+    /// future is the body of a process, the process requests another step. A pause of any other future changes no
+    /// note of the turn.
     pub(crate) fn note_pause(&self) {
         if self.pid.get().is_some() {
             self.note_again();
@@ -541,8 +543,9 @@ impl Current {
         self.note(note::SKIPPED);
     }
 
-    /// Returns whether this thread is in a turn whose events are not recorded ([`note_skipped`](Self::note_skipped)). A
-    /// busy worker does not record most turns, so each event of such a turn should cost only this check.
+    /// Returns whether this thread is in a turn whose events are not recorded ([`note_skipped`](Self::note_skipped)).
+    /// A busy worker does not record most turns, so each event of a turn that is not recorded should cost only this
+    /// check.
     #[inline]
     pub(crate) fn is_skipped() -> bool {
         Self::try_with(|current| current.has(note::SKIPPED) && current.pid.get().is_some()).unwrap_or(false)
@@ -571,7 +574,7 @@ impl Current {
         });
     }
 
-    /// Returns whether the mailbox may register a receiver although no receive operation waits.
+    /// Returns whether the mailbox possibly still has a registered receiver, although no receive operation waits.
     #[inline]
     pub(crate) fn has_stale_receiver(&self) -> bool {
         !matches!(self.mailbox.get(), MailboxNote::Nothing | MailboxNote::Waits)
@@ -611,15 +614,15 @@ impl Current {
         self.seen.get() < at.ns()
     }
 
-    /// Forbids that a sleep of the process leaves its timer for a later sleep in this turn. A timer that a sleep leaves
-    /// stays set, and may cause an unnecessary wake-up of the process.
+    /// Prevents the sleeps of the process from leaving a timer for a later sleep in this turn. If a sleep left its
+    /// timer, the timer would stay set, and might cause an unnecessary wake-up of the process.
     pub(crate) fn forbid_kept_timers(&self) {
         self.note(note::NO_TIMER);
     }
 
     /// Returns whether a sleep that is polled with `waker` may reuse a timer of the process with this control block.
-    /// The result is true if four conditions hold: the thread steps the process, `waker` is the waker of the process's
-    /// task, the steps of the process are not counted, and the clock of the process is real.
+    /// The result is true if four conditions hold: the thread runs a step of the process, `waker` is the waker of the
+    /// process's task, the steps of the process are not counted, and the clock of the process is real.
     #[inline]
     pub(crate) fn may_take_timer(&self, process: usize, waker: &Waker) -> bool {
         self.steps(process) && self.is_own_waker(waker) && !self.has(note::NO_TIMER)
@@ -767,7 +770,7 @@ impl Current {
     }
 }
 
-/// When this guard is dropped, the period that [`Current::ending`] began is over.
+/// Guard of a period that [`Current::ending`] has begun. The period ends when the guard is dropped.
 #[must_use]
 pub(crate) struct Ending<'a> {
     current: &'a Current,

@@ -1,11 +1,12 @@
 //! The call of a handler that this thread runs, and the completions that the handler drops during the call.
 //!
 //! If a handler panics, its completions are dropped during the unwinding. The text of the panic is known only at the
-//! end of the call. Therefore, the dropped completions are stored until the call ends. Then the commands of these
-//! completions fail with the text of the panic.
+//! end of the call. Therefore, the dropped completions are stored until the call ends. At the end of the call, the
+//! commands of these completions fail with the text of the panic.
 //!
-//! A handler may also run on a thread that is already unwinding, for example in a destructor. Then each dropped
-//! completion is stored. If the handler returns without a panic, the commands of these completions fail as abandoned.
+//! A handler may also run on a thread that is already unwinding, for example in a destructor. In this case, each
+//! dropped completion is stored. If the handler returns without a panic, the commands of these completions fail as
+//! abandoned.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -27,8 +28,8 @@ pub(crate) struct HandlerCall {
     /// dropped in this way if the handler call drops the future of its own handler.
     own: Cell<Option<YieldId>>,
     has_kept: Cell<bool>,
-    /// Completions that were dropped during the call and its outer calls. Between calls, the list is empty and owns no
-    /// memory.
+    /// Completions that were dropped during the present call and during the outer calls in which the present call is
+    /// nested. Between calls, the list is empty and owns no memory.
     kept: NeverDropped<RefCell<Vec<Kept>>>,
 }
 
@@ -87,20 +88,22 @@ impl HandlerCall {
         if outer.kept == 0 { mem::take(&mut *kept) } else { kept.split_off(outer.kept) }
     }
 
-    /// Sets the command of the handler itself. The completion of this command is stored even if it is dropped without a
-    /// panic. Returns the former command, which the caller restores after its call.
+    /// Sets the command of the handler itself. The completion of this command is stored even if the completion is
+    /// dropped without a panic. Returns the former command. After the handler call, the caller restores the former
+    /// command.
     pub(crate) fn replace_own(&self, own: Option<YieldId>) -> Option<YieldId> {
         self.own.replace(own)
     }
 
-    /// Returns the command of the handler itself. The completion of this command is stored even if it is dropped
-    /// without a panic.
+    /// Returns the command of the handler itself. The completion of this command is stored even if the completion is
+    /// dropped without a panic.
     pub(crate) fn own(&self) -> Option<YieldId> {
         self.own.get()
     }
 
-    /// Interrupts the call. A nested turn begins on this thread, and its process may drop completions. These
-    /// completions do not belong to the handler, so they are not stored.
+    /// Interrupts the call. A nested turn begins on this thread, and the process of the nested turn may drop
+    /// completions. Completions that this process drops do not belong to the handler, so these completions are not
+    /// stored.
     pub(super) fn interrupt(&self) -> InterruptedCall {
         InterruptedCall { runs: self.runs.replace(false), own: self.own.take() }
     }

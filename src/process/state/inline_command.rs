@@ -2,8 +2,8 @@
 //! handler answers in the same turn in which the process yields the command, the command needs no lock and no wake-up,
 //! and never enters the table.
 //!
-//! Each thread has a place for one inline command. This command belongs to the process whose turn runs on the thread.
-//! If the place is occupied, or if earlier commands wait in the table of commands (`yields.rs`), a new command enters
+//! Each thread has storage for one inline command. This command belongs to the process whose turn runs on the thread.
+//! If the storage is occupied, or if earlier commands wait in the table of commands (`yields.rs`), a new command enters
 //! the table. The order of the commands does not depend on the path. When the step returns, the handlers receive the
 //! commands in the order in which the process yielded them.
 //!
@@ -21,8 +21,8 @@ use crate::process::payload::Payload;
 /// cannot forward two stores to one load, so this load would be slow.
 pub(crate) type Number = u64;
 
-/// The content that was taken out of the place for an inline command. The content is taken out before a nested turn,
-/// and at the end of a turn.
+/// The content that was taken out of the storage for an inline command. The content is taken out before a nested
+/// turn, and at the end of a turn.
 pub(crate) enum Inlined {
     /// The command waits for its handler. The second value is the index of the handler.
     Command(Number, u32, Payload),
@@ -31,10 +31,10 @@ pub(crate) enum Inlined {
     Answer(Number, Answer),
 }
 
-/// The place for one inline command. Each part is a separate cell and is moved separately. Between turns, the place is
-/// empty.
+/// The storage for one inline command. Each part is a separate cell and is moved separately. Between turns, the
+/// storage is empty.
 ///
-/// The place is aligned to a cache line for the same reason as [`Current`](super::current::Current).
+/// The storage is aligned to a cache line for the same reason as [`Current`](super::current::Current).
 #[repr(align(64))]
 pub(crate) struct InlineCommand {
     holds: Cell<Holds>,
@@ -73,13 +73,13 @@ impl InlineCommand {
         }
     }
 
-    /// Returns whether the place is occupied.
+    /// Returns whether the storage is occupied.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.holds.get() != Holds::Nothing
     }
 
-    /// Stores a command for the handler with this index. The place must be empty.
+    /// Stores a command for the handler with this index. The storage must be empty.
     #[inline]
     pub(crate) fn offer(&self, number: Number, handler: u32, command: Payload) {
         self.number.set(number);
@@ -88,14 +88,14 @@ impl InlineCommand {
         self.holds.set(Holds::Command);
     }
 
-    /// Returns the number of the command that was offered in this step, and the index of its handler. The command stays
-    /// in the place.
+    /// Returns the number of the command that waits for its handler, and the index of this handler. The command stays
+    /// in the storage.
     #[inline]
     pub(crate) fn offered(&self) -> Option<(Number, u32)> {
         (self.holds.get() == Holds::Command).then(|| (self.number.get(), self.handler.get()))
     }
 
-    /// Returns the number of the command that occupied the place most recently.
+    /// Returns the number of the command that occupied the storage most recently.
     pub(crate) fn number(&self) -> Number {
         self.number.get()
     }
@@ -118,8 +118,8 @@ impl InlineCommand {
         self.holds.set(Holds::Answer);
     }
 
-    /// Returns whether the place contains an answer. This function is called after the handler has returned. If there
-    /// is no answer, the place becomes empty.
+    /// Returns whether the storage contains an answer. This function is called after the handler has returned. If
+    /// there is no answer, the storage becomes empty.
     #[inline]
     pub(crate) fn is_answered(&self) -> bool {
         let is_answered = self.holds.get() == Holds::Answer;
@@ -138,7 +138,7 @@ impl InlineCommand {
         self.answer.take()
     }
 
-    /// Takes out the answer if it belongs to the command with this number.
+    /// Takes out the answer if the answer belongs to the command with this number.
     #[inline]
     pub(crate) fn claim(&self, number: Number) -> Option<Answer> {
         if self.number.get() == number { self.take_answer() } else { None }
@@ -153,7 +153,7 @@ impl InlineCommand {
         command
     }
 
-    /// Takes out the content of the place.
+    /// Takes out the content of the storage.
     #[inline]
     pub(crate) fn take(&self) -> Option<Inlined> {
         let (number, handler) = (self.number.get(), self.handler.get());

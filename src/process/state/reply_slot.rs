@@ -153,8 +153,9 @@ impl<T> ReplySlot<T> {
     }
 
     /// Takes the answer out of the slot. Returns `None` if there is no answer. The check before the lock can miss an
-    /// answer that is stored at the same time. The sender of the missed answer locks the slot after the last call of
-    /// [`listen`](Self::listen). Therefore, this sender wakes the last listener.
+    /// answer that is stored at the same time. The sender of the missed answer locks the slot after the most recent
+    /// call of [`listen`](Self::listen). Therefore, this sender wakes the listener that this call of `listen` has
+    /// set.
     #[inline]
     pub(crate) fn take(&self) -> Option<T> {
         if !self.may_be_full() {
@@ -212,7 +213,8 @@ impl<T> ReplySlot<T> {
             fresh = fresh.take().and_then(|fresh| watchers.set(key, fresh));
         }
         drop(state);
-        // If the slot is closed, `fresh` is the clone of `watcher`. Otherwise it is the former waker of the entry.
+        // If the slot is closed, `fresh` is the clone of `watcher`. Otherwise, `fresh` is the former waker of the
+        // entry.
         drop(fresh);
         is_closed
     }

@@ -1,10 +1,10 @@
 //! The right to run a process ([`RunnableProcess`]), and the waker of a process. This file contains unsafe code.
 //!
-//! For each process that is queued or running, there is one [`RunnableProcess`]. For a process that waits, there is no
-//! [`RunnableProcess`]. The thread that wakes a waiting process obtains the right through the
-//! [run state](crate::process::state::run_state), and queues the process. The [`RunnableProcess`] owns one strong count
-//! of the process. While the process waits, the process itself owns this count. Therefore, neither a wake-up nor a turn
-//! changes a count. If the [`RunnableProcess`] is dropped, the process is cancelled.
+//! For each process that is queued or running, there is one [`RunnableProcess`]. For a process that waits, there is
+//! no [`RunnableProcess`]. The thread that wakes a waiting process obtains the right through the [run
+//! state](crate::process::state::run_state), and queues the process. The [`RunnableProcess`] owns one strong count of
+//! the process. While the process waits, the process itself owns this strong count. Therefore, neither a wake-up nor
+//! a turn changes a reference count. If the [`RunnableProcess`] is dropped, the process is cancelled.
 
 #![allow(unsafe_code)]
 
@@ -31,29 +31,29 @@ pub(crate) struct Task {
     pub(crate) joiner: unsafe fn(NonNull<Header>) -> Option<Joiner>,
 }
 
-/// Process that awaits the join handle of another process. The value also identifies the last poll that has returned
-/// `Pending`. The fields are narrow and wrap, because the value must fit into the padding of the field that later
-/// stores the outcome. With wider fields, each process would need 8 more bytes.
+/// Process that awaits the join handle of another process. The value also identifies the most recent poll that has
+/// returned `Pending`. The fields are narrow and wrap, because the value must fit into the padding of the field that
+/// later stores the outcome. With wider fields, each process would need 8 more bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Joiner {
     /// Index in the pid of the process that awaits the join handle.
     pub(crate) index: u32,
-    /// Low bits of the generation in this pid.
+    /// Low bits of the generation in the pid of the process that awaits the join handle.
     pub(crate) generation: u16,
-    /// Number of pending polls of the join handle so far.
+    /// Number of polls of the join handle that have returned `Pending` so far.
     polls: u8,
 }
 
 impl Joiner {
-    /// Returns the value after the next pending poll. If a process polls, `by` is the word of its pid (`Pid::word`).
-    /// Otherwise, `by` is 0.
+    /// Returns the value after the next pending poll. If a process polls, `by` is the word of the pid of this process
+    /// (`Pid::word`). Otherwise, `by` is 0.
     #[inline]
     pub(crate) fn next(self, by: u64) -> Self {
         Self { index: by as u32, generation: (by >> 32) as u16, polls: self.polls.wrapping_add(1) }
     }
 
-    /// Returns whether a process has made the last poll. In one case, the result is wrong: if the process has the index
-    /// 0 and the low bits of its generation are 0, the result is false.
+    /// Returns whether a process has made the most recent poll. In one case, the result is wrong: if the process has
+    /// the index 0 and the low bits of its generation are 0, the result is false.
     pub(crate) fn is_process(self) -> bool {
         (self.index, self.generation) != (0, 0)
     }
@@ -85,9 +85,9 @@ pub(crate) trait Schedule: Clone + Send + Sync + 'static {
     fn is_here(&self) -> bool;
 }
 
-/// The right to run a process. The process is queued, about to be queued, or about to run. A right exists only between
-/// the start and the end of the process's machine, namely the user's code in the cell (`task/cell.rs`). The pointer of
-/// the right has the provenance of the whole cell.
+/// The right to run a process. The process is queued, about to be queued, or about to run. The right to run a process
+/// exists only between the start and the end of the process's machine, namely the user's code in the cell
+/// (`task/cell.rs`). The pointer in this type has the provenance of the whole cell.
 #[must_use = "dropping it ends the process"]
 pub(crate) struct RunnableProcess(NonNull<Header>);
 
@@ -104,14 +104,16 @@ impl fmt::Debug for RunnableProcess {
 
 impl RunnableProcess {
     /// # Safety
-    /// `at` is the header of a task, with the provenance of the whole value. The caller owns the only right to run the
-    /// task, and one of the strong counts of the task. The caller hands over the right and the count to the result.
+    /// `at` is the header of a task, with the provenance of the whole value. The caller owns the only right to run
+    /// the task, and one of the strong counts of the task. The caller passes the right and the strong count to the
+    /// result.
     #[inline]
     pub(crate) unsafe fn new(at: NonNull<Header>) -> Self {
         Self(at)
     }
 
-    /// Returns the header. The caller then owns the right to run the process and the count of this right.
+    /// Returns the header. The caller then owns the right to run the process and the strong count that belongs to
+    /// this right.
     #[inline]
     pub(crate) fn into_at(self) -> NonNull<Header> {
         ManuallyDrop::new(self).0
@@ -135,17 +137,17 @@ impl RunnableProcess {
     #[inline]
     pub(crate) unsafe fn behind<T>(&self) -> &T {
         // SAFETY: this right to run owns one of the strong reference counts, so the value is alive while the right is
-        // borrowed. By contract a `T` follows the header without padding. The pointer of a right to run has the
+        // borrowed. By contract a `T` follows the header without padding. The pointer in a `RunnableProcess` has the
         // provenance of the whole cell.
         unsafe { behind(self.0) }
     }
 
-    /// Returns the waker of the process. The waker is borrowed, and owns no count.
+    /// Returns the waker of the process. The waker is borrowed, and owns no strong count.
     #[inline]
     pub(crate) fn waker(&self) -> Borrowed<'_, Waker> {
         // SAFETY: the functions of `WAKER` accept the header of a task, and `self.0` points to the header of a task.
-        // The waker owns no count: `Borrowed` never drops the waker, and borrows the waker from this right, which keeps
-        // the value alive. A clone of the waker takes its own count.
+        // The waker owns no strong count: `Borrowed` never drops the waker, and borrows the waker from this right,
+        // which keeps the value alive. A clone of the waker owns a strong count of its own.
         Borrowed::new(unsafe { Waker::from_raw(RawWaker::new(self.0.as_ptr().cast(), &WAKER)) })
     }
 
@@ -171,9 +173,9 @@ impl RunnableProcess {
     #[inline]
     pub(crate) fn run(self) {
         let run = self.task().run;
-        // SAFETY: the function `run` belongs to the type of this value, and the pointer has the provenance of the whole
-        // cell. The value `self` represents the right to run the process and owns one count, and `into_at` consumes
-        // both. The right exists, so the machine was started and has not finished.
+        // SAFETY: the function `run` belongs to the type of this value, and the pointer has the provenance of the
+        // whole cell. The value `self` represents the right to run the process and owns one strong count, and
+        // `into_at` consumes both. The right exists, so the machine was started and has not finished.
         unsafe { run(self.into_at()) };
     }
 
@@ -181,9 +183,9 @@ impl RunnableProcess {
     #[inline]
     pub(crate) fn schedule(self, source: WakeSource<'_>) {
         let schedule = self.task().schedule;
-        // SAFETY: the function `schedule` belongs to the type of this value, and the pointer has the provenance of the
-        // whole cell. The value `self` represents the right to run the process and owns one count, and `into_at`
-        // consumes both. The right exists, so the machine was started and has not finished.
+        // SAFETY: the function `schedule` belongs to the type of this value, and the pointer has the provenance of
+        // the whole cell. The value `self` represents the right to run the process and owns one strong count, and
+        // `into_at` consumes both. The right exists, so the machine was started and has not finished.
         unsafe { schedule(self.into_at(), source) };
     }
 
@@ -231,9 +233,9 @@ impl RunnableProcess {
 impl Drop for RunnableProcess {
     fn drop(&mut self) {
         // SAFETY: the function `cancel` belongs to the type of this value, and the pointer has the provenance of the
-        // whole cell. The value `self` represents the right to run the process and owns one count. After this call,
-        // neither the right nor the count is used again. The right exists, so the machine was started and has not
-        // finished.
+        // whole cell. The value `self` represents the right to run the process and owns one strong count. After this
+        // call, neither the right nor the strong count is used again. The right exists, so the machine was started
+        // and has not finished.
         unsafe { (self.task().cancel)(self.0) };
     }
 }
@@ -460,7 +462,8 @@ mod tests {
     use super::*;
     use crate::{Context, Exit, Runtime};
 
-    /// Spawns processes that wait, and that store their numbers in `ran` when they are woken. Returns their wakers.
+    /// Spawns processes that wait. A process that was woken and runs stores its number in `ran`. Returns the wakers
+    /// of the processes.
     fn waiting(rt: &Runtime, ran: &Arc<Mutex<Vec<usize>>>) -> Vec<Waker> {
         let wakers = Arc::new(Mutex::new(Vec::new()));
         for number in 0..3 {
@@ -485,7 +488,7 @@ mod tests {
         std::mem::take(&mut *wakers)
     }
 
-    /// Runs the processes until they all wait.
+    /// Runs the processes until all processes wait.
     fn rest(rt: &Runtime) {
         for _ in 0..10 {
             rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)).expect("it exits");

@@ -30,7 +30,7 @@ pub(crate) type Fit = Result<(), &'static str>;
 /// control block would not suffice, because a later process may have the same address.
 type Question = (Pid, TypeId);
 
-/// Two values: the open request, and the last answered question with its reply.
+/// Two values: the open request, and the most recently answered question with the reply to this question.
 type Exchange = (Option<Request>, Option<(Question, Fit)>);
 
 /// The request of the body that this thread polls.
@@ -53,11 +53,12 @@ impl UpgradeRequest {
         drop(former);
     }
 
-    /// Asks whether the result of the task is a `T`. `process` is the pid of the process. The first call returns
-    /// `None`. After the reply of the task, the next call returns the reply.
+    /// Asks whether the result of the task is a `T`. `process` is the pid of the body's process. The first call
+    /// returns `None`. After the reply of the task, the next call returns the reply.
     ///
-    /// A reply stays on the thread until the body of its question takes the reply, or until the next reply. A body may
-    /// await several upgrades, so the stored reply may belong to another question of the same body.
+    /// A reply stays on the thread until the body that asked the question takes the reply, or until a task writes the
+    /// next reply on this thread. A body may await several upgrades, so the stored reply may belong to another question
+    /// of the same body.
     pub(crate) fn ask<T: 'static>(&self, process: Pid) -> Option<Fit> {
         let question = (process, TypeId::of::<T>());
         if let Some((_, fit)) = self.exchange.borrow_mut().1.take_if(|(answered, _)| *answered == question) {
@@ -99,7 +100,8 @@ impl UpgradeRequest {
         }
     }
 
-    /// Drops the request of a body that has ended, or of a step for which no task can grant the request.
+    /// Drops the request. The body has ended, or the request was made in a step for which no task can grant the
+    /// request.
     #[cold]
     pub(crate) fn forget(&self) {
         let _ = drop_caught(self.save());

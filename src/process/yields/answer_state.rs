@@ -1,11 +1,11 @@
-//! Answers without the lock of the table. A command that was yielded with `StepOutput::perform` has a slot in the
-//! table, and in addition an *answer state*. The answer state is one atomic word. While the state is open, the
-//! completion of the command answers the command with one compare-exchange. Without answer states, a thread that
-//! answers the commands of a process competes with this process for the lock and for the slots of the table (bench
-//! `command-thread`).
+//! The answering of commands without the lock of the table. A command that was yielded with `StepOutput::perform` has
+//! a slot in the table, and in addition an *answer state*. The answer state is one atomic word. While the state is
+//! open, the completion of the command answers the command with one compare-exchange. Without answer states, a thread
+//! that answers the commands of a process competes with this process for the lock and for the slots of the table
+//! (bench `command-thread`).
 //!
-//! These commands have no answer state: streams, commands with a chosen tag, commands whose answer is for a future, and
-//! commands with very high keys. They are always answered under the lock.
+//! These commands have no answer state: streams, commands with a chosen tag, commands whose answer is for a future,
+//! and commands with very high keys. Commands of these kinds are always answered under the lock.
 //!
 //! ```text
 //!   open ──▶ Open ── answer ──▶ Answered ── close ──▶ Closed
@@ -16,13 +16,13 @@
 //! neither watchers nor a buffer, and the command is not measured. Therefore, the only effect of an answer is the event
 //! in the mailbox. After an answer without the lock, the slot keeps the phase `InFlight` until the state is closed.
 //!
-//! The function `LockedTable::find` closes the state of the command that it finds. The closed state of a command is
-//! never opened again, so all later transitions of this command happen under the lock. A slot is removed only after its
-//! state was closed. Therefore the word is free for the next command with the same key.
+//! When the function `LockedTable::find` finds a command, the function closes the state of this command. The closed
+//! state of a command is never opened again, so all later transitions of this command happen under the lock. A slot
+//! is removed only after its state was closed. Therefore the word is free for the next command with the same key.
 //!
-//! Only the completion of a command answers without the lock. If a command has an answer state, the completion is
-//! created after the dispatch of the command. Therefore, an answer without the lock cannot end a command before its
-//! dispatch.
+//! Only the completion of a command answers the command without the lock. If a command has an answer state, the
+//! completion is created after the dispatch of the command. Therefore, an answer without the lock cannot end a
+//! command before its dispatch.
 //!
 //! The words are freed when the process ends, because a completion may read a word at any time. Therefore, a burst of
 //! commands may leave up to 4 MiB of words in the memory of its process.
@@ -37,7 +37,8 @@ use crate::platform::sync::atomic::{AtomicU64, Ordering};
 use crate::platform::sync::planted;
 use crate::process::event::Tag;
 
-/// State of a command that has no answer yet. The completion of this command can answer it without the lock.
+/// State of a command that has no answer yet. The completion of such a command can answer the command without the
+/// lock.
 const OPEN: u64 = 1;
 /// State of a command that was answered without the lock.
 const ANSWERED: u64 = 2;
@@ -128,13 +129,13 @@ impl AnswerStates {
         state.compare_exchange(open, answered, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Returns whether the state of the command is open. The command is then in flight.
+    /// Returns whether the state of the command is open. If the result is true, the command is in flight.
     #[inline]
     pub(super) fn is_open(&self, tag: Tag) -> bool {
         self.get(tag.key).is_some_and(|state| state.load(Ordering::Relaxed) == word(tag, OPEN))
     }
 
-    /// Returns whether the command was answered without the lock, and its state was not closed since then.
+    /// Returns whether the command was answered without the lock, and the state of the command is not closed yet.
     pub(super) fn is_answered(&self, tag: Tag) -> bool {
         self.get(tag.key).is_some_and(|state| state.load(Ordering::Relaxed) == word(tag, ANSWERED))
     }
@@ -232,8 +233,8 @@ mod tests {
         assert!(tags.into_iter().all(|tag| !states.answer(tag) && states.close(tag) == Closed::Unanswered));
     }
 
-    /// If a key is too high for a state, `open` does nothing, and `answer` returns false. The key `u32::MAX` of a tag
-    /// that is looked up by its number is such a key.
+    /// If a key is too high for a state, `open` does nothing, and `answer` returns false. A tag that is looked up by
+    /// its number has the key `u32::MAX`, and this key is also too high.
     #[test]
     fn the_highest_keys_have_no_state() {
         let states = AnswerStates::default();

@@ -22,8 +22,8 @@ pub(crate) struct Buffer {
     room: usize,
     /// Waker of the handler while the handler waits for room.
     sender: Option<Waker>,
-    /// Whether the future of the process waits for an item. The future waits from the time when it finds no item until
-    /// it is woken. The initial value is true.
+    /// Whether the future of the process waits for an item. The future waits from the time when the future finds no
+    /// item until the future is woken. The initial value is true.
     waits: bool,
     /// Number of items that the process has requested and that have no notice yet.
     wanted: usize,
@@ -77,7 +77,7 @@ impl Buffer {
         self.sender.as_ref().is_some_and(|known| known.will_wake(waker))
     }
 
-    /// Stores the waker of a handler that waits for room. Returns the waker that was stored before.
+    /// Stores the waker of a handler that waits for room. Returns the previously stored waker.
     pub(super) fn wait_for_room(&mut self, waker: Waker) -> Option<Waker> {
         self.sender.replace(waker)
     }
@@ -104,8 +104,8 @@ impl Buffer {
         fresh + usize::from(end)
     }
 
-    /// Takes the items out of the buffer of a stream that is no longer pulled. The caller must drop the items, and must
-    /// have taken the handler's waker before.
+    /// Takes the items out of the buffer of a stream from which the process pulls no more items. The caller must drop
+    /// the items, and must have taken the handler's waker before.
     pub(super) fn into_items(self) -> VecDeque<Payload> {
         self.items
     }

@@ -18,8 +18,8 @@ impl Yields {
     /// full, registers `waker`, which is woken when the process has pulled an item.
     ///
     /// # Errors
-    /// Returns an error if the stream accepts no more items. A stream accepts no more items after it was answered or
-    /// cancelled, or after its process has exited.
+    /// Returns an error if the stream accepts no more items. A stream accepts no more items after the stream was
+    /// answered or cancelled, or after the process of the stream has exited.
     pub(crate) fn send(&self, tag: Tag, item: &mut Option<Payload>, waker: &Waker) -> Poll<Result<Sent, ()>> {
         // The waker is cloned outside the lock, because the clone runs user code. Therefore, the loop checks the buffer
         // again after the clone.

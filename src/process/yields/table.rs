@@ -31,13 +31,13 @@ use crate::process::yields::{Answer, AnswerTarget, Yield};
 /// ```
 ///
 /// The function `start` registers a command. The functions `admit` and `admit_answer` move a command from the inline
-/// path of a turn (`state/inline_command.rs`) to the table, and the command keeps its tag. A command does not enter the
-/// table if the process reads its answer in the turn that yields the command. After a command is gone, an answer to
-/// this command is refused as late.
+/// path of a turn (`state/inline_command.rs`) to the table, and the command keeps its tag. If the process reads the
+/// answer to an inline command in the turn that yields the command, the command does not enter the table. After a
+/// command is gone from the table, an answer to this command is refused as late.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// The command has no answer yet, or it was answered without the lock and its answer state was not closed since
-    /// then.
+    /// The command has no answer yet, or the command was answered without the lock and the answer state of the
+    /// command is not closed yet.
     InFlight(AnswerTarget),
     /// The answer waits for a future or for a notice of the stream.
     Answered(Answer),
@@ -179,8 +179,9 @@ impl Slots {
     }
 }
 
-/// Maximum number of commands of one process that are measured at the same time. The end of each command searches the
-/// list of the measured commands. Without this limit, a step with very many commands would need quadratic time.
+/// Maximum number of commands of one process that are measured at the same time. At the end of each command, the
+/// table searches the list of the measured commands. Without this limit, a step with very many commands would need
+/// quadratic time.
 const MOST_MEASURED: usize = 64;
 
 /// The fields that every command uses are the first fields, so that they are in adjacent memory.
@@ -191,8 +192,9 @@ pub(super) struct Table {
     /// Commands that were yielded in this step, in order. These commands are dispatched at the end of the step.
     pub(super) pending: VecDeque<Yield>,
     /// Number of commands with chosen tags that were cancelled since the last reset of this number. The function
-    /// [`remove_cancelled`](Self::remove_cancelled) resets this number when it searches the pending commands, and when
-    /// no command is pending. Some of the cancelled commands may have been dispatched before they were cancelled.
+    /// [`remove_cancelled`](Self::remove_cancelled) resets this number when the function searches the pending
+    /// commands, and when no command is pending. Some of the cancelled commands may have been dispatched before they
+    /// were cancelled.
     cancelled: usize,
     /// The measured commands. Each entry contains the number of a tag, and the time in ns at which the command was
     /// yielded. Only one command in 64 is measured. While no command is measured, this field is `None`.
@@ -234,11 +236,12 @@ impl Table {
         self.slots.get_mut(key).filter(|slot| tag.refers_to(slot.number)).map(|slot| (key, slot))
     }
 
-    /// Removes cancelled commands with chosen tags from the pending commands, if more than half of the pending commands
-    /// may be cancelled. The caller has cancelled a command with a chosen tag. The caller drops the returned commands
-    /// after it has released the lock, because the drop runs user code.
+    /// Removes cancelled commands with chosen tags from the pending commands, if more than half of the pending
+    /// commands may be cancelled. The caller has cancelled a command with a chosen tag. The caller drops the returned
+    /// commands after the unlock, because the drop runs user code.
     ///
-    /// A search for each cancelled command would take quadratic time. This function takes constant time on average.
+    /// If each cancellation searched the pending commands, many cancellations would take quadratic time. This
+    /// function takes constant time on average.
     pub(super) fn remove_cancelled(&mut self) -> VecDeque<Yield> {
         if self.pending.is_empty() {
             self.cancelled = 0;
@@ -354,7 +357,7 @@ mod tests {
         assert!(table.timed.is_some());
         keys.into_iter().for_each(|key| drop(table.remove(key)));
         assert!(table.timed.is_none());
-        // The removal of the command with the number 2 has ended its measurement.
+        // The removal of the command with the number 2 has ended the measurement of this command.
         assert_eq!(table.take_since(2), None);
     }
 

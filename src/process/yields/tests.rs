@@ -68,7 +68,7 @@ fn a_process_waits_while_a_command_is_outstanding() {
 }
 
 #[test]
-fn the_reason_of_a_refused_answer_says_whether_the_number_was_issued() {
+fn the_reason_of_a_refused_answer_says_whether_the_tag_number_was_issued() {
     let yields = Yields::new();
     let cancelled = start(&yields);
     assert!(yields.cancel(cancelled));
@@ -78,9 +78,9 @@ fn the_reason_of_a_refused_answer_says_whether_the_number_was_issued() {
     }
 }
 
-/// 3.5a: the answer of a detached command is discarded, whether it arrives before or after the detachment.
+/// 3.5a: the answer to a detached command is discarded, whether the answer arrives before or after the detachment.
 #[test]
-fn a_detached_command_leaves_the_table_with_its_answer() {
+fn a_detached_command_leaves_the_table_as_soon_as_it_is_answered() {
     let yields = Yields::new();
     let [early, late] = [(); 2].map(|()| {
         let command = Some(Payload::new(()));

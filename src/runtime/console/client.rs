@@ -63,8 +63,8 @@ pub(super) struct Client<S> {
     is_closing: bool,
     /// Whether the client waits for a reply that comes later.
     is_waiting: bool,
-    /// Time at which the server closes the connection. The deadline is removed when the client reads bytes of its
-    /// reply, or sends its token.
+    /// Time at which the server closes the connection. The server removes the deadline when the client reads bytes of
+    /// its reply, or sends its token.
     deadline: Option<Instant>,
 }
 
@@ -269,13 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_reads_nothing_is_not_read_and_has_a_deadline() {
+    fn a_client_that_reads_no_reply_gets_a_deadline_and_its_requests_stay_unread() {
         let mut client = client(true);
         client.stream.room = 0;
         client.stream.input.push_back(b"a\n".to_vec());
         assert_eq!(run(&mut client), (TurnResult::Blocked, String::new()));
         assert_eq!((client.deadline(), client.stream.input.len()), (Some(START + WRITE_TIMEOUT), 1));
-        // After a write of some bytes, the client has the whole time limit again.
+        // Each write of some bytes restarts the time limit of the client.
         client.stream.room = 1;
         let later = START + Duration::from_secs(1);
         assert_eq!(client.turn(later, echo), TurnResult::Blocked);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deadline_for_the_token_ends_only_with_the_token() {
+    fn only_the_token_removes_the_deadline_for_the_token() {
         let mut client = client(false);
         let end = Some(START + TOKEN_TIMEOUT);
         assert_eq!((run(&mut client).0, client.deadline()), (TurnResult::Blocked, end));

@@ -67,7 +67,8 @@ pub(super) fn handlers(host: &Host, limit: usize) -> Value {
         json!({ "kind": kind, "command": command, "outstanding": outstanding })
     };
     // All rows are built, even if the reply contains fewer rows, because each row takes the count of its type out of
-    // `counts`. The number of handlers is bounded, because it does not change after the build of the host.
+    // `counts`. The number of handlers is bounded, because the number of handlers does not change after the build of
+    // the host.
     let rows: Vec<Value> = host.namespace().dispatcher().handler_keys().map(&mut row).collect();
     let others =
         counts.iter().map(|(command, count)| json!({ "command": name_of(command), "outstanding": count.count }));

@@ -26,18 +26,18 @@ use crate::runtime::console::trace::{ConsoleTrace, no_trace};
 use crate::runtime::console::{registered, tree};
 use crate::runtime::enqueue::Threads;
 
-/// Version of the protocol. A change that adds a request or a field keeps the version.
+/// Version of the protocol. The version stays the same if a change only adds a request or a field.
 const VERSION: u32 = 1;
 
-/// The data of a client that the server collects between two requests.
+/// Data that the server collects for a client between two requests of this client.
 #[derive(Default)]
 pub(super) struct ClientSession {
     pub(super) trace: Option<ConsoleTrace>,
     run_times: Option<RunTimeWindow>,
 }
 
-/// If a client requests no run times for this time, the server closes the client's window of run times. A client may
-/// stop without closing its connection.
+/// If a client does not request run times within this time, the server closes the client's window of run times. A
+/// client may stop without closing its connection.
 const MAX_WINDOW: Duration = Duration::from_secs(60);
 
 impl ClientSession {
@@ -231,7 +231,7 @@ fn process(host: &Host, details: ProcessDetails) -> Reply {
     }))
 }
 
-/// The first request opens the window, so its reply covers nearly no time.
+/// The first request for run times opens the window. Therefore, the reply to the first request covers nearly no time.
 fn run_times(host: &Host, window: &mut RunTimeWindow, limit: usize) -> Value {
     let RunTimes { window, turns, run_time, processes, types, sampled_one_in, .. } = window.take(host, limit);
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -288,8 +288,8 @@ fn edge(edge: &WaitEdge) -> Value {
 }
 
 /// `limit` bounds each of four numbers: the number of edges, the number of deadlocks, the number of rows in all cycles
-/// together, and the number of processes behind all cycles together. Each cycle gets an equal share of the rows and of
-/// the processes.
+/// together, and the number of processes in the fields `behind` of all cycles together. Each cycle gets an equal share
+/// of the rows and of the processes in `behind`.
 fn wait_for_graph(host: &Host, graph: WaitForGraph, limit: usize) -> Value {
     let WaitForGraph { edges, deadlocks } = graph;
     let share = (limit / deadlocks.len().max(1)).max(1);
@@ -333,8 +333,8 @@ const MAX_FINDINGS: usize = 100;
 /// Maximum number of lines of all findings in a reply. Each finding gets an equal share of the lines.
 const MAX_FINDING_LINES: usize = 500;
 
-/// Returns the lines of a finding. If the finding has more than `max` lines, keeps the first lines and the last line,
-/// which says what to do.
+/// Returns the lines of a finding. If the finding has more than `max` lines, keeps the first lines and the last line.
+/// The last line says what to do.
 fn finding_lines(finding: &Finding, max: usize) -> Vec<String> {
     let text = finding.to_string();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_of_a_client_that_does_not_ask_is_closed() {
+    fn the_window_of_a_client_without_requests_is_closed() {
         let tables: Arc<RunTimeTables> = Arc::default();
         let at = |seconds| Instant::from_ns(0) + Duration::from_secs(seconds);
         let mut session = ClientSession::default();

@@ -314,7 +314,7 @@ fn query(arguments: &Arguments) -> Result<ProcessQuery, Fault> {
     Ok(if arguments.flag("descending")? { query.descending(column) } else { query.ascending(column) })
 }
 
-/// Each column has the name of the field in the rows of the reply.
+/// A column has the same name as its field in the rows of the reply.
 const COLUMNS: &[(&str, ProcessColumn)] = &[
     ("pid", ProcessColumn::Pid),
     ("name", ProcessColumn::Name),
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancel_has_default_values() {
+    fn a_cancel_request_has_default_values() {
         let line = ParsedLine::parse(br#"{"request": "cancel", "pid": "<1.2.3>"}"#);
         let Ok(ConsoleRequest::Action(Action::Cancel { pid, reason, grace })) = line.request else {
             panic!("a cancel")

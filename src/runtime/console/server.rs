@@ -77,7 +77,7 @@ struct Connection {
     is_ready: bool,
     /// The reply that the client waits for.
     later: Option<Later>,
-    /// The trace and the run times of the client. Both end with the connection.
+    /// The trace and the run times of the client. The trace and the run times end when the connection ends.
     session: ClientSession,
 }
 
@@ -157,9 +157,9 @@ impl Server {
         }
     }
 
-    /// Accepts the waiting clients, but at most [`ACCEPTS`] clients. If the server must try again without an event,
-    /// returns the time of this attempt. Without the limit, the server would serve no client while a program connects
-    /// again and again.
+    /// Accepts the waiting clients, but at most [`ACCEPTS`] clients. If the server must try to accept again without an
+    /// event, returns the time of this next attempt. Without the limit, the server would serve no client while a
+    /// program connects again and again.
     fn accept(&mut self, index: usize, now: Instant) -> Option<Instant> {
         for _ in 0..ACCEPTS {
             match self.listeners[index].listener.accept() {

@@ -131,7 +131,7 @@ impl SocketFile {
         for number in 0..NAMES {
             let path = path.with_file_name(format!(".{:03x}", process.wrapping_add(number) % NAMES));
             match socket.bind(&SockAddr::unix(&path)?) {
-                // Another server uses the name at this moment, or has ended before it removed its file.
+                // Another server uses this name at this moment, or a server has ended and has not removed its file.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 bound => {
                     bound?;
@@ -172,8 +172,9 @@ fn identity_of(file: &Metadata) -> (u64, u64) {
 /// Creates a Unix socket that listens at `path`. Its file has the permissions 0600 before the first client can connect.
 ///
 /// Two programs may open the same path at once. A socket that is bound and does not listen refuses clients, as the
-/// socket of an ended program does. Therefore the socket first listens at a temporary name. Then it gets its final
-/// name, unless another program has created a file with this name. Tools such as `ss` show the temporary name.
+/// socket of an ended program does. Therefore the socket first listens at a temporary name. Then the socket gets its
+/// final name, unless another program has created a file with the final name. Tools such as `ss` show the temporary
+/// name.
 #[cfg(unix)]
 fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     use std::os::unix::fs::PermissionsExt;

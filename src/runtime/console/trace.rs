@@ -50,7 +50,8 @@ pub(super) struct ConsoleTrace {
 }
 
 impl ConsoleTrace {
-    /// Starts a trace in `place`, where it replaces the former trace of the client. Returns the reply.
+    /// Starts a trace, and stores the trace in `place`. The new trace replaces the former trace of the client. Returns
+    /// the reply.
     pub(super) fn start(host: &Host, target: TraceTarget, place: &mut Option<Self>) -> Reply {
         let TraceTarget { pid, max_events, max_rate, max_time } = target;
         let options = TraceOptions::new().process(pid).max_events(max_events).max_rate(max_rate);
@@ -150,7 +151,7 @@ fn name(event: TraceEvent) -> &'static str {
         TraceEvent::Step { .. } => "step",
         TraceEvent::Created { .. } => "spawned",
         TraceEvent::Ended { .. } => "exited",
-        // A trace that is limited to certain processes contains no other states of workers.
+        // A trace of one process contains only one kind of worker state: that a worker is blocked.
         TraceEvent::Worker { .. } => "blocked_worker",
         TraceEvent::Stolen { .. } => "stolen",
         TraceEvent::Preempted { .. } => "preempted",

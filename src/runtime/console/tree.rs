@@ -41,7 +41,7 @@ async fn ask(host: Host) -> Reply {
     }
     let mut rows = Rows::default();
     for (root, tree) in roots.into_iter().zip(trees) {
-        // A supervisor that exits meanwhile is not listed.
+        // A supervisor that exits during this request is not listed.
         if tree.is_err() && !is_silent(&tree) {
             continue;
         }
@@ -78,7 +78,7 @@ impl Rows {
     }
 }
 
-/// Adds the rows below a supervisor. The rows of a child follow the row of the child.
+/// Adds the rows below a supervisor. The rows below a child directly follow the row of this child.
 fn add_children(tree: &SupervisionTree, depth: usize, rows: &mut Rows) {
     for ChildInfo { name, pid, state, restarts, last, below, is_supervisor, .. } in &tree.children {
         rows.add(|| {

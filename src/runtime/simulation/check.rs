@@ -19,9 +19,9 @@ use crate::task::body::ProcessOutput;
 
 /// Number of lines of the trace in a report.
 const LINES: usize = 60;
-/// Among this number of passing seeds, the check runs about one seed twice.
+/// The check runs about one in this number of passing seeds a second time.
 const REPEATED_ONE_IN: u64 = 100;
-/// Line of a report whose failure is an exit that nothing receives.
+/// Line that a report contains if nothing receives the exit of a failed process, and the run has no other failure.
 const ONLY_IN_CHECK: &str =
     "\nonly a check reports this failure: `Simulation::run` does not report an exit that nothing receives";
 /// Maximum number of turns after the scenario has ended. In these turns, processes receive the exits that are still
@@ -35,9 +35,9 @@ const TURNS_AFTER: u32 = 1 << 12;
 /// - The future of the scenario resolves to an error, or panics.
 /// - The future can never complete (see [`Simulation::run`]).
 /// - A process fails with an error or a panic, and no link, monitor, supervisor or join handle receives its exit. A
-///   join handle receives the exit when it resolves. The cancellation or kill of a process is not a failure. After the
-///   end of the scenario, the runnable processes still run, so that they can receive pending exits. If a process fails
-///   only in these last turns, the scenario does not fail.
+///   join handle receives the exit when the join handle resolves. The cancellation or kill of a process is not a
+///   failure. After the end of the scenario, the runnable processes still run, so that they can receive pending exits.
+///   If a process fails only in these last turns, the scenario does not fail.
 /// - The scenario behaves differently in a second run with the same seed. Possible causes are real time, other threads
 ///   or a randomly seeded map. To detect such differences, the check runs some seeds twice: each failing seed, the
 ///   first seed, and about one in a hundred of the other seeds.
@@ -48,10 +48,10 @@ const TURNS_AFTER: u32 = 1 << 12;
 /// The scenario may be an `async fn` or an async closure. The future of an async closure may borrow from the variables
 /// that the closure has captured. A scenario can add its own handlers and limits with [`Host::add_host`].
 ///
-/// The check shrinks a failure: it searches for the smallest number of random choices with which the scenario still
-/// fails. After these choices, the next process is always the process that has been runnable for the longest time. The
-/// panic message names the seed, says how to run only this seed, and ends with the last lines of the trace. Each run of
-/// the scenario prints its panics on stderr. The runs for shrinking also print their panics.
+/// The check shrinks a failure: the check searches for the smallest number of random choices with which the scenario
+/// still fails. After these choices, the next process is always the process that has been runnable for the longest
+/// time. The panic message names the seed, says how to run only this seed, and ends with the last lines of the trace.
+/// Each run of the scenario prints its panics on stderr. The runs for shrinking also print their panics.
 ///
 /// ```
 /// use procession::{Context, Exit, Host, Reply, check};
@@ -129,9 +129,9 @@ impl Check {
     }
 
     /// Writes the [flight record](crate::observe::FlightRecorder) of a failing seed to a new file at this path.
-    /// Default: off. After the check has shrunk a failure, it runs the scenario once more with a flight recorder. The
-    /// record ends when the scenario ends. The times in the record are virtual. A passing seed runs without a flight
-    /// recorder.
+    /// Default: off. After the check has shrunk a failure, the check runs the scenario once more with a flight
+    /// recorder. The record ends when the scenario ends. The times in the record are virtual. A passing seed runs
+    /// without a flight recorder.
     ///
     /// ```should_panic
     /// use procession::{Check, Context, Host};
@@ -286,7 +286,8 @@ struct Run {
     /// Number of choices that were made until the end of the scenario.
     drawn: u64,
     trace: Arc<Trace>,
-    /// Whether the simulation itself reports no failure, so that the failure is an exit that nothing receives.
+    /// Whether `Simulation::run` reports no failure. If such a run has failed, its failure consists only of exits that
+    /// nothing receives.
     only_in_check: bool,
     /// Result of writing the flight record.
     recorded: io::Result<()>,

@@ -23,7 +23,8 @@ const STEPS_PER_CHECK: u64 = 1 << 10;
 /// Minimum number of checks without a pending old timer before the run is a deadlock. A timer is old if it was set
 /// before the previous check.
 const RENEWALS: u32 = 8;
-/// Default limit of time steps without progress. A run is not a deadlock before it has made this number of such steps.
+/// Default limit of time steps without progress. Before a run has made this number of time steps without progress, the
+/// run is not a deadlock.
 const LIMIT: u64 = 1 << 16;
 
 /// Counts the time steps without progress, and records the processes that have not run during these steps.

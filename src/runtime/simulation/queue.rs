@@ -25,8 +25,8 @@ pub(super) enum Next {
     Nothing,
 }
 
-/// The runnable tasks. While the choices are random, the tasks are in any order. Afterwards, the tasks are in the order
-/// in which they became runnable.
+/// The runnable tasks. While the choices are random, the tasks are in any order. After the last random choice, the
+/// tasks are in the order in which they became runnable.
 pub(super) struct ReadyQueue(Mutex<State>);
 
 struct State {
@@ -146,7 +146,7 @@ impl Own {
         own
     }
 
-    /// Records that the next poll begins. After this call, a wake-up queues the future again.
+    /// Records that a poll of the future begins. After this call, a wake-up queues the future again.
     pub(super) fn begin(&self) {
         self.is_queued.store(false, Ordering::SeqCst);
     }

@@ -137,8 +137,8 @@ impl Observer for Trace {
     }
 
     fn panicked(&self, pid: Pid, message: &str) {
-        // The process was running when it panicked. The trace has a line for the start of its turn, so the last line of
-        // the trace has the current time.
+        // The process was running when it panicked. The trace has a line for the start of the turn in which the process
+        // panicked, so the last line of the trace has the current time.
         let now = self.0.lock().last.back().map_or(Instant::FAR, |line| line.at);
         self.note(now, What::Panicked(pid, message.into()));
     }

@@ -7,7 +7,7 @@ use crate::scheduler::queue::*;
 /// 4.2a, 4.2c: the task in the `next` slot runs before the tasks in the deque, and a displaced task goes to the back of
 /// the deque.
 #[test]
-fn the_next_slot_runs_before_the_deque_and_a_displaced_task_goes_to_the_back() {
+fn the_next_slot_comes_before_the_deque_and_a_displaced_task_goes_to_the_back() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     assert!(matches!(queues.push_back(1), Pushed::ToDeque(_)));
     assert_eq!(queues.push_next(2), Pushed::ToSlot);
@@ -160,7 +160,7 @@ fn a_worker_takes_its_share_of_the_global_queue() {
 
 /// 4.2a, 4.3a: a thief takes half of the deque, rounded up. A separate steal takes the task in the `next` slot.
 #[test]
-fn a_thief_takes_half_of_the_deque_rounded_up_and_the_next_slot_separately() {
+fn one_steal_takes_half_of_the_deque_and_another_steal_takes_the_next_slot() {
     let (queues, remote) = Queues::new(QueueOrder::Fifo);
     let (thief, _) = Queues::new(QueueOrder::Fifo);
     for n in 0..35 {
@@ -182,7 +182,7 @@ fn a_thief_takes_half_of_the_deque_rounded_up_and_the_next_slot_separately() {
     assert_eq!((thief.deque.len(), queues.deque.len()), (17 + STEAL_MOST - 1, 117 - STEAL_MOST));
 }
 
-/// 4.6a: a busy worker takes only one task from the deque of a long step.
+/// 4.6a: a busy worker takes only one task from the deque of a worker in a long step.
 #[test]
 fn a_thief_can_take_one_task_of_the_deque() {
     let (queues, remote) = Queues::new(QueueOrder::Fifo);
@@ -262,7 +262,7 @@ fn tasks_from_other_queues_run_in_their_order() {
         }
         assert_eq!(take(&global, 1, &queues), Some(0));
         assert_eq!(std::iter::from_fn(|| queues.pop()).collect::<Vec<_>>(), (1..17).collect::<Vec<_>>());
-        // With LIFO order, a thief takes the batch in this test. With FIFO order, the owner takes it.
+        // With LIFO order, a thief takes the batch in this test. With FIFO order, the owner takes the batch.
         for _ in 0..2 {
             for n in 0..LOCAL_FULL + 20 {
                 let _ = queues.push_back(n);
@@ -496,7 +496,8 @@ fn the_owner_takes_the_batch_after_thieves_have_emptied_the_deque() {
     assert_eq!((remote.batch.len(), remote.deque.len()), (0, 12));
 }
 
-/// Without turns, a slot with many tasks would keep the worker away from the tasks of the other unattended slots.
+/// If the unattended slots did not take turns, a slot with many tasks would keep the worker away from the tasks of the
+/// other unattended slots.
 #[test]
 fn the_unattended_slots_take_turns() {
     let (queues, _remote) = Queues::<()>::new(QueueOrder::Fifo);

@@ -2,8 +2,8 @@
 
 use crate::scheduler::spawned::*;
 
-/// Alternately pushes a new task and pops a task, until `item` is popped. Returns the number of pops before this last
-/// pop. The queue always contains a task that is newer than `item`.
+/// Alternately pushes a new task and pops a task, until `item` is popped. Returns the number of pops before the pop of
+/// `item`. The queue always contains a task that is newer than `item`.
 fn comes_after(new_tasks: &NewTasks<u32>, item: u32) -> u32 {
     (0..)
         .find(|_| {

@@ -111,7 +111,7 @@ fn a_completed_guest_keeps_no_tasks_and_no_slot() {
     });
 }
 
-/// Each guest sets its own alarm, because it is possible that the other guest is never polled again.
+/// Each of the two guests sets its own alarm, because it is possible that the other guest is never polled again.
 #[test]
 fn each_polled_guest_sets_its_own_alarm() {
     for polled_again in [false, true] {
@@ -283,7 +283,7 @@ fn clocked() -> (Clocked, Arc<Scheduler<Job>>) {
 }
 
 #[test]
-fn a_poll_of_a_guest_ends_after_its_time() {
+fn a_poll_of_a_guest_ends_when_its_time_is_over() {
     let (clock, scheduler) = clocked();
     let count = Arc::new(Counting::default());
     for (time, most) in [(1, 116), (50, 2), (1_000, 1)] {
@@ -431,7 +431,7 @@ fn a_forgotten_guest_delays_no_task() {
             let other = thread::spawn(move || inner.block_on(is_done));
             eventually("the other guest sleeps", || asleep(&scheduler, 1));
             assert_eq!(ran.load(Ordering::SeqCst), queued, "it has found what the first one had");
-            // The other guest is the timekeeper, and wakes up for each push.
+            // The guest in `block_on` is the timekeeper, and wakes up for each push.
             driver.0.due.store(true, Ordering::SeqCst);
             eventually("the deadline is seen", || driver.0.fired.load(Ordering::SeqCst));
             for pushed in 1..=3 {

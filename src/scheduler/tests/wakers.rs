@@ -70,7 +70,7 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
 /// 4.2b: before the timekeeper calls wakers, it wakes another worker only if the monitor is off or would need too much
 /// time to notice a blocked waker.
 #[test]
-fn a_timekeeper_that_calls_wakers_wakes_a_worker_unless_the_monitor_is_fast() {
+fn a_timekeeper_wakes_a_worker_before_it_calls_wakers_unless_the_monitor_is_fast() {
     let long = LONGEST_DELAY * 2;
     for (long_step, needs_other) in [(Some(Duration::from_millis(20)), false), (Some(long), true), (None, true)] {
         let driver = Moved::default();
@@ -89,7 +89,7 @@ fn a_timekeeper_that_calls_wakers_wakes_a_worker_unless_the_monitor_is_fast() {
         worker.queue_ready(vec![Waker::noop().clone()]);
         assert_eq!(!scheduler.idle.is_sleeping(parked.slot()), needs_other, "{long_step:?}");
         // A step usually takes longer than the call of a waker. Therefore, if the monitor is fast, the worker wakes the
-        // other worker when it finds a task. In the other two cases, the other worker is already awake.
+        // other worker when it finds a task. If the monitor is slow or off, the other worker is already awake.
         scheduler.schedule(job(|| ()), Placement::Woken);
         assert!(worker.find(0).is_some());
         assert!(!scheduler.idle.is_sleeping(parked.slot()), "{long_step:?}");
@@ -99,7 +99,7 @@ fn a_timekeeper_that_calls_wakers_wakes_a_worker_unless_the_monitor_is_fast() {
     }
 }
 
-/// 4.7a: the monitor does not take two calls of wakers for one long step.
+/// 4.7a: the monitor does not treat two calls of wakers as one long step.
 #[test]
 fn each_call_of_wakers_has_its_own_step_number() {
     let scheduler = Scheduler::<Job>::new(options(1), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();

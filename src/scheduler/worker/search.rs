@@ -16,24 +16,25 @@ const TIGHT_ROUNDS: u32 = 4;
 
 impl<T: Task> Worker<T> {
     /// Steals tasks from one unattended slot: see `unattended.rs`. The task in the victim's `next` slot comes first,
-    /// because it was woken last.
+    /// because this task was woken last.
     ///
-    /// If the slot belongs to a long step, and the global queue is not empty, steals only one task of the deque. Such a
-    /// step may spawn many tasks, and most of them then go to the global queue. A worker that takes tasks from the
-    /// global queue also prefetches their data. (If the worker stole 32 tasks here, the bench `spawn-inside` would take
-    /// 1.1 times as long.)
+    /// If the step of the slot was handed over and the global queue is not empty, steals only one task of the deque. A
+    /// step that was handed over may spawn many tasks, and most of them then go to the global queue. A worker that
+    /// takes tasks from the global queue also prefetches their data. (If the worker stole 32 tasks here, the bench
+    /// `spawn-inside` would take 1.1 times as long.)
     pub(super) fn take_unattended(&self) -> Option<T> {
         let slots = self.scheduler.unattended.slots() & !(1 << self.slot);
         if slots == 0 {
             return None;
         }
-        // A vacant slot may stay marked although other workers have taken its tasks.
+        // A vacant slot may still be marked as unattended although other workers have taken all tasks from its queues.
         let remotes = self.scheduler.remotes();
         let has_tasks = |victim: &usize| slots & 1 << victim != 0 && !remotes[*victim].is_empty();
         let victim = self.queues.next_unattended(has_tasks)?;
         let one = self.scheduler.unattended.is_handed_over(victim) && self.scheduler.global.len() != 0;
         let task = self.steal_from(victim, |remote| remote.steal_any(one, &self.queues)).success()?;
-        // This worker may be the only awake worker. Its later pushes wake no worker, because several tasks wait now.
+        // This worker may be the only awake worker. The later pushes of this worker wake no worker, because several
+        // tasks wait now.
         self.share();
         Some(task)
     }
@@ -108,7 +109,7 @@ impl<T: Task> Worker<T> {
                 return None;
             }
             // In a search of only one round, the worker does not check the poller, because the worker parks next. If
-            // the parked worker is the timekeeper, it receives the events from the poller.
+            // the parked worker is the timekeeper, the worker receives the events from the poller.
             if rounds > 1 && self.scheduler.poller().is_some() {
                 self.poll_sockets();
                 if let Some(task) = self.queues.next() {

@@ -1,5 +1,5 @@
-//! Spawns of many processes in a batch. The processes of a batch are queued together, under one lock. The batch wakes
-//! at most as many sleeping workers as it has processes.
+//! This file spawns many processes in one batch. The processes of a batch are queued together, under one lock. The
+//! number of sleeping workers that a batch wakes is at most the number of processes in the batch.
 
 use crate::context::me::SelfHandle;
 use crate::host::Host;
@@ -12,8 +12,8 @@ use crate::task::join::JoinHandle;
 /// Results of a batch. Each result is the handle of a process or an error with the refused body.
 type Handles<F, N> = Vec<Result<JoinHandle<<F as Body<N>>::Value, N>, SpawnError<F>>>;
 
-/// Processes that were started but not queued yet. When the batch is dropped, it queues the processes. Therefore, the
-/// processes are queued even if the iterator of the bodies panics.
+/// Processes that were started but not queued yet. The drop of the batch queues the processes. Therefore, the processes
+/// are queued even if the iterator of the bodies panics.
 struct Batch<'a> {
     host: &'a Host,
     tasks: Vec<Job>,

@@ -75,8 +75,8 @@ impl ProcessBuilder {
         self
     }
 
-    /// Adds a value that the process inherits. The process and its descendants get the value by its type: see
-    /// [`SelfHandle::value`]. If a value of the same type was set or inherited before, the new value replaces that
+    /// Adds a value that the process inherits. The process and its descendants find the value by the type of the value:
+    /// see [`SelfHandle::value`]. If a value of the same type was set or inherited before, the new value replaces that
     /// value.
     pub fn value<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.inherited.give(value);
@@ -90,7 +90,7 @@ impl ProcessBuilder {
     }
 
     /// Sets a deadline. At the deadline, the process is cancelled with `Reason::DEADLINE`. If the process has not
-    /// exited one second later, it is killed.
+    /// exited one second after the cancellation, the process is killed.
     ///
     /// A deadline in the past cancels the process immediately. A deadline at the end of the clock's range never cancels
     /// the process. Processes that this process spawns inherit the deadline. If there are several deadlines, the
@@ -151,7 +151,7 @@ impl ProcessBuilder {
         self
     }
 
-    /// Changes the time at which the process counts as started. The process has started when it has called
+    /// Changes the condition under which the process counts as started. The process has started when it has called
     /// [`SelfHandle::mark_started`], and not when its first step has returned. The future
     /// [`started`](JoinHandle::started) resolves when the process has started.
     pub fn manual_start(mut self) -> Self {
@@ -242,7 +242,7 @@ impl ProcessBuilder {
     /// make this call at the same time, exactly one call spawns a process.
     ///
     /// If the builder has no name, the call always spawns a process. If the process with this name is about to exit,
-    /// the call blocks until the name is free. While it blocks, the call repeatedly calls `std::thread::yield_now`.
+    /// the call blocks until the name is free. The blocked call repeatedly runs `std::thread::yield_now`.
     ///
     /// # Errors
     /// Returns the message, the body and the reason of the refusal. [`SpawnErrorKind::MessageRefused`] has one of two
@@ -475,8 +475,8 @@ impl Host {
         prepare: impl FnOnce(&Control<X::Message>),
     ) -> Result<ReservedProcess<X, S>, Unclaimed<dyn AnyControl, SpawnErrorKind>> {
         // `make` runs under the lock of the name. A refused spawn drops its inherited values, and the reservation may
-        // drop the last reference to another host. Both drops run user code, so both happen after the unlock. `kept`
-        // keeps the inherited values alive until then.
+        // drop the last reference to another host. Both drops run user code, so both happen after the unlock. The
+        // variable `kept` keeps the inherited values alive until the unlock.
         let kept = inherited.clone();
         let make = || {
             let reserved = self.admit_nameless::<X, S>(inherited, wishes, schedule)?;
@@ -487,8 +487,8 @@ impl Host {
         let claimed = defer_drops_of_hosts(|| names.claim(name.clone(), make));
         drop(kept);
         let reserved = claimed?;
-        // The exit of the process releases the names in this list. The process has not started, so its exit comes after
-        // this push and finds the name.
+        // The exit of the process releases the names in this list. The process has not started, so the exit comes after
+        // this push and finds the name in the list.
         reserved.control().head.names().lock().push(name);
         Ok(reserved)
     }
@@ -530,7 +530,8 @@ impl Host {
             };
             *message = Some(refused);
             match refusal {
-                // The process with this name is exiting. It has closed its mailbox, and will soon release its names.
+                // The process with this name is exiting. This process has closed its mailbox, and will soon release its
+                // names.
                 SendErrorKind::NoProcess => thread::yield_now(),
                 SendErrorKind::ShutDown => return Err(SpawnErrorKind::ShutDown),
                 refusal => return Err(SpawnErrorKind::MessageRefused(refusal)),

@@ -1,6 +1,6 @@
-//! Decoder of the parts of Perfetto traces that the tests need. It shares no code with the encoder of the crate. It
-//! uses the field numbers of the files in `protos/perfetto/trace` in the repository of Perfetto, and checks the rules
-//! of the format that these files state.
+//! Decoder of the parts of Perfetto traces that the tests need. The decoder shares no code with the encoder of the
+//! crate. The decoder uses the field numbers of the files in `protos/perfetto/trace` in the repository of Perfetto, and
+//! checks the rules of the format that these files state.
 
 use std::collections::BTreeMap;
 
@@ -124,7 +124,7 @@ struct Names {
     notes: BTreeMap<u64, String>,
 }
 
-/// Decodes the whole packets of a trace, which may be cut off.
+/// Decodes the complete packets of a trace. The trace may be cut off.
 pub(super) fn decode(mut bytes: &[u8]) -> Decoded {
     let (mut decoded, mut names) = (Decoded::default(), Names::default());
     while let Some((number, packet)) = field(&mut bytes) {

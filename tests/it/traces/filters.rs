@@ -152,7 +152,7 @@ impl Write for Disconnects {
 
 /// 9.3a: a trace ends after its reader has disconnected, even if its process has no events.
 #[test]
-fn a_trace_of_a_quiet_process_ends_with_its_reader() {
+fn a_trace_of_a_quiet_process_ends_when_the_reader_disconnects() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let quiet = rt.spawn(async |mut ctx: Context<u8>| ctx.receive().await.map(drop));

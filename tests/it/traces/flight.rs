@@ -7,7 +7,7 @@ use procession::observe::{FlightRecorder, FlightSummary};
 
 use super::*;
 
-/// Folder for the files of one test. The drop removes the folder.
+/// Folder for the files of one test. The drop of this value removes the folder.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -111,8 +111,9 @@ fn a_full_buffer_overwrites_its_oldest_events() {
     // The processes of the ping-pong have exited. Nevertheless, the record contains their types, because the event of
     // an exit contains the type.
     assert!(!labels.contains("process"), "{labels:?}");
-    // The decoder of the record learns the contents of a mailbox only when its process is idle. Before that, the record
-    // contains no arrow, so that no arrow is wrong.
+    // The decoder of the record learns the contents of a mailbox only when the process of the mailbox is idle. Before
+    // the decoder knows these contents, the record contains no arrow of a message to this mailbox, so that no arrow is
+    // wrong.
     assert!(arrows(&decoded).len() > 1_000);
     drop(old);
 }
@@ -160,7 +161,7 @@ fn a_flight_record_keeps_the_file_of_an_earlier_run() {
 
 /// 9.3f: the function of `on_written` may drop the last handle of the runtime.
 #[test]
-fn the_function_of_a_flight_recorder_drops_the_runtime() {
+fn the_callback_of_a_flight_recorder_may_drop_the_runtime() {
     within(60, || {
         let folder = Folder::new();
         let (give, given) = mpsc::channel::<Runtime>();
@@ -219,7 +220,7 @@ fn the_number_of_automatic_flight_records_is_limited() {
     });
 }
 
-/// 9.3f: without a flight recorder, the call returns an error and creates no file.
+/// 9.3f: without a flight recorder, `write_flight_record` returns an error and creates no file.
 #[test]
 fn a_runtime_without_a_flight_recorder_returns_an_error() {
     let folder = Folder::new();
@@ -329,7 +330,8 @@ fn a_flight_record_can_be_written_while_the_workers_run() {
             let (decoded, summary) = written(&rt);
             assert!(summary.overwritten >= overwritten);
             overwritten = summary.overwritten;
-            // No step of the record ends later than now. The times of a record are nanoseconds since the start.
+            // No step of the record ends later than now. The times of a record are nanoseconds since the start of the
+            // runtime.
             let ends = rt.metrics().elapsed.as_nanos() as u64;
             assert!(decoded.of("step").iter().all(|step| step.from <= step.to && step.to <= ends));
         }

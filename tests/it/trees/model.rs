@@ -43,12 +43,13 @@ pub(super) enum End {
 pub(super) enum Life {
     /// The node has no instance.
     Down,
-    /// The node is a supervisor. Not all of its children have started yet.
+    /// The node is a supervisor, and not all children of the node have started yet.
     Starting,
     Up,
     /// The node is a leaf that was asked to stop. The leaf exits in its next turn.
     Told,
-    /// The process must exit for this reason: its next turn is its last turn, and does nothing else.
+    /// The process must exit for this reason. Its next turn is its last turn, and the process does nothing else in this
+    /// turn.
     MustExit(End),
     /// The instance has exited, but its supervisor has not processed the exit yet.
     Over(End),
@@ -79,8 +80,8 @@ pub(super) struct Node {
     pub(super) keeps: Option<Keeps>,
     /// Each start of this node has a number. This set contains the numbers of the starts that fail.
     pub(super) fails: BTreeSet<u32>,
-    /// Whether the node was added while its supervisor ran. When a supervisor is restarted, it does not start such
-    /// nodes again.
+    /// Whether the node was added while its supervisor ran. When a supervisor is restarted, the supervisor does not
+    /// start its added nodes again.
     pub(super) added: bool,
     pub(super) life: Life,
     starts: u32,
@@ -124,8 +125,8 @@ pub(super) struct Keeps {
     /// Maximum number of restarts. `used` is the number of restarts so far.
     pub(super) most: u32,
     used: u32,
-    /// Children that wait for their start. They start in order: each child starts after the previous child has started.
-    /// The children in `due` start without this order.
+    /// Children that wait for their start. The children in `turns` start in order: each child starts after the previous
+    /// child has started. The children in `due` start without this order.
     turns: BTreeSet<Place>,
     due: BTreeSet<Place>,
     /// Children that must be stopped, from the last to the first. `told` is the child that was asked to stop and whose
@@ -408,8 +409,8 @@ impl Model {
 
     // ---- Possible paths
 
-    /// Searches for a step that commutes with all other steps, so that its order does not matter. Returns the state
-    /// after this step, or `None` if there is no step of this kind.
+    /// Searches for a step that commutes with all other steps, so that the order of this step does not matter. Returns
+    /// the state after this step, or `None` if there is no step of this kind.
     fn quiet_step(&self) -> Option<Self> {
         let mut next = self.clone();
         for (place, node) in self.nodes.iter().enumerate() {

@@ -11,8 +11,8 @@ use crate::workload::{self, Workload};
 /// Argument that makes this program run one round.
 const ROUND: &str = "--round";
 
-/// Runs one round in a child process. If the child process fails, it prints the reason, and this function ends the
-/// program.
+/// Runs one round in a child process. If the child process fails, the child process prints the reason, and this
+/// function ends the program.
 pub(crate) fn run(workload: &Workload, runner: Runner, round: &Round) -> Sample {
     let program = std::env::current_exe().expect("a program knows where it is");
     let workers = round.workers.map(|count| count.to_string());

@@ -25,8 +25,8 @@ use workload::Workload;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Maximum ratio of a basic row for the option `--check`. The ratio is the cost of procession divided by the cost of
-/// tokio or of async-executor, whichever is lower.
+/// Maximum that the option `--check` permits for the ratio of a basic row. The ratio is the cost of procession divided
+/// by the cost of tokio or of async-executor, whichever is lower.
 const LIMIT: f64 = 1.5;
 
 fn main() -> ExitCode {

@@ -87,7 +87,8 @@ impl Tasks for Tokio {
     }
 }
 
-/// Both executors use the crate async-channel. A channel with the capacity 1 serves as their oneshot channel.
+/// Both executors use the crate async-channel. A channel with the capacity 1 serves as the oneshot channel of these
+/// executors.
 macro_rules! async_executor {
     ($($executor:ty),*) => { $(
         impl Tasks for $executor {

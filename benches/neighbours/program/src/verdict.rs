@@ -41,7 +41,7 @@ impl Quantity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Against {
     One(Runner),
-    /// The other runtime with the lowest cost.
+    /// The runtime with the lowest cost, apart from procession.
     Best,
 }
 

@@ -29,7 +29,7 @@ impl Runner {
     }
 
     /// Returns false if this runtime has no server for the row. The server without a runtime has no row `http`, because
-    /// it cannot use hyper.
+    /// this server cannot use hyper.
     pub(crate) fn serves(self, service: Service) -> bool {
         (self, service) != (Self::Epoll, Service::Http)
     }

@@ -81,7 +81,7 @@ fn a_child_that_has_started_stays_up_until_a_stop_is_planned() {
 }
 
 #[test]
-fn one_for_one_restarts_only_the_child_that_exited() {
+fn a_one_for_one_supervisor_restarts_only_the_child_that_exited() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 3]);
     assert_eq!(bring_up(&mut plan, at(0)), [0, 1, 2]);
     plan.exited(1, Over::Ended, &boom(), at(5), || 0);
@@ -92,7 +92,7 @@ fn one_for_one_restarts_only_the_child_that_exited() {
 }
 
 #[test]
-fn one_for_all_stops_the_other_children_in_reverse_order_and_starts_all_children_in_order() {
+fn a_one_for_all_supervisor_stops_children_in_reverse_order_and_starts_all_in_order() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 3]);
     bring_up(&mut plan, at(0));
     plan.exited(1, Over::Ended, &boom(), at(5), || 0);
@@ -107,7 +107,7 @@ fn one_for_all_stops_the_other_children_in_reverse_order_and_starts_all_children
 }
 
 #[test]
-fn rest_for_one_keeps_earlier_children_running() {
+fn a_rest_for_one_supervisor_keeps_earlier_children_running() {
     let mut plan = plan(Strategy::RestForOne, &[Permanent; 4]);
     bring_up(&mut plan, at(0));
     plan.exited(1, Over::Ended, &boom(), at(5), || 0);
@@ -170,7 +170,7 @@ fn transient_children_restart_only_after_failures_and_temporary_children_never_r
 }
 
 #[test]
-fn an_added_child_that_was_stopped_before_its_start_stays_after_a_refused_start() {
+fn an_added_child_is_not_removed_if_a_start_is_refused_after_a_requested_stop() {
     for was_starting in [true, false] {
         let mut plan = plan(Strategy::OneForOne, &[]);
         let id = plan.add(Policy { restart: Permanent, backoff: None }, true, at(0));
@@ -190,7 +190,7 @@ fn an_added_child_that_was_stopped_before_its_start_stays_after_a_refused_start(
 }
 
 #[test]
-fn an_exit_because_of_a_cancellation_that_reaches_the_supervisor_later_causes_no_restart() {
+fn a_child_is_not_restarted_if_its_cancellation_also_reaches_the_supervisor() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent, Temporary, Permanent]);
     bring_up(&mut plan, at(0));
     let exit = Exit::Cancelled("over".into());

@@ -31,7 +31,7 @@ impl List {
         self.nearest = self.nearest.min(place.tick);
     }
 
-    /// Takes the oldest position. If the list is empty afterwards, resets the list.
+    /// Takes the oldest position. If the list is empty afterwards, this function resets the list.
     pub(super) fn pop(&mut self) -> Option<EntryPosition> {
         let place = self.places.pop_front();
         if self.places.is_empty() {

@@ -7,7 +7,7 @@ use super::{Actor, Actors, Then};
 #[derive(Clone)]
 pub(crate) struct Actix(pub(crate) ArbiterHandle);
 
-/// Adapter for an actix actor. The adapter is not private, because `Actors::Address` names it.
+/// Adapter for an actix actor. The adapter is not private, because `Actors::Address` names the adapter.
 pub(crate) struct Adapter<A>(A);
 
 pub(crate) struct Envelope<M>(M);

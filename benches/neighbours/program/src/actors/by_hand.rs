@@ -7,7 +7,7 @@ use super::{Actor, Actors, Then};
 #[derive(Clone)]
 pub(crate) struct ByHand(pub(crate) Host);
 
-/// Adapter for a hand-written process. The adapter is not private, because `Actors::Address` names it.
+/// Adapter for a hand-written process. The adapter is not private, because `Actors::Address` names the adapter.
 pub(crate) struct Adapter<A>(A);
 
 /// The type parameter is the actor, not the message type of the actor. If the message type were the parameter, an

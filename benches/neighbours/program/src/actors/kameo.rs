@@ -11,7 +11,7 @@ use super::{Actor, Actors, Then};
 #[derive(Clone, Copy)]
 pub(crate) struct Kameo;
 
-/// Adapter for a kameo actor. The adapter is not private, because `Actors::Address` names it.
+/// Adapter for a kameo actor. The adapter is not private, because `Actors::Address` names the adapter.
 pub(crate) struct Adapter<A>(A);
 
 pub(crate) struct Envelope<M>(M);

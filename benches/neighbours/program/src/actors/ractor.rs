@@ -9,7 +9,7 @@ use super::{Actor, Actors, Then};
 #[derive(Clone, Copy)]
 pub(crate) struct Ractor;
 
-/// Adapter for a ractor actor. The adapter is not private, because `Actors::Address` names it.
+/// Adapter for a ractor actor. The adapter is not private, because `Actors::Address` names the adapter.
 pub(crate) struct Adapter<A>(PhantomData<A>);
 
 /// The type parameter is the actor, not the message type of the actor. If the message type were the parameter, an

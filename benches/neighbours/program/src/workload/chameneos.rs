@@ -34,8 +34,8 @@ impl Colour {
         [Red, Yellow, Blue][(creature % 3) as usize]
     }
 
-    /// Returns the colour of both creatures after a meeting. If both creatures have the same colour, they keep this
-    /// colour. Otherwise both creatures get the third colour.
+    /// Returns the colour of both creatures after a meeting. If both creatures have the same colour, both creatures
+    /// keep this colour. Otherwise both creatures get the third colour.
     fn with(self, other: Self) -> Self {
         match (self, other) {
             (a, b) if a == b => a,

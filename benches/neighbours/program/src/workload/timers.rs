@@ -140,8 +140,8 @@ fn poll_all<F: Future>(sleeps: impl Iterator<Item = F>) -> Vec<Pin<Box<F>>> {
     let mut live: Vec<_> = sleeps.map(Box::pin).collect();
     for sleep in &mut live {
         if sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
-            // On a slow runtime, this timer is due before the loop polls it for the first time. Such a timer does not
-            // call the waker.
+            // On a slow runtime, this timer is due before the loop polls the timer for the first time. Such a timer
+            // does not call the waker.
             DONE.count_down();
         }
     }
@@ -170,8 +170,8 @@ fn fire<T: Timers>(on: &T, n: u64) {
     drop(receive.recv());
 }
 
-// ---- Timers with a delay of some seconds are set and cancelled, while 1,000 other timers wait. A program does the
-// same when an operation completes before its timeout.
+// ---- Timers with a delay of some seconds are set and cancelled, while 1,000 other timers wait. A program sets and
+// cancels a timer in this way when an operation completes before its timeout.
 
 const LIVE: u64 = 1_000;
 
@@ -179,7 +179,7 @@ fn limit(i: u64) -> Duration {
     Duration::from_millis(1_000 + scattered(i, 9_000))
 }
 
-/// Polls the sleep once, and drops it.
+/// Polls the sleep once, and then drops the sleep.
 async fn poll_and_drop(sleep: impl Future) {
     let mut sleep = pin!(sleep);
     poll_fn(|cx| {

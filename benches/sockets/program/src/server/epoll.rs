@@ -69,7 +69,7 @@ impl Server {
 
 impl Connection {
     /// Reads the bytes that have arrived. Returns false at the end of the stream. If `is_closed` is true, the end of
-    /// the stream has already arrived, and no further event announces it.
+    /// the stream has already arrived, and no further event announces this end.
     fn goes_on(&mut self, service: Service, is_closed: bool, buf: &mut [u8]) -> io::Result<bool> {
         loop {
             let count = match self.stream.read(buf) {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn children_can_be_added_stopped_restarted_and_removed() {
+fn children_can_be_added_and_stopped_and_restarted_and_removed() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 2]);
     bring_up(&mut plan, at(0));
     let third = plan.add(Policy { restart: Permanent, backoff: None }, false, at(1));
@@ -74,7 +74,7 @@ fn a_requested_restart_during_a_start_keeps_the_start_order() {
     assert_eq!(next(&mut plan, at(1)), [Start(0)]);
     plan.started(0, at(1));
     assert_eq!(next(&mut plan, at(1)), [Start(1)]);
-    // A stop of the second child is requested while it is already stopping for a restart.
+    // A stop of the second child is requested while this child is already stopping for a restart.
     assert!(plan.restart(1, at(2)));
     assert_eq!(next(&mut plan, at(2)), [Stop(1)]);
     assert_eq!((plan.stop(1), plan.next_time()), (None, Some(at(0))));
@@ -82,8 +82,8 @@ fn a_requested_restart_during_a_start_keeps_the_start_order() {
     // The last child is told to stop during its start. The start of the supervisor does not wait for the exits.
     assert!(!plan.is_settled());
     assert_eq!((plan.stop(2), next(&mut plan, at(3)), plan.is_settled()), (None, vec![Stop(2)], true));
-    // A restart during the stop starts the child after its exit. The child has lost its place in the start order, so
-    // its back-off delays no other child.
+    // If a restart is requested while the child is stopping, the child is started after its exit. The child has lost
+    // its position in the start order, so its back-off delays no other child.
     assert!(plan.restart(2, at(4)));
     assert_eq!(next(&mut plan, at(4)), []);
     assert_eq!(plan.exited(2, Over::Ended, &Exit::Killed, at(4), || 0), ExitAction::Again);
@@ -96,7 +96,7 @@ fn a_requested_restart_during_a_start_keeps_the_start_order() {
 /// A child of a started one-for-one supervisor was stopped during its first start. If a later requested start of this
 /// child is refused, the child stays down, and the supervisor continues.
 #[test]
-fn a_refused_requested_start_of_an_initial_child_does_not_end_the_supervisor() {
+fn the_supervisor_continues_if_a_requested_start_of_an_initial_child_is_refused() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 2]);
     assert_eq!(next(&mut plan, at(0)), [Start(0)]);
     assert_eq!((plan.stop(0), next(&mut plan, at(0))), (None, vec![Stop(0), Start(1)]));
@@ -108,8 +108,8 @@ fn a_refused_requested_start_of_an_initial_child_does_not_end_the_supervisor() {
     assert_eq!((next(&mut plan, at(2)), plan.ended().is_none()), (vec![], true));
 }
 
-/// A child is restarted a second time while it starts, and its stop takes long. A requested restart of a later child
-/// does not wait for this stop.
+/// A second restart of a child is requested while the child starts, and the stop of this child takes long. A
+/// requested restart of a later child does not wait for this stop.
 #[test]
 fn a_second_requested_restart_delays_no_other_child() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 2]);

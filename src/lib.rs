@@ -1,18 +1,18 @@
-// The following list names the functions of the main code paths. `context/` is the interface that process bodies use;
-// `host/` does the work.
-// - A message is queued by `Inbox::push` in `process/mailbox/sender.rs`. `Inbox::push` has two alternatives. The
-//   function `push_locked` takes the lock and appends the message to the queue. If the process waits with an open slot,
+// The following list names the functions of the main code paths. `context/` is the interface that process bodies use.
+// `host/`, `process/`, `task/` and `scheduler/` do the work.
+// - A message is queued by `Inbox::push`, one of the first functions of `process/mailbox/sender.rs`. Usually,
+//   `push_locked` takes the lock and appends the message to the queue. If the process waits with an open slot,
 //   `deliver` writes the message into this slot without the lock (`Slot::deliver` in `process/mailbox/slot.rs`).
 // - A worker goes to sleep in `Worker::sleep`, near the end of `scheduler/worker.rs`. Two further functions of this
 //   file block the thread: `park` calls `Idle::park` in `scheduler/idle.rs`, and `wait_in_poller` waits for sockets.
-// - An exit reaches links and monitors in `Links::dissolve` in `host/link.rs`, which calls `notify_peer`. Step 10 of
-//   `Control::run_exit` in `host/exit.rs` calls `Head::publish_exit` in `host/control/head.rs`, which calls
-//   `Links::dissolve`.
-// - A timer fires in `Timers::fire_shard` in `host/timer.rs`. A worker calls this function through the driver of the
-//   scheduler (`fire_due_timers` in `scheduler/worker.rs`).
-// - A command reaches its handler in `Dispatcher::dispatch` in `host/dispatch.rs`, or in `dispatch_inline` beside it if
-//   the handler answers inline. After each step of a process, `dispatch_all` in `task/effects.rs` dispatches the
-//   commands of the step through these two functions.
+// - An exit reaches links and monitors in `Links::dissolve`, in the middle of `host/link.rs`. This function calls
+//   `notify_peer` for each link, and `notify_watcher` for each monitor. Step 10 of `Control::run_exit` in
+//   `host/exit.rs` calls `Head::publish_exit` in `host/control/head.rs`, which calls `Links::dissolve`.
+// - A timer fires in `Timers::fire_shard`, in the last third of `host/timer.rs` before the tests. A worker calls
+//   `fire_due_timers` in `scheduler/worker.rs`, which calls `Timers::fire_due_batch`, which calls `fire_shard`.
+// - A command reaches its handler in `Dispatcher::dispatch`, near the end of `host/dispatch.rs`, or in
+//   `dispatch_inline` beside it for an inline command. After each step of a process, `dispatch_all` in
+//   `task/effects.rs` dispatches the commands of the step through these two functions.
 
 //! Process runtime: runs async functions and state machines as processes with mailboxes, on a work-stealing scheduler.
 //!

@@ -325,11 +325,16 @@ impl Timers {
         self.fire_at_most(1, &mut Vec::new(), &|| ())
     }
 
+    /// Fires the due timers of all wheels, at most about `most` timers of each wheel. Returns the number of fired
+    /// timers.
     fn fire_at_most(&self, most: usize, woken: &mut Vec<PendingSchedule>, begin: &dyn Fn()) -> usize {
         let now = self.now();
         self.shards.iter().map(|shard| Self::fire_shard(shard, now, most, woken, begin)).sum()
     }
 
+    /// Fires the timers of one wheel that are due at the time `now`, in batches, until `most` timers have fired. A
+    /// batch is taken out under the lock of the wheel. Its timers fire after the lock is released, because a timer may
+    /// run user code. A timer that is inserted during this call does not fire in this call.
     fn fire_shard(
         shard: &Shard,
         now: Instant,

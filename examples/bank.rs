@@ -175,8 +175,8 @@ impl Server for Account {
 // ---- Tellers, kills and the check
 
 /// Makes payments until the cancel token of this process is cancelled. Returns the number of confirmed payments and the
-/// number of uncertain payments. If the account is killed before the payment or before its reply, the teller does not
-/// know whether the payment was made.
+/// number of uncertain payments. If the account is killed before it replies, the teller does not know whether the
+/// account has made the payment.
 async fn teller(ctx: Context) -> Result<(u64, u64), Exit> {
     let any = || NAMES[ctx.random() as usize % NAMES.len()];
     let (mut confirmed, mut unknown) = (0, 0);
@@ -208,7 +208,7 @@ async fn storm(ctx: Context) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Returns the balance of an account as soon as all its payments are acknowledged.
+/// Returns the balance of an account as soon as all payments of this account are acknowledged.
 async fn settled(host: &Host, owner: Owner) -> u64 {
     loop {
         match host.call(account(owner), Msg::Look).await {
@@ -226,7 +226,7 @@ fn main() -> Result {
         .handle_async(move |Save(owner, instance, book): Save| {
             let disk = Arc::clone(&writes);
             async move {
-                // Because of this delay, kills can happen between a request and its write.
+                // Because of this delay, kills can happen between the request for a write and the write itself.
                 smol::future::yield_now().await;
                 disk.save(owner, instance, book)
             }

@@ -29,7 +29,7 @@ const STALLED: Duration = Duration::from_secs(60);
 /// Longest time that the shutdown waits for the processes.
 const GRACE: Duration = Duration::from_secs(10);
 
-// ---- A room: the name of each user, and the address of the process that owns its socket
+// ---- A room: the name of each user, and the address of the process that owns the socket of this user
 
 enum InRoom {
     Join(Pid, String, Address<String>, Reply<Address<InRoom>>),
@@ -57,7 +57,8 @@ impl Room {
 
     fn leave(&mut self, user: Pid, how: &str, ctx: &Context<InRoom>) {
         if let Some(Member { name, monitor, .. }) = self.0.remove(&user) {
-            // Without this call, a user that joins and leaves repeatedly would leave many monitors in this process.
+            // Without this call, the monitors of a user that repeatedly joins and leaves would accumulate in this
+            // process.
             ctx.demonitor_flush(monitor);
             self.tell(&format!("* {name} leaves{how}"));
         }
@@ -146,8 +147,8 @@ async fn user(mut ctx: Context<Line>, name: String, socket: Address<String>) -> 
                 room = Some(join(&ctx, name_of_room, &name, &socket).await?);
             }
             (_, Some(address)) => {
-                // While this call waits for the room, this process receives no lines. When its mailbox is full, the
-                // reader waits, too.
+                // While this call waits for the room, this process receives no lines. When the mailbox of this process
+                // is full, the reader waits, too.
                 if address.call(|reply| InRoom::Say(ctx.pid(), line, reply)).await.is_err() {
                     room = None;
                     socket.send("* the room has ended: join it again".into())?;
@@ -301,7 +302,7 @@ async fn check(ctx: Context, port: u16) -> Result<(), Exit> {
     ada.say("hello").await?;
     all_hear(&mut [&mut ada, &mut bill, &mut carl], "ada: hello").await?;
 
-    // Only the user whose process crashes leaves the room.
+    // The process of one user crashes. Only this user leaves the room.
     carl.say("/crash").await?;
     all_hear(&mut [&mut ada, &mut bill], "* carl leaves: panicked").await?;
     assert_eq!(carl.hear().await?, None, "the server closes the connection");

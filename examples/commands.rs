@@ -58,7 +58,7 @@ async fn body(ctx: Context) -> Result<(), Exit> {
     let shouted = ctx.perform(NamedCommand::new("shout").arg("hello".to_owned())).await?;
     println!("{}", shouted.downcast::<String>().unwrap_or_default());
 
-    // The time limit passes before the handler answers. The handler sees that its command is cancelled.
+    // The time limit expires before the handler answers. The handler sees that its command is cancelled.
     let late = ctx.perform(Later(60_000)).timeout(Duration::from_millis(5)).await;
     assert!(matches!(late, Err(Failure::TimedOut)));
     let missing = ctx.perform(Unheard).await;

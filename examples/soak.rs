@@ -1,8 +1,8 @@
 //! A load test of all features, for a given time. Test processes, called monkeys, spawn other processes and perform
 //! random operations on these processes. The spawned processes exit, panic, are killed and are cancelled. The monkeys
 //! send messages and calls to living and dead processes. Handlers answer, fail, panic, wait, or drop their completions.
-//! Streams are dropped half read, and sleeps are cancelled. At the end, each process must have exited. Each accepted
-//! message must have been read, or must be a dead letter. The memory must not have grown.
+//! Streams are dropped before all items were read, and sleeps are cancelled. At the end, each process must have exited.
+//! Each accepted message must have been read, or must be a dead letter. The memory must not have grown.
 //!
 //! `cargo run --release --example soak -- [SECONDS [WORKERS [SEED]]]`
 

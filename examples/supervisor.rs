@@ -47,7 +47,7 @@ async fn door(mut ctx: Context<()>) -> Result<(), Exit> {
 
 fn kitchen(served: &Arc<AtomicU64>) -> Supervisor {
     // A cook cannot work without the stove. With rest-for-one, the supervisor restarts the child that exited and all
-    // children after it.
+    // later children.
     Supervisor::rest_for_one()
         .intensity(5, Duration::from_secs(10))
         .child(STOVE, stove)

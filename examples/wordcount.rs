@@ -409,7 +409,7 @@ impl Walk {
     }
 }
 
-/// Join handle of a mapper, which is an async body or a hand-written process.
+/// Join handle of a mapper. The mapper is either an async body or a hand-written process.
 enum Mapping {
     Body(JoinHandle<Totals>),
     ByHand(JoinHandle<Totals, ()>),

@@ -111,10 +111,10 @@ static NODES: AtomicU32 = AtomicU32::new(1);
 ///
 /// The drop of the runtime kills the remaining processes. The drop waits up to one second for steps in progress. If a
 /// step does not return within this second, the drop prints the pid of its process to stderr, and does not stop the
-/// thread of the step. The drop does not wait for a step on a thread that polls a future of
-/// [`shutdown`](Self::shutdown). Such a thread runs steps if the runtime has no workers. The drop does not wait for
-/// closures that run on the blocking pool, and does not wait until the system has ended the threads of the workers.
-/// Therefore the destructors of thread-local values of the workers may run after the drop.
+/// thread of the step. If the runtime has no workers, a thread that polls a future of [`shutdown`](Self::shutdown) runs
+/// steps. While a thread polls such a future, the drop of the runtime does not wait for a step on this thread. The drop
+/// does not wait for closures that run on the blocking pool, and does not wait until the system has ended the threads
+/// of the workers. Therefore the destructors of thread-local values of the workers may run after the drop.
 ///
 /// ```
 /// let rt = procession::Runtime::new()?;

@@ -526,7 +526,7 @@ impl<T: Task> Scheduler<T> {
         is_needed && self.idle.timekeeper().is_none()
     }
 
-    /// Returns the scheduler whose worker the calling thread acts as.
+    /// If the calling thread acts as a worker, returns the scheduler of this worker.
     #[cfg(feature = "net")]
     pub(crate) fn here() -> Option<Arc<Self>> {
         Worker::<T>::here().map(|worker| Arc::clone(worker.scheduler()))

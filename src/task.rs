@@ -103,7 +103,7 @@ pub(crate) struct Entry {
 }
 
 pin_project! {
-    /// Machine of a hand-written process.
+    /// A [`Machine`] that runs a hand-written process.
     pub(crate) struct Raw<P: Process> {
         phase: LifecyclePhase<P>,
     }

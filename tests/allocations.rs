@@ -186,7 +186,7 @@ fn messages_and_calls_need_no_allocation() {
 
 /// If a process with a large body has exited, an address of the process does not keep the memory of the body alive.
 #[test]
-fn an_address_does_not_keep_the_memory_of_a_large_body() {
+fn an_address_does_not_keep_the_memory_of_a_large_body_alive() {
     let _alone = SERIAL.lock();
     let rt = runtime();
     let run = || {
@@ -256,7 +256,7 @@ fn cancelled_commands_do_not_increase_the_memory() {
 }
 
 /// A layer retries a command. Each attempt waits in the queue of another layer, and then in its handler. The command
-/// keeps no memory of an attempt that has ended.
+/// does not keep memory allocated for an attempt that has ended.
 #[test]
 fn the_ended_attempts_of_a_retry_do_not_increase_the_memory() {
     use procession::layer::{ConcurrencyLimit, Retry};

@@ -100,8 +100,8 @@ impl Command for Later {
     type Reply = u64;
 }
 
-/// 11: the test runs the program once for each of its allocations, and makes this allocation fail. The program then
-/// aborts with a message, or ends with an error or a result. The program never hangs.
+/// 11: for each allocation of the program, the test runs the program once and makes this allocation fail. The program
+/// then aborts with a message, or ends with an error or a result. The program never hangs.
 #[test]
 fn a_failing_allocation_never_hangs_the_program() {
     if let Some(role) = role() {

@@ -132,7 +132,7 @@ fn folders_import_only_the_folders_below_them() {
 }
 
 #[test]
-fn a_cycle_of_imports_contains_few_files_of_a_folder() {
+fn a_cycle_of_imports_has_a_bounded_number_of_files() {
     let files = sources();
     let graph: BTreeMap<&str, BTreeSet<String>> =
         files.iter().map(|(file, code)| (file.as_str(), imports(file, code, &files))).collect();
@@ -195,8 +195,8 @@ fn only_these_files_allow_unsafe_code() {
     );
 }
 
-/// User code calls the functions of these files and passes no state of the thread. So these functions read the state
-/// themselves. All other functions receive the state as a parameter.
+/// User code calls the functions of these files, and does not pass the state of the thread as an argument. So these
+/// functions read the state themselves. All other functions receive the state as a parameter.
 #[test]
 fn only_these_files_read_the_state_of_the_thread() {
     let readers = sources()
@@ -279,7 +279,7 @@ fn the_prose_uses_few_riddle_words() {
 /// `.ci/run docs` builds the documentation, and compares the whole list with the documentation. This test does not
 /// build the documentation, so it checks only the names at the root.
 #[test]
-fn the_list_of_public_items_names_the_items_of_the_root() {
+fn the_list_of_public_items_agrees_with_the_root_of_the_crate() {
     let code = &sources()["lib"];
     let mut exported = BTreeSet::new();
     for statement in code.split(';').map(str::trim) {
@@ -330,7 +330,7 @@ fn the_changelog_names_the_version() {
 /// If a file is moved, the map in CONTRIBUTING.md must be updated. If a check is added, the table in CONTRIBUTING.md
 /// must be updated.
 #[test]
-fn the_file_contributing_names_only_existing_files_and_lists_every_check() {
+fn contributing_md_names_only_existing_files_and_lists_every_check() {
     let (page, checks) = (read("CONTRIBUTING.md"), read(".ci/run"));
     let mut wrong = String::new();
     let quoted: BTreeSet<&str> = page.split('`').skip(1).step_by(2).collect();
@@ -377,7 +377,7 @@ fn each_promise_is_cited_by_a_test_and_each_cited_promise_exists() {
 }
 
 #[test]
-fn the_page_on_life_cycles_names_existing_tests() {
+fn each_test_named_on_the_page_about_life_cycles_exists() {
     let page = read("src/guide/lifecycle.rs");
     // The last table of the page names items of the crate, and no tests.
     let (page, _) = page.split_once("# Differences from Erlang").expect("the page has this section");
@@ -719,7 +719,7 @@ fn import_groups_are_expanded() {
 }
 
 #[test]
-fn the_promises_that_a_test_cites_are_read() {
+fn the_cited_promises_of_a_test_are_found() {
     // Each line of this text begins with a quotation mark. Therefore this file itself does not cite the numbers.
     let text = [
         "/// 1.10a, 11: x.",

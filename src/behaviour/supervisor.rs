@@ -145,7 +145,8 @@ struct ChildEntry {
     restarts: u64,
     /// Last exit of the child. The error in the exit is a user value.
     last: Option<Held<Exit>>,
-    /// Pid of the kept mailbox. The pid identifies the child until the mailbox is closed or replaced.
+    /// Pid of the mailbox that the supervisor keeps for the next instance of the child. The pid identifies the child
+    /// until the mailbox is closed or replaced.
     mailbox: Option<Pid>,
     /// `starters` are the callers that wait until the child has started. `stoppers` are the callers that wait until the
     /// child has exited.

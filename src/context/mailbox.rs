@@ -34,9 +34,9 @@ use crate::process::state::current::{Current, InTurn};
 /// The caller that polls the mailbox.
 #[derive(Clone, Copy)]
 enum Poller {
-    /// The task of the process, in a turn of the process.
+    /// The task of the process polls the mailbox in a turn of the process.
     Task(InTurn),
-    /// Any other caller, for example a combinator, another thread or another process.
+    /// Another caller polls the mailbox, for example a combinator, another thread or another process.
     Other,
 }
 

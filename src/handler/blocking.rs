@@ -172,7 +172,7 @@ pub struct Blocking<T> {
 }
 
 impl<T> Blocking<T> {
-    /// Drops this future, and lets the closure run. The result of the closure is discarded. If the pool refuses the
+    /// Drops this future, but the closure still runs. The result of the closure is discarded. If the pool refuses the
     /// closure, or if the runtime is dropped before the closure begins, the closure is dropped.
     pub fn detach(mut self) {
         self.is_detached = true;

@@ -370,9 +370,9 @@ struct Effect {
 /// Applies the exit of another process to `peer`, with the effect that `verdict` returns. If the exit of `peer` has
 /// begun, `peer` already has its own exit, so `peer` does not receive the exit of the other process.
 ///
-/// If `peer` was already killed, `peer` counts as a receiver of the exit only if a link has killed `peer` with a
-/// failure. In this case, `peer` itself exits with this failure, and thus reports a failure. If `peer` was killed
-/// without a link, `peer` exits with `Killed`, and `Killed` is no failure.
+/// If `peer` was already killed, `peer` counts as a receiver of the exit in only one case: a failure that came through
+/// a link has killed `peer`. In this case, `peer` itself exits with this failure, and thus reports a failure. If `peer`
+/// was killed without a link, `peer` exits with `Killed`, and `Killed` is no failure.
 fn notify_peer<E: Linkable + ?Sized>(
     peer: &Ref<E>,
     from: Pid,
@@ -483,7 +483,7 @@ pub(crate) fn link<E: Linkable + ?Sized>(
         return Err(Gone::Caller);
     }
     // If the table of the caller still contains a link to the other process, the exit of the other process has not
-    // notified the caller yet. The later notification delivers the exit through this link.
+    // notified the caller yet. The exit of the other process will notify the caller later, through this link.
     if own.get(LinkEntry::link(pid)).is_some() {
         return Ok(());
     }

@@ -54,8 +54,8 @@ impl ProcessRef {
         is_stepped_here(self)
     }
 
-    /// Returns whether the mailbox possibly still has a registered receiver, although no receive operation waits. The
-    /// mailbox belongs to the process whose step this thread runs.
+    /// Returns true if it is possible that a receiver is still registered in the mailbox although no receive operation
+    /// waits. The mailbox belongs to the process whose step this thread runs.
     pub(crate) fn has_stale_receiver() -> bool {
         Current::with(Current::has_stale_receiver)
     }

@@ -159,7 +159,8 @@ fn refused(failure: Failure) -> io::Error {
     io::Error::new(kind, failure)
 }
 
-/// If each value of the type of `addr` is exactly one address, returns the address of `addr`.
+/// Returns the address of `addr` if `addr` has a type whose values are always exactly one address. For all other types,
+/// returns `None`.
 pub(crate) fn address(addr: &impl ToSocketAddrs) -> Option<SocketAddr> {
     addr.address()
 }

@@ -45,7 +45,7 @@ pub struct ExitRecord {
     /// The exit. An error in this exit is replaced by its text, so that the record does not keep the error alive.
     /// Therefore [`Exit::error`] does not find the type of the error.
     pub exit: Exit,
-    /// Number of messages that the process had accepted and did not read. These messages became dead letters.
+    /// Number of accepted messages that the process never read. These messages became dead letters.
     pub mailbox_len: usize,
     /// Time of the exit on the clock of the runtime.
     pub at: Instant,

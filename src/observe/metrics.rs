@@ -414,8 +414,8 @@ impl Metrics {
         exited
     }
 
-    /// Counts the end of an exit that [`add_exited`](Self::add_exited) has counted. The thread that runs the exit calls
-    /// this function after it has woken the task that awaits the join handle.
+    /// Counts an exit as ended. An earlier call of [`add_exited`](Self::add_exited) has counted this exit as begun. The
+    /// thread that runs the exit calls this function after it has woken the task that awaits the join handle.
     #[inline]
     pub(crate) fn end_exit(&self) {
         // Release pairs with the acquire loads in `is_between_exits`. A thread that reads this incremented counter also

@@ -187,7 +187,8 @@ impl TraceEntry {
     }
 }
 
-/// Number of this thread among the threads that recorded an event outside the worker slots.
+/// Returns the number of the calling thread. The threads that record events outside the worker slots are numbered
+/// consecutively.
 fn thread_number() -> u16 {
     static THREADS: AtomicU32 = AtomicU32::new(0);
     thread_local! {
@@ -258,7 +259,8 @@ impl Recorder {
         self.sessions.load(Ordering::SeqCst) != 0
     }
 
-    /// Returns the number of the label of a process: its name, the type of its code and its entry method.
+    /// Returns the number of the label of a process. The label consists of the name of the process, the type of its
+    /// code, and its entry method.
     pub(crate) fn label(&self, name: Option<&str>, type_name: &'static str, method: &str) -> u32 {
         self.labels.with(|labels| labels.number(name, type_name, method))
     }
@@ -369,8 +371,8 @@ impl Recorder {
 pub(crate) enum EventKind {
     /// The first event of a turn, or an event outside the turns. The event is discarded if the limit is reached.
     FirstOfTurn,
-    /// An event in a turn that is recorded. The event is discarded only if the limit is exceeded by `IN_TURN` records.
-    /// The caller may hold a lock.
+    /// An event that occurs during a recorded turn. The event is discarded only if the limit is exceeded by `IN_TURN`
+    /// records. The caller may hold a lock.
     InTurn,
     /// A wake-up. The event is discarded only if the limit is exceeded by `AFTER_TURN` records.
     Wake,

@@ -23,9 +23,9 @@ pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 
 /// How a process exited. `Exit` implements `Error`, and is cheap to clone.
 ///
-/// If a body returns an error that contains an exit, the process exits with the contained exit. An error of any type
-/// may contain the exit. The documentation of [`failed`](Self::failed) lists the errors for which the process exits
-/// with another exit.
+/// If a body returns an error that contains an exit, the process exits with the contained exit. Errors of any type can
+/// contain an exit. The documentation of [`failed`](Self::failed) lists the errors for which the process exits with
+/// another exit.
 ///
 /// ```
 /// # use procession::{BoxError, Exit, Reason};

@@ -133,8 +133,8 @@ impl Idle {
         (self.load().sleepers() | self.words.polled.load(Ordering::SeqCst)) & (1 << slot) != 0
     }
 
-    /// Begins a search if fewer than `present / 2` workers search. If no worker searches, one worker may always begin a
-    /// search. Returns whether the search began.
+    /// Begins a search if fewer than `present / 2` workers search. If no worker searches, the search begins even if
+    /// `present / 2` is 0. Returns whether the search began.
     pub(crate) fn start_searching(&self, present: usize) -> bool {
         let most = (present as u64 / 2).max(1);
         let mut word = self.load();

@@ -397,7 +397,8 @@ impl<T> Queues<T> {
         new.or_else(|| self.pop()).or_else(|| self.new_tasks.pop())
     }
 
-    /// Takes the next task of the deque. If the deque is less than half full, first moves the batch to the deque.
+    /// Takes the next task of the deque. If the deque is less than half full, this function moves the batch to the
+    /// deque before it takes the task.
     #[inline]
     fn pop(&self) -> Option<T> {
         if !self.batch.is_empty() {

@@ -52,8 +52,9 @@ pub(crate) struct Worker<T: Task> {
     worker_slot: Arc<CachePadded<WorkerSlot>>,
     queues: Queues<T>,
     searching: Cell<bool>,
-    /// Whether a push has woken the worker, and the worker has not found a task since then. A polled guest does not use
-    /// this field, because a push that wakes a polled guest does not make the guest search.
+    /// Becomes true when a push wakes the worker. Becomes false when the worker ends its search, for example because it
+    /// has found a task, or when the worker announces that it will park. A polled guest does not use this field,
+    /// because a push that wakes a polled guest does not make the guest search.
     woken: Cell<bool>,
     /// Number of rounds of the next search.
     rounds: Cell<u32>,
@@ -557,8 +558,8 @@ impl<T: Task> Worker<T> {
         }
     }
 
-    /// Marks this slot as polled: its worker runs tasks only while an executor polls the guest. The caller passes the
-    /// waker of the executor in `waker`.
+    /// Marks this slot as polled. The worker of a polled slot runs tasks only while an executor polls the guest. The
+    /// caller passes the waker of the executor in `waker`.
     pub(super) fn mark_polled(&self, waker: &Waker) {
         self.polled.set(true);
         self.set_unattended(false);

@@ -370,7 +370,7 @@ fn settle<T: 'static>(
     }
 }
 
-/// Returns an error if the entry of a body names a method.
+/// Returns an error if `entry` contains a method name, because a body has only one entry point.
 #[cold]
 fn refuse_method(entry: Option<Box<Entry>>) -> Result<(), InitError> {
     match entry {

@@ -213,8 +213,8 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Passes the commands of the last step to their handlers. After the last step, the process reads no answer. During
-    /// the exit, this function passes the commands that the exit has yielded.
+    /// Passes the commands of the last step to their handlers. After the last step, the process reads no answer. If
+    /// this function is called during the exit, the commands come from `close` and from the destructors of the state.
     #[inline]
     pub(super) fn dispatch_last(&self) {
         if let Some(yields) = self.head.yields_if_any() {

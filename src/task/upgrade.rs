@@ -196,9 +196,10 @@ impl<'a> Starting<'a> {
 
 impl Drop for Starting<'_> {
     fn drop(&mut self) {
-        // If the new code has set `BY_HAND` and has failed, the old code must not inherit this flag. Because of the
-        // flag, the old code would never report its start, and the new code of a later upgrade would not report its own
-        // start. If the new code has started, the flag `BY_HAND` has no effect any more.
+        // If the new code has set `BY_HAND` and has failed, the old code must not inherit this flag. If the old code
+        // inherited `BY_HAND`, the old code would never report its start. With an inherited `BY_HAND`, the new code of
+        // a later upgrade would not report its start either. If the new code has started, the flag `BY_HAND` has no
+        // effect any more.
         self.control.head().unset((flag::BY_HAND | flag::UPGRADING) & !self.former);
     }
 }

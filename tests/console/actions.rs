@@ -1,4 +1,4 @@
-//! Tests of section 9.6 of `tests/promises.md`: the actions whose replies come later.
+//! Tests of section 9.6 of `tests/promises.md`: the actions that the server does not answer immediately.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{Client, Folder, within};
 
-/// Returns a runtime with one worker, whose console allows actions, and a client of this console.
+/// Returns a runtime with one worker and with a console that allows actions, and a client of this console.
 fn active(folder: &Folder) -> (Runtime, Client) {
     let rt = Runtime::builder().workers(1).console(folder.socket()).console_actions(true).build().unwrap();
     let client = Client::attach(&folder.socket());
@@ -57,7 +57,7 @@ fn a_child_is_restarted_by_its_pid_or_by_its_name() {
 }
 
 #[test]
-fn a_restart_that_fails_has_a_reason() {
+fn the_reply_to_a_failed_restart_states_the_reason() {
     within(60, || {
         let folder = Folder::new();
         let (rt, mut client) = active(&folder);
@@ -121,7 +121,7 @@ fn a_flight_record_is_written_to_the_folder_of_the_program() {
         let (rt, mut client) = recording(&folder.socket(), &records.0);
         let chosen = folder.0.join("mine.pftrace");
         for number in 1..=2 {
-            // This request has no field `path`, so the server ignores the field.
+            // The protocol defines no field `path` for this request, so the server ignores the field.
             let reply = client.ask(json!({ "request": "write_flight_record", "path": chosen }));
             let name = format!("flight-{}-{}-{number}-console.pftrace", std::process::id(), rt.node());
             assert_eq!(reply["path"].as_str(), records.0.join(&name).to_str());
@@ -135,7 +135,7 @@ fn a_flight_record_is_written_to_the_folder_of_the_program() {
 }
 
 #[test]
-fn a_flight_record_that_cannot_be_written_is_an_error() {
+fn a_flight_record_that_cannot_be_written_causes_an_error() {
     within(60, || {
         let (folder, records) = (Folder::new(), Folder::new());
         let missing = records.0.join("missing");

@@ -223,7 +223,7 @@ fn the_greeting_has_a_version_and_each_reply_has_the_id_of_its_request() {
 
 /// 9.6b: the server replies with the figures of the runtime, and with the rows and details of processes.
 #[test]
-fn the_requests_return_what_the_inspection_returns() {
+fn the_server_replies_with_the_results_of_the_inspection() {
     within(60, || {
         let folder = Folder::new();
         let (rt, mut client) = lone(&folder);
@@ -268,7 +268,7 @@ fn the_requests_return_what_the_inspection_returns() {
         assert_eq!(pids(json!({})), [first.clone(), second.clone()]);
         assert_eq!(pids(json!({ "order": "pid", "descending": true, "limit": 1 })).concat(), second);
         assert_eq!(pids(json!({ "name": "ach" })).concat(), second);
-        assert_eq!(pids(json!({ "type": "the_requests_return" })), [first.clone(), second.clone()]);
+        assert_eq!(pids(json!({ "type": "the_server_replies" })), [first.clone(), second.clone()]);
         assert_eq!(pids(json!({ "state": "Ready", "min_mailbox_len": 3 })), [first]);
         assert!(pids(json!({ "state": "Blocked" })).is_empty());
         let details = client.ask(json!({ "request": "process", "pid": second }));
@@ -280,7 +280,7 @@ fn the_requests_return_what_the_inspection_returns() {
 }
 
 #[test]
-fn the_wait_for_graph_contains_edges_and_deadlocks() {
+fn the_graph_of_waiting_processes_contains_edges_and_deadlocks() {
     within(60, || {
         let folder = Folder::new();
         let (rt, mut client) = lone(&folder);
@@ -661,7 +661,7 @@ fn the_children_beyond_the_limit_are_only_counted() {
 
 /// 9.6c: if the formatting of a child's exit as text panics, only this request fails. The server continues.
 #[test]
-fn an_exit_whose_text_panics_does_not_end_the_server() {
+fn the_console_server_continues_if_a_panic_interrupts_the_formatting_of_an_exit() {
     #[derive(Debug)]
     struct Broken;
     impl std::fmt::Display for Broken {

@@ -28,7 +28,7 @@ fn events(client: &mut Client) -> (Vec<Value>, Value) {
     }
 }
 
-/// Waits until this number of traces runs.
+/// Waits until this number of traces are running.
 fn wait_for_traces(client: &mut Client, count: u64) {
     while client.ask(json!({ "request": "hello" }))["traces"] != count {
         std::thread::yield_now();
@@ -125,7 +125,7 @@ fn the_limits_of_a_trace_end_the_trace() {
 
 /// 9.6f: events that the client does not take are discarded and counted. The server keeps at most 4,096 events.
 #[test]
-fn the_events_that_a_client_does_not_take_are_bounded() {
+fn the_number_of_events_that_a_client_has_not_taken_is_bounded() {
     within(60, || {
         let folder = Folder::new();
         let (rt, mut client) = open(&folder);
@@ -190,7 +190,7 @@ fn a_trace_ends_with_its_connection() {
 
 /// A trace needs no worker, and the end of the runtime ends the trace.
 #[test]
-fn a_trace_of_a_runtime_that_ends_is_dropped() {
+fn the_end_of_a_runtime_ends_its_traces() {
     within(60, || {
         let folder = Folder::new();
         let rt = Runtime::builder().workers(0).console(folder.socket()).build().unwrap();

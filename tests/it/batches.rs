@@ -55,8 +55,8 @@ fn the_processes_of_a_batch_run_in_order() {
     });
 }
 
-/// 4.5g: a batch of k processes wakes at most k sleeping workers. A woken worker that finds a task may wake another
-/// worker, so the test accepts up to 2 k wake-ups.
+/// 4.5g: a batch of k processes wakes at most k sleeping workers. When a woken worker finds a task, this worker may
+/// wake one more worker. Therefore the test accepts up to `2 * k` wake-ups.
 #[test]
 fn a_batch_of_k_processes_wakes_at_most_k_workers() {
     for k in 1..=3 {

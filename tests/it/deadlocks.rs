@@ -1393,7 +1393,7 @@ async fn back(mut ctx: Context<Passed>, next: Option<Address<Passed>>) -> Result
     }
 }
 
-/// Forwards each request to the process `back`, and then calls the caller.
+/// Forwards each request to the process `back`, and then calls the process that made the request.
 async fn front(mut ctx: Context<Passed>, back: Address<Passed>) -> Result<(), Exit> {
     loop {
         let Passed::Ask(chance, caller, reply) = ctx.receive().await?;

@@ -440,7 +440,8 @@ async fn begin_child(ctx: Context<Do>, play: Play) -> Result<(), Exit> {
     ended
 }
 
-/// Body of a process that executes its acts. All messages that are not acts stay in the mailbox until a `read` act.
+/// Body of a process that executes its acts. A message that is not an act stays in the mailbox until the process
+/// executes the act `read`.
 fn obey(ctx: Context<Do>, stage: Stage) -> BoxFuture<'static, Result<(), Exit>> {
     run_acts(ctx, stage).boxed()
 }

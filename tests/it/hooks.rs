@@ -113,8 +113,9 @@ fn hooks_may_use_their_runtime() {
         let builder = Runtime::builder().workers(1).on_thread_start(hook(1)).on_thread_stop(hook(1));
         let rt = builder.on_thread_park(hook(100)).on_thread_unpark(hook(100)).build().unwrap();
         *host.lock().unwrap() = Some(rt.host().clone());
-        // The call of `some_work` wakes the worker. After this call, the test itself spawns no process. Instead, a hook
-        // spawns a process each time that the worker parks or unparks, until each hook has spawned 100 processes.
+        // The call of `some_work` wakes the worker. After this call, the test itself spawns no process. Instead, each
+        // call of the park hook or of the unpark hook spawns one process, until each of these two hooks has spawned 100
+        // processes.
         some_work(&rt);
         while ran.load(Ordering::SeqCst) < 200 {
             thread::yield_now();

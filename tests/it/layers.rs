@@ -139,7 +139,7 @@ fn settle(rt: &Runtime) {
 /// 3.2e: if a process or a thread owns the completion of a command behind a layer and panics, the command is abandoned.
 /// No handler has panicked.
 #[test]
-fn a_completion_behind_a_layer_is_abandoned_if_its_owner_panics() {
+fn a_command_behind_a_layer_is_abandoned_if_the_owner_of_its_completion_panics() {
     let shelf = Shelf::default();
     let handler = ConcurrencyLimit::new(shelf.clone(), 1);
     let rt = Runtime::builder().workers(0).on_crash(|_| ()).handler(handler).build().unwrap();

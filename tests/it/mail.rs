@@ -102,7 +102,7 @@ fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_exits() {
 /// 2.2d, 11: each process of a chain has an unread message, and this message owns the only address of the next process.
 /// When the runtime is dropped, all processes exit on a stack of 64 KiB.
 #[test]
-fn processes_whose_only_addresses_are_in_messages_exit_on_a_small_stack() {
+fn processes_exit_on_a_small_stack_even_if_unread_messages_form_a_long_chain() {
     const DEPTH: usize = 20_000;
     struct Knows {
         _next: Option<Address<Knows>>,
@@ -444,7 +444,7 @@ fn a_receiver_is_not_attached_while_the_runtime_ends() {
     assert_eq!(Arc::strong_count(&wire.0), 1);
 }
 
-/// 6.2a: a mailbox outside the processes is killed and dropped at the same time. The mailbox has one exit, and a
+/// 6.2a: a mailbox that belongs to no process is killed and dropped at the same time. The mailbox has one exit, and a
 /// monitor reports the same exit.
 #[test]
 fn a_mailbox_that_is_killed_and_dropped_at_the_same_time_has_one_exit() {

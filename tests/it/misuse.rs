@@ -246,8 +246,8 @@ fn extreme_durations_elapse_immediately_or_never() {
     }
 }
 
-/// 1.2h, 3.3c, 3.3e, 11: the runtime refuses or discards a completion after the exit, a second answer, an answer with
-/// an unknown tag, and a command whose tag is in flight.
+/// 1.2h, 3.3c, 3.3e, 11: the runtime refuses an answer with an unknown tag, and refuses a command whose tag is in
+/// flight. The runtime discards a second answer to a command, and an answer after the exit of the process.
 #[test]
 fn unrequested_answers_are_refused_or_discarded() {
     let shelf = Shelf::default();

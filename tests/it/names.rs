@@ -332,7 +332,7 @@ fn concurrent_senders_to_a_free_name_spawn_one_process_and_lose_no_message() {
 /// 2.5d: processes with the same name continuously start and exit. Each message either is read, or becomes a dead
 /// letter because its process exits. There is never more than one process with the name.
 #[test]
-fn spawning_or_sending_by_name_loses_no_message_while_processes_exit() {
+fn no_message_to_a_name_is_lost_while_processes_with_this_name_start_and_exit() {
     const EACH: u64 = 3_000;
     within(60, || {
         let rt = two();

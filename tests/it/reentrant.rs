@@ -365,7 +365,7 @@ const SITES: [(&str, Site); 24] = [
 /// 11: operations of the runtime run user code at several sites. At every site, the test runs every action. No action
 /// deadlocks or panics, and every process can exit afterwards.
 #[test]
-fn user_code_can_call_the_runtime_at_every_site() {
+fn user_code_can_call_the_runtime_wherever_the_runtime_runs_user_code() {
     for (site, place) in SITES {
         within(60, move || {
             for (action, act) in ACTIONS {
@@ -593,7 +593,7 @@ fn a_waker_may_use_an_event_whose_notification_was_passed_on() {
 /// 11: a process waits for an event of another process. While the event wakes the waiting process, an observer cancels
 /// the other process.
 #[test]
-fn an_observer_may_cancel_the_process_whose_event_wakes_another_process() {
+fn an_observer_may_cancel_a_process_whose_start_is_just_waking_another_process() {
     #[derive(Clone, Default)]
     struct Cancels(Arc<Mutex<Option<(Host, Pid, Pid)>>>);
     impl Observer for Cancels {
@@ -813,7 +813,7 @@ fn a_waker_of_a_cancelled_task_may_wait_for_a_process_of_a_sleeping_executor() {
 /// 2.3d: a task and a process wait for room in a full mailbox. The receiver takes the messages or exits. The waker of
 /// the task blocks until the process has run. The process is queued first.
 #[test]
-fn a_waker_of_a_waiting_sender_may_wait_for_another_sender() {
+fn the_waker_of_a_waiting_sender_may_block_until_another_sender_has_run() {
     struct TakesAll;
     impl Process for TakesAll {
         type Message = u8;

@@ -364,11 +364,11 @@ fn large_stacks(workers: usize, threads: &Arc<[AtomicUsize; 2]>) -> (Builder, Ar
 /// can be built.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_build_that_cannot_start_a_thread_leaves_nothing_behind() {
+fn a_failed_build_of_a_runtime_stops_all_started_threads_and_drops_all_values() {
     let Some(role) = role() else {
         // The memory limit allows no thread, one thread, or three threads.
         for fit in ["0", "1", "3"] {
-            again(a_build_that_cannot_start_a_thread_leaves_nothing_behind, fit, 120).passed();
+            again(a_failed_build_of_a_runtime_stops_all_started_threads_and_drops_all_values, fit, 120).passed();
         }
         return;
     };

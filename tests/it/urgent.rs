@@ -224,9 +224,9 @@ fn a_full_mailbox_has_separate_room_for_urgent_messages() {
     assert_eq!(all(&mut mailbox), [1, 2]);
 }
 
-/// 2.3j: a recipient converts and sends urgent messages.
+/// 2.3j: a value of the type `Recipient` converts and sends urgent messages.
 #[test]
-fn a_recipient_sends_urgent_messages() {
+fn urgent_messages_can_be_sent_through_an_address_of_the_type_recipient() {
     let rt = lone();
     let (address, mut mailbox) = rt.mailbox_with::<u64>(MailboxCapacity::Reject(1));
     let small: Recipient<u8> = address.recipient();

@@ -132,7 +132,7 @@ async fn holds(mut ctx: Context<Ask>) -> Result<(), Exit> {
 /// 9.2b: the details contain the number of sleeps that a process waits for, even if a sleep reuses the timer of an
 /// earlier sleep.
 #[test]
-fn a_process_states_the_number_of_its_sleeps() {
+fn the_details_of_a_process_contain_the_number_of_its_pending_sleeps() {
     let rt = lone();
     let reader = rt.spawn(async move |mut ctx: Context<Duration>| {
         let long = ctx.sleep(100 * HOUR);

@@ -247,8 +247,8 @@ impl Drop for Panics {
     }
 }
 
-/// 12.6b: a waker that panics stops neither the worker nor the helper thread. One batch of events may wake several such
-/// wakers.
+/// 12.6b: a waker that panics stops neither the worker nor the helper thread. For one batch of events, such a thread
+/// may call several of these wakers.
 #[test]
 fn a_waker_that_panics_disturbs_no_other_operation() {
     for workers in [0, 1] {

@@ -17,7 +17,7 @@ fn unnamed() -> std::os::unix::net::SocketAddr {
     std::os::unix::net::UnixDatagram::unbound().unwrap().local_addr().unwrap()
 }
 
-/// Returns a listener of the standard library. The file at its path is already removed.
+/// Returns a listener of the standard library. The file at the path of this listener is already removed.
 #[cfg(unix)]
 fn std_listener() -> std::os::unix::net::UnixListener {
     let path = SocketPath::new();

@@ -198,7 +198,7 @@ fn a_process_can_wait_for_each_event_of_a_descriptor() {
         assert!(crate::poll_once(one.writable()).is_some());
         one.clear_writable();
         assert!(crate::poll_once(one.writable()).is_none());
-        // An operation still tries the system call first, unless an operation has returned `WouldBlock` before.
+        // An operation still tries the system call first, unless an earlier operation has returned `WouldBlock`.
         let (one, _other) = std::os::unix::net::UnixStream::pair()?;
         one.set_nonblocking(true)?;
         let one = Async::new(one)?;

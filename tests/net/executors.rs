@@ -137,9 +137,9 @@ fn one_helper_thread_waits_for_a_runtime_inside_another_executor() {
 /// 12.4b: if the runtime has workers, or if a thread waits inside `block_on`, no helper thread starts.
 #[test]
 #[cfg(target_os = "linux")]
-fn no_helper_thread_starts_if_a_worker_or_a_thread_inside_block_on_exists() {
+fn no_helper_thread_starts_if_a_worker_or_a_guest_thread_exists() {
     if role().is_none() {
-        again(no_helper_thread_starts_if_a_worker_or_a_thread_inside_block_on_exists, "child", 60).passed();
+        again(no_helper_thread_starts_if_a_worker_or_a_guest_thread_exists, "child", 60).passed();
         return;
     }
     let named = |workers| Runtime::builder().workers(workers).thread_name("one").build().unwrap();

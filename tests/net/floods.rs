@@ -248,9 +248,9 @@ fn a_flooded_future_without_a_process_does_not_starve_processes() {
     });
 }
 
-/// 12.6c: the inner future of `block_on` reads from a flooded connection. A time limit beside the reads still passes.
+/// 12.6c: the inner future of `block_on` reads from a flooded connection. A time limit for the reads still expires.
 #[test]
-fn a_time_limit_passes_beside_a_flooded_connection() {
+fn a_time_limit_expires_beside_reads_from_a_flooded_connection() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let (stream, peer) = flooded_pair(&rt);
@@ -261,9 +261,9 @@ fn a_time_limit_passes_beside_a_flooded_connection() {
     });
 }
 
-/// 12.6c: an async handler reads from a flooded connection. The time limit of its command still passes.
+/// 12.6c: an async handler reads from a flooded connection. The time limit of the command still expires.
 #[test]
-fn the_time_limit_of_a_command_passes_while_its_handler_is_flooded() {
+fn the_time_limit_of_a_command_expires_while_its_handler_is_flooded() {
     struct Drain(TcpStream);
     impl Command for Drain {
         type Reply = ();

@@ -45,8 +45,8 @@ fn patience() -> u32 {
     std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"))
 }
 
-/// Runs `f` on a new thread and returns the result of `f`. If `f` has not returned after `seconds` times
-/// `TEST_PATIENCE`, the test fails. So a lost wake-up cannot block the test run forever.
+/// Runs `f` on a new thread and returns the result of `f`. The time limit is `seconds`, multiplied by `TEST_PATIENCE`.
+/// If `f` has not returned within the time limit, the test fails. So a lost wake-up cannot block the test run forever.
 fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
     let runner = thread::spawn(move || drop(done.send(f())));

@@ -66,7 +66,7 @@ fn a_reset_wakes_a_waiting_write() {
 
 /// 12.6b: after one side has shut down its write direction, the other direction still transfers data.
 #[test]
-fn a_half_closed_connection_still_carries_the_other_direction() {
+fn a_half_closed_connection_still_transfers_data_in_the_other_direction() {
     on_two(async |rt| {
         let (mut one, mut other) = pair().await?;
         one.shutdown(Shutdown::Write)?;
@@ -93,8 +93,8 @@ fn a_half_closed_connection_still_carries_the_other_direction() {
     });
 }
 
-/// 12.6b: one peer sends single bytes, and gets these bytes back in order. Between these bytes, another connection is
-/// served.
+/// 12.6b: one peer sends single bytes, and gets these bytes back in order. After each of these bytes, the server also
+/// serves another connection.
 #[test]
 fn a_peer_that_sends_single_bytes_is_served() {
     on_two(async |rt| {
@@ -115,7 +115,7 @@ fn a_peer_that_sends_single_bytes_is_served() {
 /// 12.6b: if a peer stops reading, a write to this peer waits, and other connections continue. The write completes when
 /// the peer reads again.
 #[test]
-fn a_peer_that_stops_reading_makes_only_its_writer_wait() {
+fn a_peer_that_stops_reading_delays_only_the_writer_of_its_connection() {
     const BYTES: usize = 32 << 20;
     on_two(async |rt| {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -197,10 +197,10 @@ fn a_peer_whose_program_is_killed_ends_only_its_connection() {
     });
 }
 
-/// 12.6b: a peer that sends nothing lets a time limit pass. Meanwhile another connection is served. Afterwards, the
-/// connection of the silent peer still works.
+/// 12.6b: a peer sends nothing, so the time limit of a read from this peer expires. Meanwhile another connection is
+/// served. Afterwards, the connection of the silent peer still works.
 #[test]
-fn a_silent_peer_lets_only_its_own_time_limit_pass() {
+fn a_read_from_a_silent_peer_times_out_and_delays_no_other_connection() {
     on_two(async |rt| {
         let (healthy, partner) = pair().await?;
         rt.spawn(move |_: Context| crate::echo(partner));

@@ -13,7 +13,7 @@ use crate::{poll_once, with, within};
 /// for them, and before a worker has handled the event. A new socket with the same descriptor number gets only its own
 /// events: no event is lost, and each read returns the bytes of its own connection.
 #[test]
-fn a_new_socket_gets_no_event_of_an_earlier_socket_with_its_number() {
+fn a_new_socket_gets_no_event_of_an_earlier_socket_with_the_same_number() {
     const ROUNDS: u32 = 150;
     for workers in [1, 2, 4] {
         within(120, move || {

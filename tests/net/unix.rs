@@ -220,7 +220,7 @@ fn datagram_sockets_support_conversions_and_operations_that_do_not_wait() {
         }
         assert_eq!(counts, [3, 4]);
         let server = UnixDatagram::from_std(server.into_std())?;
-        // The socket was deregistered and registered again. Its events must still arrive.
+        // The socket was deregistered and registered again. The events of this socket must still arrive.
         let mut receive = Box::pin(server.recv(&mut buf));
         assert!(futures::poll!(&mut receive).is_pending());
         client.send(b"k").await?;
@@ -255,9 +255,9 @@ fn streams_connect_to_a_name_in_the_abstract_namespace() {
     });
 }
 
-/// 12.2a: after the read side of a datagram socket was closed, the receives return the queued packets. Each later
-/// receive returns 0 bytes. This also holds for a receive that already waits, and for a socket that was closed before
-/// its registration.
+/// 12.2a: after the read side of a datagram socket was closed, the first receive operations return the queued packets.
+/// Each later receive operation returns 0 bytes. This also holds for a receive operation that already waits, and for a
+/// socket that was closed before its registration.
 #[test]
 fn a_receive_from_a_closed_datagram_socket_ends() {
     on_two(async |rt| {
@@ -307,7 +307,7 @@ fn a_receive_from_a_closed_datagram_socket_ends() {
 /// 12.2a: `accept` returns the abstract name of the peer. An abstract name may begin with a zero byte.
 #[test]
 #[cfg(target_os = "linux")]
-fn abstract_names_are_kept() {
+fn accept_returns_the_abstract_name_of_the_peer() {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::net::SocketAddr;

@@ -91,9 +91,9 @@ fn a_wake_up_of_a_guest_does_not_wake_the_worker_in_the_poller() {
 }
 
 /// 12.4a: the only worker waits in the poller. A cancellation wakes a task outside the runtime and a process. The waker
-/// of the task blocks until the process has run. The worker is woken first.
+/// of the task blocks until the process has run. The cancellation wakes the worker before it calls this waker.
 #[test]
-fn a_waker_of_a_cancelled_task_may_wait_for_the_worker_in_the_poller() {
+fn a_cancellation_wakes_the_worker_in_the_poller_before_it_calls_a_foreign_waker() {
     struct Blocks(Mutex<mpsc::Receiver<()>>);
     impl Wake for Blocks {
         fn wake(self: Arc<Self>) {
@@ -262,8 +262,9 @@ fn sockets_survive_the_replacement_of_a_blocked_worker() {
     });
 }
 
-/// 12.4c: six steps call `block_in_place`, but the runtime may start only two replacement threads. The two workers and
-/// the two replacement threads block in four of these steps. Afterwards, the runtime still serves the connection.
+/// 12.4c: six steps call `block_in_place`, but the runtime may start only two replacement threads. Four of these steps
+/// block all four threads, namely the two workers and the two replacement threads. Afterwards, the runtime still serves
+/// the connection.
 #[test]
 fn sockets_survive_more_blocked_steps_than_replacement_threads() {
     within(120, || {
@@ -431,7 +432,7 @@ fn no_wake_up_is_lost_between_workers_and_the_poller() {
 /// workers. Each poll is followed by a check of the sockets.
 #[cfg(unix)]
 #[test]
-fn a_busy_inner_future_of_block_on_does_not_delay_sockets() {
+fn sockets_are_not_delayed_by_a_busy_future_inside_block_on() {
     use futures::AsyncReadExt;
     use procession::net::UnixStream;
     within(60, || {

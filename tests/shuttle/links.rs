@@ -26,8 +26,8 @@ scenarios! {
         assert!(rt.block_on(ends).is_err());
     }
 
-    /// 2.3e, 6.1d, 6.3a: a process that traps exits receives the exit once, after the messages that were sent before
-    /// the exit.
+    /// 2.3e, 6.1d, 6.3a: a process traps exits. The exit of a linked process arrives once, after the messages that were
+    /// sent before the exit.
     fn a_trapped_exit_arrives_after_the_messages() {
         let rt = runtime(2);
         let parent = rt.spawn(async |mut ctx: Context<u8>| {

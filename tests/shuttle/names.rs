@@ -28,7 +28,7 @@ scenarios! {
 
     /// 2.5d: `spawn_or_send` is called several times concurrently. One call spawns the process, and no message is
     /// lost.
-    fn concurrent_calls_of_spawn_or_send_spawn_one_process() {
+    fn concurrent_senders_to_a_free_name_spawn_one_process() {
         let rt = runtime(2);
         let all: Vec<_> = (0..3_u64)
             .map(|n| {

@@ -151,7 +151,7 @@ scenarios! {
         sets.join().unwrap();
     }
 
-    /// 7.1b: a due timer fires, no matter which thread sets the timer. A due timer also fires if a timekeeper already
+    /// 7.1b: a due timer fires, no matter which thread sets the timer. A due timer fires even if a timekeeper already
     /// waits for a later deadline.
     fn due_timers_fire() {
         let rt = runtime(2);

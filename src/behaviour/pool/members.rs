@@ -384,7 +384,8 @@ mod tests {
     }
 }
 
-/// Tests of the keeper's passes over its queue. The tests need a runtime, which the model checkers do not have.
+/// Tests of the passes that the keeper of a pool makes over the queue of the pool. The tests need a runtime, which the
+/// model checkers do not have.
 #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
 mod pass_tests {
     use std::task::Wake;

@@ -97,7 +97,8 @@ pub(crate) struct WaitRecord {
     /// The low bits contain the kind of the record. The high bits contain the number of records so far.
     word: AtomicU32,
     /// Part of the number of steps of the process. The field is not part of the record. The field is here, because it
-    /// fits into the padding. Only the field in the place of the first record is used.
+    /// fits into the padding. A process has two places for records. Only the place of the first record uses the field
+    /// `step_batches`.
     pub(super) step_batches: StepBatches,
 }
 

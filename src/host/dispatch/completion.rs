@@ -339,17 +339,17 @@ impl<T: Send + 'static> Completion<T> {
         self.untyped.as_ref().expect("a completion is used once, by value")
     }
 
-    /// Answers the yield with a reply.
+    /// Answers the yielded command with `reply`.
     pub fn complete(self, reply: T) {
         self.finish(Ok(reply));
     }
 
-    /// Answers the yield with a failure.
+    /// Answers the yielded command with `failure`.
     pub fn fail(self, failure: impl Into<Failure>) {
         self.finish(Err(failure.into()));
     }
 
-    /// Answers the yield with a reply or a failure.
+    /// Answers the yielded command with a reply or a failure.
     pub fn finish(mut self, answer: Result<T, Failure>) {
         let Some(untyped) = self.untyped.take() else { return };
         match self.layer.take() {

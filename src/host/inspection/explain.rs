@@ -22,7 +22,7 @@ use crate::process::yields::listing::CommandCounts;
 const LONG_MAILBOX: usize = 1_000;
 /// Maximum number of full mailboxes in the result. The same maximum applies to growing mailboxes.
 const MAILBOXES: usize = 16;
-/// Maximum number of processes in a finding about many processes.
+/// Maximum number of processes that one finding `Suspended`, `IgnoredCancellation` or `NothingOutstanding` lists.
 const LISTED: usize = 20;
 
 impl Host {

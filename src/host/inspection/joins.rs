@@ -18,7 +18,7 @@ pub(super) struct Join {
     pub(super) target: Pid,
 }
 
-/// The joins of each process that awaits join handles.
+/// Maps the pid of each process that awaits join handles to the joins of this process.
 pub(super) type Joins = BTreeMap<Pid, Vec<Join>>;
 
 /// Adds a join to `joins` if a process awaits the join handle of the process in `listed`.

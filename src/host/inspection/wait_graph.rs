@@ -135,8 +135,8 @@ impl Host {
     }
 
     /// Reads the *stuck* processes for the second time. According to the first reading, a stuck process cannot run
-    /// again. If the waits of a stuck process have changed, this function marks the process as free. Returns the stuck
-    /// processes that remain.
+    /// again. If the second reading shows that the waits of a stuck process have changed, this function marks the
+    /// process as free. Returns the stuck processes that remain.
     ///
     /// A join is read at the process that must exit, because the process that awaits the join handle has no record of
     /// the join. The joins of a process and its other waits are read at different times. Therefore the order of the

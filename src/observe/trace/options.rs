@@ -77,7 +77,8 @@ impl TraceOptions {
         self.process
     }
 
-    /// Returns the selection of the processes. `process` is the number of the process with the pid of the options.
+    /// Returns the selection of the processes. If the options contain a pid, `process` is the number of the process
+    /// with this pid.
     pub(crate) fn filter(&self, process: Option<u64>) -> Filter {
         Filter { process, type_text: self.type_text.clone() }
     }

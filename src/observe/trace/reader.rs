@@ -186,7 +186,8 @@ impl EntryReader {
 }
 
 impl Recorder {
-    /// Ends a session with this filter. Then calls `end`, which tells the runtime which processes are still recorded.
+    /// Ends one session that has this filter. Then calls `end`, which tells the runtime which processes are still
+    /// recorded.
     pub(crate) fn end_session(&self, filter: &Filter, end: impl FnOnce()) {
         self.changes.with(|()| {
             self.change_filters(|filters| {

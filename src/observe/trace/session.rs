@@ -30,8 +30,8 @@ impl Session {
         Self { reader, timeline: Timeline::new(title, now, alive, lookup), written: now }
     }
 
-    /// Reads the records since the previous call, and permits further records. Converts the entries that were recorded
-    /// before the previous call. `now` is the present time.
+    /// Reads the records since the previous call, and permits further records. Converts only the entries that were
+    /// recorded before the previous call, and keeps the newer entries for a later call. `now` is the present time.
     pub(crate) fn collect(&mut self, now: u64) {
         let Self { reader, timeline, .. } = self;
         reader.collect(now, |entry, recorder| timeline.add(entry, recorder));

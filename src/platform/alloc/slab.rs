@@ -47,8 +47,8 @@ pub(super) struct Blocks {
     count: usize,
 }
 
-// SAFETY: the list has exclusive access to its blocks. The blocks are plain memory that belongs to no thread, so
-// another thread may own the list.
+// SAFETY: the list has exclusive access to its blocks. The blocks are plain memory and are not bound to a thread, so
+// the list may move to another thread.
 unsafe impl Send for Blocks {}
 
 impl Blocks {

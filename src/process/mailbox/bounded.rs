@@ -184,9 +184,9 @@ impl<M> Bounded<M> {
         self.high = self.high.max(self.queue.len());
     }
 
-    /// Stores a message that has not waited for room. The message is measured if no other message is measured and the
-    /// clock selects this message. The message need not be the oldest message, because the queue knows the number of
-    /// each message.
+    /// Stores a message whose sender has not waited for room in the queue. The message is measured if no other message
+    /// is measured and the clock selects this message. The message need not be the oldest message, because the queue
+    /// knows the number of each message.
     fn store_timed(&mut self, message: M, clock: &impl MessageClock) {
         if self.measured.is_none()
             && clock.may_measure()
@@ -255,8 +255,8 @@ impl<M> Bounded<M> {
         Ok(Some(number))
     }
 
-    /// Returns whether the sender with this number still waits. If the sender still waits, the function stores `waker`
-    /// as the sender's waker, and returns the former waker in `waker`.
+    /// Returns whether the sender with this number still waits. If the sender still waits, this function swaps the
+    /// stored waker of the sender with `waker`. Then `waker` contains the former waker of the sender.
     pub(super) fn still_waits(&mut self, number: u64, waker: &mut Option<Waker>) -> bool {
         match self.senders.get_mut(&number) {
             Some(sender) => {

@@ -23,7 +23,8 @@
 //!   (`mailbox::read_ahead`). In a turn of its process, the current receiver may read without the lock. Outside the
 //!   turns, the current receiver holds the lock while it reads. The current receiver is replaced only under the lock. A
 //!   receiver that may read without the lock is replaced only in the turn of its own process. Therefore, two reads
-//!   cannot overlap. The thread that closes the mailbox reads under the lock, in the last turn of the process.
+//!   cannot overlap. The mailbox is closed in the last turn of the process, and the thread that closes the mailbox
+//!   reads the slot under the lock.
 //!
 //! The run state of a process is *Open* only while its slot is open. The receiver [opens](SlotAccess::set_open) the
 //! slot under the lock, in the turn of its process. There are only two ways to close the slot, and both begin after the
@@ -95,8 +96,8 @@ impl SlotAccess {
         owed
     }
 
-    /// Closes the slot for a receiver that is polled outside the turn of the process. If the process is active, the
-    /// slot stays open, and the process closes the slot at the beginning of its next turn.
+    /// Closes the slot. The calling thread need not be in a turn of the process. If the process is active, the slot
+    /// stays open, and the process closes the slot at the beginning of its next turn.
     pub(super) fn close_outside_turn(&mut self, own: &impl Own) {
         if self.0 && own.recall() {
             self.0 = false;

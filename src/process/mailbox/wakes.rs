@@ -76,7 +76,8 @@ pub(crate) trait Own {
 #[cfg(not(procession_loom))]
 pub(crate) type PendingSchedule = counted::PendingSchedule;
 
-/// A process that was woken and must be queued, in a model. A model has no tasks, so the value may contain a waker.
+/// In a model, this type represents a process that was woken and must be queued. A model has no tasks, so the value may
+/// contain a waker.
 #[cfg(procession_loom)]
 #[derive(Debug)]
 pub(crate) enum PendingSchedule {

@@ -496,8 +496,8 @@ impl Current {
         self.note(note::WOKEN);
     }
 
-    /// Clears two notes: the process woke its own task, and the process received an answer. Returns whether one of
-    /// these notes was set. If so, the process gets another turn.
+    /// Clears two notes: the note that the process woke its own task, and the note that the process received an answer.
+    /// Returns whether one of these notes was set. If so, the process gets another turn.
     #[inline]
     pub(crate) fn take_again(&self) -> bool {
         self.take(note::WOKEN | note::ANSWERED)
@@ -574,7 +574,8 @@ impl Current {
         });
     }
 
-    /// Returns whether the mailbox possibly still has a registered receiver, although no receive operation waits.
+    /// Returns true if it is possible that a receiver is still registered in the mailbox although no receive operation
+    /// waits.
     #[inline]
     pub(crate) fn has_stale_receiver(&self) -> bool {
         !matches!(self.mailbox.get(), MailboxNote::Nothing | MailboxNote::Waits)
@@ -637,8 +638,8 @@ impl Current {
     }
 
     /// Ends the period in which a sleep may leave its timer and its reference. Returns whether this thread keeps a
-    /// timer or a reference. If the timer or the reference belongs to this process, the caller cancels the timer and
-    /// drops the reference.
+    /// timer or a reference. If this thread keeps a timer of this process, the caller cancels this timer. If this
+    /// thread keeps a reference of this process, the caller drops this reference.
     #[inline]
     pub(crate) fn end_keeping(&self) -> bool {
         self.notes.set(self.notes.get() & !note::KEEPS);

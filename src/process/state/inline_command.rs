@@ -17,8 +17,8 @@ use crate::process::event::Answer;
 use crate::process::payload::Payload;
 
 /// Number of the tag of an inline command: see [`Tag::inline`](crate::Tag). Only the number is stored, and not the tag.
-/// A tag has two words, so the code would write the tag with two stores and read the tag with one load. The processor
-/// cannot forward two stores to one load, so this load would be slow.
+/// A tag has two words. If the whole tag were stored, the code would write the tag with two stores and read the tag
+/// with one load. The processor cannot forward two stores to one load, so this load would be slow.
 pub(crate) type Number = u64;
 
 /// The content that was taken out of the storage for an inline command. The content is taken out before a nested

@@ -21,8 +21,8 @@ use crate::process::state::wake_order::SchedulerHandle;
 use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Borrowed, Header, HeaderFirst, Ref, RunState};
 
-/// Functions for one type of cell. The owner of the right to run a cell does not know the type of the cell, and calls
-/// these functions through the header.
+/// Functions for one type of cell. A [`RunnableProcess`] does not know the type of its cell, and calls these functions
+/// through the header of the cell.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Task {
     pub(crate) run: unsafe fn(NonNull<Header>),
@@ -390,10 +390,10 @@ unsafe fn wake_at(at: NonNull<Header>, wake: impl FnOnce(&RunState) -> bool) -> 
     // SAFETY: by contract the value is alive and `Stepped`, and `at` has the provenance of the whole value. Therefore,
     // the run state follows the header, within the memory of the value.
     let must_queue = wake(unsafe { behind::<RunState>(at) });
-    // SAFETY: the transition returned true only if it changed the process from waiting to active. The run state of a
-    // value that is not a task is always *Over*, so this value is a task. No right to run exists for a waiting process,
-    // so the new right is the only right. The strong count of the right is the count that the process kept while it
-    // waited. By contract the pointer has the provenance of the whole cell.
+    // SAFETY: the transition returned true only if it changed the process from waiting to active. A value that is not a
+    // task always has the run state *Over*. This value was in another run state, so this value is a task. No right to
+    // run exists for a waiting process, so the new right is the only right. The strong count of the right is the count
+    // that the process kept while it waited. By contract the pointer has the provenance of the whole cell.
     must_queue.then(|| PendingSchedule(Some(unsafe { RunnableProcess::new(at) })))
 }
 

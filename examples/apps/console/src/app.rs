@@ -90,8 +90,8 @@ impl View {
     }
 }
 
-/// Columns by which the table can be sorted. Each entry has the name in the protocol, and whether the order is
-/// descending until the user reverses it.
+/// Columns by which the table can be sorted. Each entry contains the name of the column in the protocol. The flag is
+/// true if the order is descending until the user reverses the order.
 pub const COLUMNS: [(&str, bool); 15] = [
     ("mailbox_len", true),
     ("mailbox_peak", true),
@@ -122,12 +122,12 @@ pub enum Prompt {
     Confirm {
         /// Question for the user.
         question: String,
-        /// Request after the key `y`.
+        /// Request that the console sends after the key `y`.
         action: Request,
     },
 }
 
-/// Action of the loop after a key.
+/// Action that the loop of the console performs after a key.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Draw the screen.

@@ -14,7 +14,7 @@ const VERSION: u64 = 1;
 /// Time in which the server must reply.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest line that the console accepts. The server sends at most 1 MiB.
+/// Longest line that the console accepts. A line of the server has at most 1 MiB.
 const LONGEST_LINE: u64 = 8 << 20;
 
 /// Socket of a program.

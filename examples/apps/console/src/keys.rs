@@ -95,7 +95,7 @@ const KEYS: &[(KeyCode, Command, &[View], &str)] = &[
     (KeyCode::Esc, Command::Back, &[View::Process], ""),
 ];
 
-/// Returns whether the event is the press of a key. Some systems also report the release.
+/// Returns whether the event is the press of a key. Some systems also report the release of a key.
 pub fn is_press(key: &KeyEvent) -> bool {
     key.kind != KeyEventKind::Release
 }

@@ -93,7 +93,7 @@ fn options() -> Result<Option<Options>, Failure> {
     Ok(Some(Options { source, interval, is_once, is_json, trace, conditions }))
 }
 
-/// Longest time between two readings: one day. The clock cannot add much longer times.
+/// Longest time between two readings: one day. The clock cannot add a much longer time to the present time.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(86_400);
 
 fn seconds(text: &str) -> Result<Duration, Failure> {
@@ -147,8 +147,8 @@ fn run(options: Options) -> Result<ExitCode, Failure> {
     Ok(status)
 }
 
-/// Prints a text. If the reader of the output has ended, for example `head -1`, the rest of the text is dropped. The
-/// macro `print!` would panic.
+/// Prints a text. If the reader of the output has ended, for example `head -1`, the rest of the text is dropped. In
+/// this case, the macro `print!` would panic.
 fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

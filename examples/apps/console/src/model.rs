@@ -78,7 +78,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// The durations that are in this distribution and not in the earlier one.
+    /// The durations that are in this distribution and not in the earlier distribution.
     pub fn since(&self, earlier: &Self) -> Self {
         let before: BTreeMap<u64, u64> = earlier.buckets.iter().copied().collect();
         let left = |&(longest, count): &(u64, u64)| {
@@ -473,7 +473,7 @@ pub struct Interval {
     pub delay: Histogram,
     /// The durations of turns between the two replies.
     pub step: Histogram,
-    /// The times that messages waited in mailboxes, for the messages that were taken between the two replies.
+    /// The waiting times in mailboxes, for the messages that were taken between the two replies.
     pub mailbox: Histogram,
     /// The durations of calls between the two replies.
     pub call: Histogram,

@@ -1,5 +1,6 @@
-//! Steps through a recording. The player shows the moment after some number of events. A step in either direction costs
-//! the same, because each event contains the state of its track before the event.
+//! Steps through a recording. The player shows one moment of the recording: the moment after a certain number of
+//! events. A step in either direction costs the same, because each event contains the state of its track before the
+//! event.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
@@ -9,7 +10,7 @@ use crate::recording::{Event, Kind, NONE, Recording, Track, TrackKind};
 /// Number of events of a large step.
 const LARGE_STEP: usize = 100;
 
-/// Action of the loop after a key.
+/// Action that the loop of the console performs after a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
     /// Draw the screen.
@@ -18,14 +19,14 @@ pub enum Reaction {
     Quit,
 }
 
-/// A recording and a moment in it.
+/// A recording, and a moment in this recording.
 #[derive(Debug)]
 pub struct Player {
     pub(crate) recording: Recording,
     /// Number of events before the present moment.
     position: usize,
-    /// For each track, the innermost open slice or the last value of the counter, as the index of an event, or
-    /// [`NONE`].
+    /// For each track, the index of an event, or [`NONE`]. This event begins the innermost open slice, or contains the
+    /// last value of the counter.
     tops: Vec<u32>,
     /// For each track, the indexes of its first and its last event.
     spans: Vec<(usize, usize)>,
@@ -311,7 +312,8 @@ mod tests {
             names.push((player.position(), player.recording.text(event.name).to_owned()));
         }
         let count = |name: &str| names[..names.len() - 1].iter().filter(|(_, one)| one == name).count();
-        // The sender's events name the process, and the receiver's events happen in its turns.
+        // The `send` events name the chosen process, and the `receive` events happen in the turns of the chosen
+        // process.
         assert_eq!((count("send"), count("receive")), (3, 3), "{names:?}");
         player.message = None;
         let last = player.position();

@@ -63,8 +63,8 @@ pub(crate) struct Event {
     /// Index of the name in the table of texts.
     pub(crate) name: u32,
     category: u32,
-    /// At a counter, its value. At other events, the index of the note in the table of texts. A note is, for example,
-    /// the pid of a process.
+    /// For a counter, the value of the counter. For other events, the index of the note in the table of texts. A note
+    /// is, for example, the pid of a process.
     pub(crate) value: u64,
     /// Index of the track of the process that this event belongs to, or [`NONE`].
     pub(crate) process: u32,

@@ -169,14 +169,15 @@ impl Reading {
     }
 }
 
-/// Appends a line. The control characters of its texts become spaces.
+/// Appends a line. Each control character in the line becomes a space.
 fn line(text: &mut String, line: fmt::Arguments<'_>) {
     text.push_str(&plain(&line.to_string()));
     text.push('\n');
 }
 
-/// Replaces each control character by a space. The program that the console inspects chooses names and texts of exits.
-/// Without this function, these texts could control the terminal, or look like further lines of the report.
+/// Replaces each control character by a space. The inspected program chooses the names of its processes and the texts
+/// of its exits. Without this function, such a text could control the terminal, or look like a further line of the
+/// report.
 pub fn plain(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }

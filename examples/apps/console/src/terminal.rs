@@ -33,7 +33,7 @@ impl Connection {
         Ok(Self { target, client: Some(client) })
     }
 
-    /// Sends a request. If the last request has ended the connection, connects again before the request.
+    /// Sends a request. If the previous request has ended the connection, this method first connects again.
     ///
     /// # Errors
     /// Returns the error of the connection or of the request.
@@ -177,7 +177,8 @@ mod tests {
         assert_eq!(refreshed(0), (0, 1));
         assert_eq!(refreshed(1_000), (0, 1));
         assert_eq!(refreshed(4_095), (0, 5));
-        // The server has new events after each request. The screen is drawn nevertheless.
+        // The server still has events after each request. Nevertheless, the refresh ends, so that the console can draw
+        // the screen.
         assert_eq!(refreshed(10_000), (5_000, 5));
     }
 }

@@ -115,7 +115,7 @@ impl Screen {
 
 /// 9.4c: the console shows rates, delays, processes, deadlocks and workers of a running program.
 #[test]
-fn keys_lead_through_the_views_of_a_running_program() {
+fn keys_switch_between_the_views_of_a_running_program() {
     let demo = Demo::start("views");
     let mut screen = Screen::open(&demo);
     screen.wait_for("Processes 7");
@@ -238,7 +238,7 @@ fn actions_are_confirmed_and_change_the_program() {
 }
 
 #[test]
-fn a_program_that_ends_is_reported_and_the_console_continues() {
+fn the_console_reports_the_end_of_a_program_and_continues() {
     let demo = Demo::start("end");
     let mut screen = Screen::open(&demo);
     screen.wait_for("Processes 7");
@@ -249,7 +249,7 @@ fn a_program_that_ends_is_reported_and_the_console_continues() {
 }
 
 #[test]
-fn scripts_get_text_json_and_an_exit_status() {
+fn scripts_get_text_or_json_and_an_exit_status() {
     let demo = Demo::start("scripts");
     let stdout = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
     // At the start of the program, the deadlock does not exist yet. It arises a moment later.
@@ -388,7 +388,7 @@ fn record(name: &str) -> (Folder, PathBuf) {
 
 /// 9.6b: without a running program, the console opens a recording and steps through the events of the recording.
 #[test]
-fn keys_step_through_a_recording_in_both_directions() {
+fn the_user_can_move_forward_and_backward_through_a_recording_with_keys() {
     let (_folder, path) = record("recording");
     let mut screen = Screen::of(&path);
     screen.wait_for("event 1 at +");

@@ -8,7 +8,7 @@
 //! - The server closes a connection if the client does not read the response.
 //! - The server limits the sizes of the request head and of the request body.
 //! - When the process [`server`] is cancelled, it drops the listener. When the process of a connection is cancelled, it
-//!   answers the request in flight and then closes the connection. If this takes too long, the process closes the
+//!   answers the request in flight and then closes the connection. If the answer takes too long, the process closes the
 //!   connection without an answer.
 //! - The process [`VISITS`] serves the connections, so it exits after the process [`server`].
 

@@ -161,7 +161,7 @@ pub(crate) fn integer(text: &[u8]) -> Result<i64, Failure> {
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) store: &'a mut Store,
-    /// The arguments that start at the key. The name of the command is not included. If the command has no key, there
+    /// The arguments, beginning with the key. The name of the command is not included. If the command has no key, there
     /// are no arguments.
     pub(crate) args: Args<'a>,
     /// Hash of the key.

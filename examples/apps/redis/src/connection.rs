@@ -27,7 +27,7 @@ use crate::shard::{Execute, Work};
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Number of bytes of messages that the process moves into the output for one unit of the budget of its turn.
+/// One unit of the budget of a turn pays for this number of bytes of messages that the process moves into the output.
 const MAIL_PER_UNIT: usize = 16 << 10;
 
 /// When a buffer of replies is empty, its capacity is reduced to this number of bytes.
@@ -142,8 +142,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
             }
             // `poll_mail` did not wait for the next message, because the output had reached its limit. If the write has
-            // made room, no event wakes this process for the messages that are still in the mailbox. Therefore the loop
-            // checks the mailbox again.
+            // made room in the output, no event wakes this process for the messages that are still in the mailbox.
+            // Therefore the loop checks the mailbox again.
             if !is_limited || self.output.len() >= limit {
                 break;
             }
@@ -265,8 +265,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
                 Some(spec) => self.plan_command(spec, *request, args),
                 None if args.is(0, "post") || args.is(0, "host:") => {
-                    // A browser sends a line with this word. Like Redis, the server closes the connection, because a
-                    // web page must not be able to run commands.
+                    // A browser sends a line that begins with `POST` or `Host:`. Like Redis, the server closes the
+                    // connection, because a web page must not be able to run commands.
                     self.session.is_closing = true;
                 }
                 None => self.reply(|_, reply| {
@@ -352,7 +352,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
         }
         // If there are several calls, the connection sends all calls before it awaits the first answer, so that the
-        // shards run at the same time. If there is only one call, its first poll sends it, which is cheaper.
+        // shards run at the same time. A single call is sent by its first poll, because this is cheaper.
         if self.calls.len() > 1 {
             self.calls = self.calls.drain(..).map(|(shard, call)| (shard, call.start())).collect();
         }

@@ -15,8 +15,8 @@ mod tests;
 
 pub use resp::Limits;
 
-/// Checks the parser with any bytes. If the parser violates a property, the function panics. Only the fuzz target
-/// `resp` calls this function.
+/// Checks the properties of the parser for the input `bytes`. If the parser violates a property, the function panics.
+/// Only the fuzz target `resp` calls this function.
 #[cfg(fuzzing)]
 pub fn check_parser(bytes: &[u8]) {
     resp::check::check(bytes, &[]);

@@ -56,8 +56,8 @@ struct Merged {
 pub(crate) enum Collected {
     /// All replies were collected.
     All,
-    /// A shard has returned its box (its [`Work`]) before it has run its last command. The connection must send the box
-    /// to this shard again.
+    /// A shard has returned its box (its [`Work`]), but has not run all commands of the box. The connection must send
+    /// the box to this shard again.
     Part,
     /// The next reply is the reply to `INFO`, with these numbers of keys. The caller must write this reply and then
     /// call `collect` again.
@@ -128,7 +128,8 @@ impl Pipeline {
         self.pieces.push(Piece::Shard(shard));
     }
 
-    /// Adds a command with several keys. The field `keys` of `spec` contains the distance between two keys.
+    /// Adds a command with several keys. The third number in the field `keys` of `spec` is the distance between two
+    /// keys.
     pub(crate) fn push_keys(&mut self, request: Request, args: Args<'_>, spec: &Spec, run: ShardFn, merge: Merge) {
         let distance = spec.keys.2 as u32;
         let keys = (1..request.count).step_by(distance as usize);
@@ -152,8 +153,8 @@ impl Pipeline {
         self.pieces.push(Piece::Merged { merge, count: shards.into(), request });
     }
 
-    /// Adds a command, or the part of a command that concerns one key. `command` is the index of the name of the
-    /// command among the arguments of the batch, so each command has a different number.
+    /// Adds a command, or the part of a command that concerns one key. `command` is the index of the command name in
+    /// the list of all arguments of the batch, so each command has a different number.
     fn push(&mut self, key: &[u8], args: Request, run: ShardFn, command: u32) -> u16 {
         let hash = hash(&self.hasher, key);
         // The table in the shard uses the lowest and the highest bits of the hash, so this selection uses the bits in
@@ -185,7 +186,7 @@ impl Pipeline {
         self.works[shard] = Some(work);
     }
 
-    /// Records that a shard has exited while it had its box.
+    /// Records that a shard has failed. The box of this shard is lost.
     pub(crate) fn fail(&mut self, shard: usize) {
         let entry = self.used.iter_mut().find(|(used, _)| usize::from(*used) == shard);
         entry.expect("the shard had a box").1 = true;
@@ -206,7 +207,8 @@ impl Pipeline {
                 push_array(out, count);
             }
             if was_empty {
-                // The replies can need much memory, so they are moved inside their buffer instead of copied into `out`.
+                // The replies can need much memory, so they stay in their buffer: the bytes of `out` are inserted in
+                // front of the replies, and the buffer then becomes `out`.
                 replies.splice(..0, out.drain(..));
                 mem::swap(out, replies);
             } else {
@@ -248,7 +250,7 @@ impl Pipeline {
         Collected::All
     }
 
-    /// Returns the number of elements of the reply if the pipeline consists of one command with an array as its reply.
+    /// If the pipeline consists of one command whose reply is an array, returns the number of elements of this array.
     fn single_array(&self) -> Option<u32> {
         match self.pieces[..] {
             [Piece::Merged { merge: Merge::Array, count, .. }] if self.cursor.merged.count == 0 => Some(count),
@@ -271,7 +273,8 @@ impl Pipeline {
     fn merge(&mut self, merge: Merge, count: u32, out: &mut Vec<u8>) -> bool {
         if merge == Merge::Array && self.cursor.merged.count == 0 {
             push_array(out, count);
-            // If a reply is missing, `merge` is called again. The counter prevents a second header.
+            // If a reply is missing, `merge` is called again. Because of this count, the next call writes no second
+            // header.
             self.cursor.merged.count = 1;
         }
         let begun = u32::from(merge == Merge::Array);

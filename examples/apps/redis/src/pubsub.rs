@@ -13,8 +13,8 @@ use crate::resp::Encoder;
 use crate::session::{Session, SessionCall};
 use crate::store::Bytes;
 
-/// Number of bytes that a message counts in addition to its encoded bytes. So the limit of unread bytes also limits the
-/// number of unread messages.
+/// Number of bytes that each message adds to the unread bytes, in addition to its encoded bytes. So the limit of unread
+/// bytes also limits the number of unread messages.
 const OVERHEAD: usize = 64;
 
 /// Message of a channel. All subscribers share the message.
@@ -38,7 +38,7 @@ impl Message {
         Self { channel: channel.into(), encoded }
     }
 
-    /// Number of bytes that the message counts while it is unread.
+    /// Number of bytes that this message adds to the unread bytes of a subscriber.
     fn size(&self) -> usize {
         self.encoded.len() + OVERHEAD
     }
@@ -69,8 +69,8 @@ impl Unread {
     }
 }
 
-/// Appends a message that the client of this session has received in its mailbox. In version 3 of the protocol, only
-/// the first byte of a message differs.
+/// Appends a message that the process of this connection has received in its mailbox. In version 3 of the protocol,
+/// only the first byte of a message differs.
 ///
 /// If the client has left the channel, the message is dropped. A publisher on another worker can send such a message
 /// after the confirmation of `UNSUBSCRIBE`. A client of version 2 would mistake this message for its next reply.
@@ -88,7 +88,8 @@ pub(crate) fn push_mail(out: &mut Vec<u8>, mail: &Message, session: &Session) {
     }
 }
 
-/// Appends the messages that are in the mailbox, until they count at least `most` bytes. Takes no unit of the budget.
+/// Takes messages from the mailbox and appends them, until the sizes of the taken messages add up to at least `most`
+/// bytes. A message that [`push_mail`] drops counts, too. This function takes no unit of the budget.
 pub(crate) fn push_unread(out: &mut Vec<u8>, mailbox: &mut Mailbox<Mail>, session: &Session, most: usize) {
     let mut count = 0;
     while count < most
@@ -162,7 +163,8 @@ pub(crate) fn unsubscribe(call: &mut SessionCall<'_>) -> Answer {
         call.me.leave_group(&*group(channel));
     }
     // The messages that were sent before this command precede the confirmations, as in Redis. Publishers may still send
-    // messages to the other channels of this client. Without the bound, this step would last as long as they send.
+    // messages to the other channels of this client. Without the bound `unread`, this step would last as long as the
+    // publishers send.
     let unread = call.session.unread.load(Ordering::Relaxed);
     push_unread(call.out, call.mailbox, call.session, unread);
     for channel in &channels {

@@ -32,8 +32,8 @@ pub struct Limits {
     /// Maximum number of bytes that were read but belong to no executed command. If a client exceeds this limit, the
     /// server disconnects it.
     pub query: usize,
-    /// Maximum number of bytes of the unread messages in the mailbox of a subscriber. Each message counts 64 bytes in
-    /// addition to its encoded bytes. If a message would exceed the limit, the server disconnects the subscriber.
+    /// Maximum number of bytes of the unread messages in the mailbox of a subscriber. The size of a message is its
+    /// number of encoded bytes plus 64. If a message would exceed the limit, the server disconnects the subscriber.
     pub mail: usize,
     /// Maximum number of commands in one batch.
     pub batch: usize,
@@ -211,8 +211,8 @@ impl Batch {
         }
     }
 
-    /// Returns a batch without commands, which contains a copy of the bytes behind the commands. If a failed shard
-    /// still holds the old batch, the connection continues with the copy.
+    /// Returns a new batch without commands. The new batch contains a copy of the bytes behind the commands of the old
+    /// batch. If a failed shard still holds the old batch, the connection continues with the copy.
     pub(crate) fn remainder(&self) -> Self {
         let start = self.start();
         let shift = |arg: &Arg| Arg { start: arg.start - start as u32, end: arg.end - start as u32 };
@@ -350,7 +350,8 @@ impl<'a> Args<'a> {
     /// Returns an argument.
     ///
     /// # Panics
-    /// Panics if the command has fewer arguments. The server checks the number of arguments before it runs a command.
+    /// Panics if the command has no argument at `index`. The server checks the number of arguments before it runs a
+    /// command.
     pub(crate) fn get(self, index: usize) -> &'a [u8] {
         let arg = self.args[index];
         &self.data[arg.start as usize..arg.end as usize]

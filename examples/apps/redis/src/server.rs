@@ -75,7 +75,7 @@ pub trait Listener: Send + Sync + 'static {
     /// Connection to a client.
     type Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// Waits for the next client. Returns its connection and its address. The future must be cancel safe.
+    /// Waits for the next client. Returns the connection and the address of the client. The future must be cancel safe.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Socket, String)>> + Send;
 }
 
@@ -84,8 +84,8 @@ impl Listener for TcpListener {
 
     async fn accept(&self) -> io::Result<(TcpStream, String)> {
         let (socket, peer) = Self::accept(self).await?;
-        // Each write is a complete answer, so it should not wait for further bytes. If `set_nodelay` fails, the client
-        // has vanished, and the first read fails too.
+        // Each write is a complete answer, so the write should not wait for further bytes. If `set_nodelay` fails, the
+        // client has vanished, and the first read fails too.
         let _ = socket.set_nodelay(true);
         // If the computer of a client vanishes, the server gets no end of the stream. Without keepalive, the process of
         // this client would never exit.
@@ -224,7 +224,7 @@ impl Client {
     }
 }
 
-/// Numbers of the reply to `INFO`.
+/// Numbers in the reply to `INFO`.
 #[derive(Debug)]
 pub(crate) struct Stats {
     pub(crate) uptime: Duration,

@@ -128,8 +128,8 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     if !pattern.iter().any(|byte| b"*?[".contains(byte)) {
         return pattern.eq_ignore_ascii_case(name);
     }
-    // The variable `star` contains two positions: the position after the last `*` of the pattern, and the position in
-    // `name` at which the current match of the rest of the pattern began.
+    // The variable `star` contains two positions: the position in `pattern` after the last `*`, and the position in
+    // `name` from which the rest of the pattern is compared.
     let (mut at, mut rest, mut star) = (0, 0, None);
     while rest < name.len() {
         if pattern.get(at) == Some(&b'*') {
@@ -345,8 +345,8 @@ pub(crate) fn hello(call: &mut SessionCall<'_>) -> Answer {
             return Err(format!("ERR Syntax error in HELLO option '{option}'").into());
         }
     }
-    // The default user has no password, so it accepts any password. There is no other user. Like Redis, the command
-    // checks only the last user, after all other options.
+    // The default user has no password, so the server accepts any password for this user. There is no other user. Like
+    // Redis, `HELLO` checks only the user of the last option `AUTH`, after all other options.
     if user.is_some_and(|user| user != b"default") {
         return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
     }
@@ -416,7 +416,7 @@ pub(crate) fn client(call: &mut SessionCall<'_>) -> Answer {
         b"kill" if args.len() == 4 && args.is(2, "id") => {
             let id = parse_int(args.get(3)).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
             let id = id.ok_or("ERR client-id should be greater than 0")?;
-            // Like Redis, the command never kills its own client in this form.
+            // Like Redis, `CLIENT KILL ID` never kills the client that has sent the command.
             let killed = id != call.session.id && call.server.kill_client(id);
             call.reply().int(killed.into());
         }

@@ -57,8 +57,8 @@ impl fmt::Debug for Op {
 /// The commands of one pipeline for one shard, and their replies.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    /// The batch that contains the arguments of the commands. `None` while the connection has the box, so that the
-    /// connection is the only owner of the batch.
+    /// The batch that contains the arguments of the commands. While the connection has the box, this field is `None`:
+    /// the connection must be the only owner of the batch.
     batch: Option<Arc<Batch>>,
     resp3: bool,
     ops: Vec<Op>,
@@ -135,7 +135,7 @@ impl Work {
 
     /// Runs the commands in order, until all commands were run or the replies exceed their bound.
     ///
-    /// Between two messages, the shard may run commands of other clients. Therefore this function does not stop between
+    /// Between two messages, the shard can run commands of other clients. Therefore this function does not stop between
     /// the keys of one command.
     fn run(&mut self, store: &mut Store, now: Instant) {
         let Some(batch) = self.batch.take() else { return };

@@ -124,7 +124,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Makes an empty store. The connections must hash the keys of the commands with the same `hasher`.
+    /// Makes an empty store. The connections must hash the keys of the commands with this `hasher`, too.
     pub(crate) fn new(hasher: FixedState, now: Instant) -> Self {
         Self { hasher, begun: now, table: HashTable::new(), expiries: BTreeMap::new(), next: 0 }
     }

@@ -62,7 +62,7 @@ fn configurations() -> Result<(ServerConfig, ClientConfig), BoxError> {
     Ok((server, client))
 }
 
-/// Starts a server, and returns the stream of a client that has connected to it.
+/// Starts a server, connects a client to this server, and returns the stream of the client.
 async fn connected(rt: &Runtime) -> Result<TlsStream<TcpStream>> {
     let (server_config, client_config) = configurations()?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -107,7 +107,7 @@ fn a_client_that_leaves_before_the_handshake_is_no_failure() -> Result {
     })
 }
 
-/// The client sends until the buffers are full, because it reads nothing. The write of the server then waits.
+/// The client only sends, and reads nothing. When the buffers are full, the write of the server waits.
 #[test]
 fn a_shutdown_ends_a_connection_whose_client_does_not_read() -> Result {
     use futures::future::{Either, select};

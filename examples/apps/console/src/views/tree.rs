@@ -16,8 +16,8 @@ const DEEPEST: usize = 8;
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let tree = &app.tree;
     let mut lines = vec![Line::styled(format!("{:<26} {:<18} {:<9}RESTARTS", "NAME", "PID", "STATE"), BOLD)];
-    // The last lines show the last exit of the selected child. If the server has left out rows, they also show the
-    // total number of rows.
+    // The last lines show the last exit of the selected child. If the server has left out rows, these last lines also
+    // show the total number of rows.
     let visible = usize::from(area.height).saturating_sub(4);
     let rows = tree.rows.iter().enumerate().skip(offset(app.selected, visible)).take(visible);
     for (index, row) in rows {

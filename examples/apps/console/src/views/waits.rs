@@ -19,7 +19,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     for deadlock in &graph.deadlocks {
         lines.extend(describe(deadlock, area.width.into()));
     }
-    // At least a third of the area stays for the edges.
+    // At least a third of the area is reserved for the edges.
     let most = (height * 2 / 3).max(1);
     if lines.len() > most {
         lines.truncate(most.saturating_sub(1));

@@ -21,7 +21,7 @@ fn runner(cases: u32) -> TestRunner {
     TestRunner::new(settings)
 }
 
-/// Correct requests whose responses need no time.
+/// Correct requests for pages that respond without a delay.
 const REQUESTS: &[&str] = &[
     HELLO,
     "GET /visits HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
@@ -31,7 +31,7 @@ const REQUESTS: &[&str] = &[
     "GET / HTTP/1.1\r\nhost: a\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n",
 ];
 
-/// Random bytes, or the bytes of requests in which some bytes are replaced.
+/// Random bytes, or requests in which some bytes are replaced by other bytes.
 fn input() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![2 => select(&b"\r\n :;,0123456789abcdefx/"[..]), 1 => any::<u8>()];
     let replaced = vec((any::<Index>(), byte), 0..4);

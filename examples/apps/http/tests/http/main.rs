@@ -57,8 +57,8 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> Tested<String> {
     Ok(String::from_utf8(text)?)
 }
 
-/// Reads until the server closes the connection. A reset also ends the text. The server causes a reset if it closes a
-/// connection before it has read all bytes.
+/// Reads until the server closes or resets the connection. The server causes a reset if it closes a connection before
+/// it has read all bytes.
 async fn read_all(stream: &mut TcpStream) -> String {
     let (mut text, mut buf) = (Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = stream.read(&mut buf).await {
@@ -134,7 +134,7 @@ fn a_connection_above_the_limit_waits_until_another_connection_ends() -> Tested 
 
 /// The limit 0 has the effect of 1.
 #[test]
-fn a_limit_of_no_connection_accepts_one_connection() -> Tested {
+fn a_limit_of_zero_connections_accepts_one_connection() -> Tested {
     let (rt, address) = started(Config { max_connections: 0, ..Config::default() })?;
     rt.block_on(async {
         read_until(&mut sent(address, HELLO).await?, "hello\n").await?;
@@ -145,7 +145,7 @@ fn a_limit_of_no_connection_accepts_one_connection() -> Tested {
 }
 
 #[test]
-fn the_longest_idle_time_is_no_error() -> Tested {
+fn the_server_accepts_the_longest_possible_idle_time() -> Tested {
     let (rt, address) = started(Config { idle: Duration::MAX, ..Config::default() })?;
     rt.block_on(async {
         read_until(&mut sent(address, HELLO).await?, "hello\n").await?;
@@ -195,7 +195,7 @@ fn a_request_head_that_is_too_long_is_refused() -> Tested {
 }
 
 #[test]
-fn a_client_that_does_not_read_its_response_is_closed() -> Tested {
+fn a_connection_is_closed_if_its_client_does_not_read_the_response() -> Tested {
     const SIZE: usize = 32 << 20;
     let (rt, address) = started(Config { write_stall: SHORT, body_size: SIZE, ..Config::default() })?;
     rt.block_on(async {
@@ -266,8 +266,8 @@ fn an_incomplete_head_does_not_delay_a_shutdown() -> Tested {
     rt.block_on(async {
         let mut stream = sent(address, "GET / HT").await?;
         // A second client connects after the first client, and the server answers the second client. So the server has
-        // almost certainly read the incomplete head of the first client. If the server has not read it, the connection
-        // is idle, and the test also passes.
+        // almost certainly read the incomplete head of the first client. If the server has not read this head, the
+        // connection of the first client is idle, and the test also passes.
         read_until(&mut sent(address, HELLO).await?, "hello\n").await?;
         let report = rt.shutdown(LONG).await;
         assert!(report.left.is_empty(), "{report:?}");
@@ -301,7 +301,7 @@ fn a_shutdown_completes_the_response_that_is_being_written() -> Tested {
 
 /// A client that never completes its request delays a shutdown only by the time `drain`.
 #[test]
-fn an_incomplete_request_does_not_keep_a_shutdown() -> Tested {
+fn an_incomplete_request_delays_a_shutdown_only_for_a_limited_time() -> Tested {
     let config = Config { idle: 2 * LONG, body_time: 2 * LONG, drain: SHORT, ..Config::default() };
     let (rt, address) = started(config)?;
     rt.block_on(async {

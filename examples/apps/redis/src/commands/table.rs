@@ -211,7 +211,8 @@ const PLACES: usize = 256;
 const FREE: u8 = u8::MAX;
 
 /// Hash index of the table, with open addressing. The hash of the name of a command selects a place. If another command
-/// has this place, the command gets the next free place. The place of a command contains its index in the table.
+/// has this place, the command gets the next free place. The place of each command contains the index of this command
+/// in the table.
 static INDEX: [u8; PLACES] = index();
 
 const fn index() -> [u8; PLACES] {
@@ -240,8 +241,8 @@ static PACKED: [u128; TABLE.len()] = {
     packed
 };
 
-/// Packs a name of at most 15 bytes into a number, in lower case. A bit that is set above the first byte marks the
-/// length of the name. Returns zero for a longer name.
+/// Packs a name of at most 15 bytes into a number, in lower case. The highest set bit of the number is directly above
+/// the first byte of the name, so its position shows the length of the name. Returns zero for a longer name.
 const fn pack(name: &[u8]) -> u128 {
     if name.len() > 15 {
         return 0;

@@ -1,5 +1,5 @@
-//! Checks the parser with any bytes. The property tests and the fuzz target call [`check`] with random bytes. If the
-//! parser violates a property, `check` panics.
+//! Checks the properties of the parser for any input. The property tests and the fuzz target call [`check`] with random
+//! bytes. If the parser violates a property, `check` panics.
 
 use super::{Batch, Limits, ProtocolError, SMALLEST};
 
@@ -54,8 +54,8 @@ pub(super) fn parse_all(bytes: &[u8], limits: &Limits) -> Found {
     parse(bytes, limits, false, || usize::MAX)
 }
 
-/// Feeds bytes to a parser in the same way as a connection. Each read has at most as many bytes as a call of `piece`
-/// returns. If `is_copied` is true, each batch is replaced by the copy of its remainder.
+/// Feeds bytes to a parser in the same way as a connection. Before each read, a call of `piece` returns the maximum
+/// number of bytes of this read. If `is_copied` is true, each batch is replaced by the copy of its remainder.
 pub(super) fn parse(bytes: &[u8], limits: &Limits, is_copied: bool, mut piece: impl FnMut() -> usize) -> Found {
     let (mut batch, mut commands, mut rest) = (Batch::default(), Vec::new(), bytes);
     loop {

@@ -36,7 +36,7 @@ fn the_requests_in_the_input_are_found() {
 }
 
 #[test]
-fn an_error_is_reported_after_the_commands_before_it() {
+fn the_parser_returns_the_earlier_commands_before_it_reports_an_error() {
     let long = "1".repeat(41);
     let table: &[(&str, &str)] = &[
         ("*x\r\n", "invalid multibulk length"),
@@ -67,7 +67,7 @@ fn an_error_is_reported_after_the_commands_before_it() {
 }
 
 #[test]
-fn a_command_with_too_many_bytes_is_refused_without_a_text() {
+fn a_command_with_too_many_bytes_is_refused_without_an_error_text() {
     let bytes = [&b"*20\r\n"[..], &b"$20\r\naaaaaaaaaaaaaaaaaaaa\r\n".repeat(14)].concat();
     let (commands, error) = parse(&bytes, &small(), false, || 7);
     assert_eq!((commands, error), (vec![], Some(ProtocolError::LongQuery)));

@@ -72,7 +72,7 @@ fn a_protocol_error_ends_the_connection_after_the_replies() {
 }
 
 #[test]
-fn the_command_quit_ends_the_connection() {
+fn the_server_closes_the_connection_after_the_quit_command() {
     simulate(&config(1), async |world| {
         let mut client = world.connect();
         client.send("SET a 1\r\nQUIT\r\nSET a 2\r\n").await;
@@ -182,7 +182,7 @@ fn a_client_above_the_limit_is_refused() {
 /// While the listener sleeps after a failed `accept`, a client vanishes and another client connects. The listener no
 /// longer counts the first client when it accepts the second client.
 #[test]
-fn a_client_that_has_vanished_does_not_count_although_others_wait() {
+fn a_vanished_client_is_not_counted_even_if_other_clients_wait() {
     simulate(&Config { max_connections: 1, ..config(1) }, async |world| {
         let mut one = world.connect();
         one.ask("PING", "+PONG\r\n").await;

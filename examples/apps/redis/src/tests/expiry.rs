@@ -3,7 +3,7 @@
 use super::{config, simulate};
 
 #[test]
-fn a_key_expires_after_its_time() {
+fn a_key_expires_after_its_time_to_live() {
     simulate(&config(1), async |world| {
         let mut client = world.connect();
         client.ask("SET a 1 PX 100", "+OK\r\n").await;

@@ -28,7 +28,7 @@ fn a_subscriber_receives_messages_in_order() {
 
 /// In one pipeline, a `PUBLISH` follows a write. When the subscriber receives the message, the write is visible.
 #[test]
-fn a_publish_runs_after_the_commands_before_it() {
+fn a_publish_runs_after_the_earlier_commands_of_its_pipeline() {
     simulate(&config(3), async |world| {
         let (mut reader, mut subscriber, mut writer) = (world.connect(), world.connect(), world.connect());
         subscriber.ask("SUBSCRIBE c", "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
@@ -96,8 +96,10 @@ fn a_channel_can_be_any_bytes() {
         publisher.send(b"*3\r\n$7\r\nPUBLISH\r\n$3\r\n\xff\0\n\r\n$1\r\n\x80\r\n").await;
         publisher.expect(":1\r\n").await;
         subscriber.expect(b"*3\r\n$7\r\nmessage\r\n$3\r\n\xff\0\n\r\n$1\r\n\x80\r\n").await;
-        // In UTF-8, the same character consists of other bytes, so these bytes are the name of another channel.
-        publisher.ask("PUBLISH \u{ff} x", ":0\r\n").await;
+        // In UTF-8, the character U+00FF consists of two bytes. With these two bytes instead of the byte 0xff, the name
+        // is the name of another channel.
+        publisher.send("*3\r\n$7\r\nPUBLISH\r\n$4\r\n\u{ff}\0\n\r\n$1\r\nx\r\n").await;
+        publisher.expect(":0\r\n").await;
     });
 }
 
@@ -113,8 +115,8 @@ fn a_client_that_vanishes_leaves_its_channels() {
     });
 }
 
-/// If a subscriber does not read, and its messages exceed the limit, the server disconnects it. The publisher does not
-/// wait.
+/// If a subscriber does not read, and its unread messages exceed the limit, the server disconnects the subscriber. The
+/// publisher does not wait.
 #[test]
 fn a_slow_subscriber_is_disconnected() {
     let limits = Limits { output: 10_000, mail: 100_000, ..Limits::default() };
@@ -123,7 +125,8 @@ fn a_slow_subscriber_is_disconnected() {
         slow.ask("SUBSCRIBE c", SUBSCRIBED).await;
         let text = "x".repeat(100);
         let mut received = 0;
-        // Each message counts 196 bytes, so the mailbox holds 510 messages. The write buffer holds about 80 messages.
+        // Each message adds 196 bytes to the unread bytes, so the mailbox holds 510 messages. The write buffer holds
+        // about 80 messages.
         while received < 1_000 {
             publisher.send(format!("PUBLISH c {text}\r\n")).await;
             let mut reply = [0; 4];

@@ -42,8 +42,8 @@ pub(crate) fn any_command() -> impl Strategy<Value = Sent> {
 const OPTIONS: &[&str] =
     &["EX", "PX", "NX", "XX", "GET", "KEEPTTL", "ID", "KILL", "LIST", "SETNAME", "COUNT", "maxmemory"];
 
-/// Commands of the table. Their arguments are keys, numbers and options. There are only four keys, so that many
-/// commands use the same key.
+/// Commands of the table. The arguments of these commands are keys, numbers and options. There are only four keys, so
+/// that many commands use the same key.
 pub(crate) fn known_command() -> impl Strategy<Value = Sent> {
     let names: Vec<_> = TABLE.iter().map(|spec| spec.name).collect();
     let argument = prop_oneof![

@@ -65,7 +65,7 @@ fn the_replies_equal_the_replies_of_redis() {
     }
 }
 
-/// These replies were not recorded. They follow the source of Redis 7.0.15.
+/// These replies were not recorded from the real server. Instead, the replies follow the source of Redis 7.0.15.
 #[test]
 fn rare_options_get_the_replies_of_redis() {
     simulate(&config(1), async |world| {

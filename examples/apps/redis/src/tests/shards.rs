@@ -119,7 +119,8 @@ fn a_command_with_several_keys_is_atomic_in_one_shard() {
         writer.send("MSET a 1 b 1 c 1 d 1\r\n").await;
         writer.expect("+OK\r\n").await;
         reader.expect(format!("*4\r\n{}", format!("$200000\r\n{value}\r\n").repeat(4))).await;
-        // The reply of `MGET` leaves room for the first reply of `MSET` only.
+        // The reply to `GET` and the reply for the first key of `MSET` together exceed 256 KiB. The shard still runs
+        // `MSET` for the other keys.
         let value = "x".repeat((256 << 10) - 13);
         writer.send(encode(&["SET", "a", &value])).await;
         writer.expect("+OK\r\n").await;

@@ -240,6 +240,25 @@ fn only_these_files_read_the_state_of_the_thread() {
     );
 }
 
+/// Safe functions and a trait whose misuse would break a safety argument, and the files that may use them. Each of these
+/// items creates a proof, for example the proof that the calling thread is in the turn of a process. A `SAFETY` comment
+/// then relies on this proof. An `unsafe fn` would add unsafe code to files that otherwise have none.
+const PROOFS: &[(&str, &[&str])] = &[
+    ("InTurn::of_right()", &["process::state::runnable"]),
+    ("ReceiverTurn::of_events(", &["context::step"]),
+    ("Receiving::closing()", &["process::mailbox::locked"]),
+    (".note_waits_for_message(", &["context::mailbox", "context::step", "host::control"]),
+    ("Own for ", &["process::mailbox::wakes"]),
+];
+
+#[test]
+fn only_these_files_create_proofs() {
+    for (item, allowed) in PROOFS {
+        let users = sources().into_iter().filter(|(file, code)| !is_exempt(file) && without_tests(code).contains(item));
+        assert_eq!(users.map(|(file, _)| file).collect::<Vec<_>>(), *allowed, "{item}");
+    }
+}
+
 #[test]
 fn files_and_functions_are_short() {
     let mut wrong = String::new();

@@ -54,3 +54,52 @@ impl<T> fmt::Debug for AtomicStaticRef<T> {
         f.write_str("AtomicStaticRef")
     }
 }
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use std::cell::UnsafeCell;
+    use std::thread;
+
+    use super::*;
+
+    /// A value that one thread writes before it stores the reference to the value.
+    struct WrittenOnce(UnsafeCell<u32>);
+
+    // SAFETY: the test writes the value once, before the store of the only reference that other threads get. The release
+    // store and the acquire load order the write before each read.
+    unsafe impl Sync for WrittenOnce {}
+
+    /// A `load` that returns a reference also sees the value that the storing thread wrote before the `store`. Miri
+    /// reports a data race if `store` or `load` has a weaker ordering.
+    #[test]
+    fn a_loaded_reference_shows_the_value_that_was_written_before_the_store() {
+        static VALUE: WrittenOnce = WrittenOnce(UnsafeCell::new(0));
+        static REFERENCE: AtomicStaticRef<WrittenOnce> = AtomicStaticRef::none();
+        let writer = thread::spawn(|| {
+            // SAFETY: no other thread has a reference to the value yet, because this thread stores the first one below.
+            unsafe { *VALUE.0.get() = 7 };
+            REFERENCE.store(Some(&VALUE));
+        });
+        let read = loop {
+            if let Some(value) = REFERENCE.load() {
+                // SAFETY: the write happens before the store of the reference, and no later write exists.
+                break unsafe { *value.0.get() };
+            }
+            thread::yield_now();
+        };
+        writer.join().unwrap();
+        assert_eq!(read, 7);
+    }
+
+    #[test]
+    fn references_are_compared_by_address() {
+        static ONE: u32 = 1;
+        static OTHER: u32 = 1;
+        let reference = AtomicStaticRef::none();
+        assert!(reference.is(None) && !reference.is(Some(&ONE)) && reference.load().is_none());
+        reference.store(Some(&ONE));
+        assert!(reference.is(Some(&ONE)) && !reference.is(Some(&OTHER)) && !reference.is(None));
+        reference.store(None);
+        assert!(reference.is(None));
+    }
+}

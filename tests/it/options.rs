@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use procession::layer::*;
+use procession::observe::FlightRecorder;
 use procession::*;
 
 use crate::{shut_down, within};
@@ -67,12 +68,20 @@ fn runtime_settings() -> Vec<Setting<Builder>> {
     all.extend(each("when_blocking_full", &[Overflow::Reject, Overflow::DropOldest], Builder::blocking_overflow));
     all.extend(each("node", &[0, 1, u32::MAX], Builder::node));
     all.extend(each("seed", &[0, 1, u64::MAX], Builder::seed));
-    all.extend(each("local_order", &[QueueOrder::Fifo], Builder::local_order));
+    all.extend(each("local_order", &[QueueOrder::Fifo, QueueOrder::Lifo], Builder::local_order));
     all.extend(each("shuffle", &[false, true], Builder::shuffle));
     all.extend(each("exact_times", &[false, true], Builder::sample_every_step));
     all.extend(each("long_step", &TIMES, Builder::long_step_threshold));
     all.extend(each("substitutes", &COUNTS, Builder::max_replacement_threads));
     all.extend(each("max_processes", &COUNTS, Builder::max_processes));
+    all.extend(each("exit_history", &COUNTS, Builder::exit_history));
+    // The largest buffers take 2 GiB each. This test does not allocate such buffers.
+    all.extend(each("flight_recorder.buffer_size", &[0, 1], |b: Builder, bytes| {
+        b.flight_recorder(FlightRecorder::new().buffer_size(bytes))
+    }));
+    all.extend(each("flight_recorder.max_files", &[0, u32::MAX], |b: Builder, count| {
+        b.flight_recorder(FlightRecorder::new().write_on_panic(true).max_files(count))
+    }));
     all.extend(each("limits.steps", &[0, 1, u64::MAX], |b: Builder, most| b.limits(Limits::new().steps(most))));
     all.extend(each("limits.time", &TIMES, |b: Builder, most| b.limits(Limits::new().time(most))));
     all.extend(each("limits.mail", &COUNTS, |b: Builder, most| b.limits(Limits::new().mailbox_capacity(most))));
@@ -81,6 +90,15 @@ fn runtime_settings() -> Vec<Setting<Builder>> {
     all.push(setting("handler_named", |b: Builder| {
         b.handler_named("", |_: NamedCommand, completion: Completion<Payload>| completion.complete(Payload::new(())))
     }));
+    #[cfg(all(feature = "console", unix))]
+    {
+        all.push(setting("console(empty)", |b: Builder| b.console("")));
+        all.push(setting("console(NUL)", |b: Builder| b.console("a\0b")));
+        all.push(setting("console(long)", |b: Builder| b.console("x".repeat(100_000))));
+        all.push(setting("console(folder)", |b: Builder| b.console("/")));
+        all.push(setting("console_tcp(short token)", |b: Builder| b.console_tcp(([127, 0, 0, 1], 0), "short")));
+        all.push(setting("console_tcp", |b: Builder| b.console_tcp(([127, 0, 0, 1], 0), "a token with 24 bytes..")));
+    }
     #[cfg(feature = "affinity")]
     {
         all.extend(each("pin_workers", &[false, true], Builder::pin_workers));
@@ -102,6 +120,8 @@ fn is_valid(names: &[String]) -> Option<bool> {
             || huge.contains(name)
             || too_many.contains(name)
             || *name == core
+            || name.starts_with("console(")
+            || name.contains("short token")
     };
     let handlers = names.iter().filter(|name| ["handle", "handle_blocking"].contains(&name.as_str())).count();
     let pins = names.iter().any(|name| name.starts_with("pin_workers") && *name != core);

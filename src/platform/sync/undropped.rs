@@ -47,3 +47,52 @@ pub(crate) fn with_undropped<T: 'static, R>(key: &'static LocalKey<T>, f: impl F
 pub(crate) fn with_undropped<T: 'static, R>(key: &'static LocalKey<T>, f: impl FnOnce(&T) -> R) -> R {
     key.with(f)
 }
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    thread_local! {
+        static UNDROPPED: NeverDropped<Cell<u32>> = const { NeverDropped::new(Cell::new(0)) };
+        static AT_EXIT: RefCell<Option<AtExit>> = const { RefCell::new(None) };
+    }
+
+    /// The destructor sends the value of the thread-local `UNDROPPED`.
+    struct AtExit(mpsc::Sender<u32>);
+
+    impl Drop for AtExit {
+        fn drop(&mut self) {
+            let value = with_undropped(&UNDROPPED, |value| value.get());
+            let _ = self.0.send(value);
+        }
+    }
+
+    /// The destructors of other thread-locals can read the value while the thread exits.
+    #[test]
+    fn a_destructor_of_another_thread_local_can_use_the_value() {
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            AT_EXIT.with(|at_exit| *at_exit.borrow_mut() = Some(AtExit(sender)));
+            // This thread uses the value for the first time after the registration of the destructor of `AT_EXIT`.
+            with_undropped(&UNDROPPED, |value| value.set(7));
+        })
+        .join()
+        .unwrap();
+        assert_eq!(receiver.recv(), Ok(7));
+    }
+
+    #[test]
+    fn each_thread_has_its_own_value() {
+        let set_and_get = |to| {
+            with_undropped(&UNDROPPED, |value| value.set(value.get() + to));
+            with_undropped(&UNDROPPED, |value| value.get())
+        };
+        assert_eq!(set_and_get(1), 1);
+        assert_eq!(thread::spawn(move || set_and_get(10)).join().unwrap(), 10);
+        assert_eq!(set_and_get(1), 2);
+    }
+}

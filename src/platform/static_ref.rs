@@ -58,9 +58,9 @@ impl<T> fmt::Debug for AtomicStaticRef<T> {
 #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
 mod tests {
     use std::cell::UnsafeCell;
-    use std::thread;
 
     use super::*;
+    use crate::platform::sync::thread;
 
     /// A value that one thread writes before it stores the reference to the value.
     struct WrittenOnce(UnsafeCell<u32>);

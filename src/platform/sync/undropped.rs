@@ -51,38 +51,38 @@ pub(crate) fn with_undropped<T: 'static, R>(key: &'static LocalKey<T>, f: impl F
 #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
 mod tests {
     use std::cell::{Cell, RefCell};
-    use std::sync::mpsc;
-    use std::thread;
 
     use super::*;
+    use crate::platform::sync::atomic::{AtomicU32, Ordering};
+    use crate::platform::sync::{Arc, thread};
 
     thread_local! {
         static UNDROPPED: NeverDropped<Cell<u32>> = const { NeverDropped::new(Cell::new(0)) };
         static AT_EXIT: RefCell<Option<AtExit>> = const { RefCell::new(None) };
     }
 
-    /// The destructor sends the value of the thread-local `UNDROPPED`.
-    struct AtExit(mpsc::Sender<u32>);
+    /// The destructor stores the value of the thread-local `UNDROPPED`.
+    struct AtExit(Arc<AtomicU32>);
 
     impl Drop for AtExit {
         fn drop(&mut self) {
-            let value = with_undropped(&UNDROPPED, |value| value.get());
-            let _ = self.0.send(value);
+            self.0.store(with_undropped(&UNDROPPED, |value| value.get()), Ordering::Relaxed);
         }
     }
 
     /// The destructors of other thread-locals can read the value while the thread exits.
     #[test]
     fn a_destructor_of_another_thread_local_can_use_the_value() {
-        let (sender, receiver) = mpsc::channel();
+        let read = Arc::new(AtomicU32::new(0));
+        let at_exit = AtExit(Arc::clone(&read));
         thread::spawn(move || {
-            AT_EXIT.with(|at_exit| *at_exit.borrow_mut() = Some(AtExit(sender)));
+            AT_EXIT.with(|value| *value.borrow_mut() = Some(at_exit));
             // This thread uses the value for the first time after the registration of the destructor of `AT_EXIT`.
             with_undropped(&UNDROPPED, |value| value.set(7));
         })
         .join()
         .unwrap();
-        assert_eq!(receiver.recv(), Ok(7));
+        assert_eq!(read.load(Ordering::Relaxed), 7);
     }
 
     #[test]

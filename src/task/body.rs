@@ -375,7 +375,11 @@ fn settle<T: 'static>(
 fn refuse_method(entry: Option<Box<Entry>>) -> Result<(), InitError> {
     match entry {
         Some(entry) if !entry.method.is_empty() => {
-            Err(InitError::UnknownMethod { method: entry.method.into_owned(), known: Vec::new() })
+            let Entry { method, input } = *entry;
+            // The drop of the input may panic. A return value that exists at this time would be leaked, so the input is
+            // dropped before the error is created.
+            drop(input);
+            Err(InitError::UnknownMethod { method: method.into_owned(), known: Vec::new() })
         }
         _ => Ok(()),
     }

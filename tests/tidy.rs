@@ -347,6 +347,24 @@ fn the_changelog_names_the_version() {
     assert!(read("CHANGELOG.md").contains(&heading), "no line of CHANGELOG.md begins with{heading}");
 }
 
+/// A user looks for a new type in the sections "Added" of the changelog.
+#[test]
+fn the_changelog_names_each_public_item() {
+    let page = read("CHANGELOG.md");
+    let sections = page.split("\n### ").filter_map(|section| section.strip_prefix("Added\n"));
+    // The last section of a version ends at the heading of the next version.
+    let added: String = sections.filter_map(|section| section.split("\n## ").next()).collect();
+    let words: BTreeSet<&str> = added.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let items = items();
+    assert!(items.len() > 200, "the list of public items is not read: {} items", items.len());
+    let outside_guide = items.iter().filter(|(_, path)| !path.starts_with("procession::guide::"));
+    let missing: Vec<_> = outside_guide
+        .filter(|(_, path)| path.rsplit("::").next().is_some_and(|name| !words.contains(name)))
+        .map(|(kind, path)| format!("{kind} {path}"))
+        .collect();
+    assert!(missing.is_empty(), "the sections \"Added\" of CHANGELOG.md do not name {missing:#?}");
+}
+
 /// If a file is moved, the map in CONTRIBUTING.md must be updated. If a check is added, the table in CONTRIBUTING.md
 /// must be updated.
 #[test]

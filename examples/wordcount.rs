@@ -290,7 +290,7 @@ impl Process for Mapper {
     type Output = Totals;
 
     fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<Totals>, Exit> {
-        const ONE: &str = "one yield is in flight at a time";
+        const ONE: &str = "one command is in flight at a time";
         for event in events {
             match (event, self.waits.take()) {
                 (Event::Completed(done), Some(WaitsFor::Read(tag))) => {

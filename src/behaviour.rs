@@ -1,7 +1,8 @@
 //! Ready-made behaviours: servers, supervisors, worker pools and scopes.
 //!
 //! This folder imports `task` and all folders that `task` imports, but neither `scheduler` nor `runtime`: a behaviour
-//! consists of processes, and uses no internals of the scheduler. No other folder imports `behaviour`.
+//! consists of processes, and uses no internals of the scheduler. Three importers exist outside this folder: `lib.rs`
+//! and `supervisor.rs` export public names, and `runtime/console` shows and controls the children of supervisors.
 
 pub(crate) mod intensity;
 pub(crate) mod join_set;

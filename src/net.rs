@@ -97,6 +97,11 @@
 //! are not always cancel safe. For example, a dropped `read_exact` loses the bytes that were already read, and a
 //! dropped `write_all` may have written a part of its bytes.
 
+// This folder imports `platform`, `process`, `host` and the file `runtime/enqueue.rs`, which has the threads of the
+// runtime of a socket. The folder contains neither the poller nor the wait for events: `platform/poller` contains the
+// poller, and the scheduler or a helper thread waits. The folder contains no unsafe code and no protocol above the
+// sockets, such as TLS or HTTP.
+
 pub(crate) mod backend;
 #[cfg(unix)]
 pub(crate) mod descriptor;

@@ -347,6 +347,24 @@ fn the_changelog_names_the_version() {
     assert!(read("CHANGELOG.md").contains(&heading), "no line of CHANGELOG.md begins with{heading}");
 }
 
+/// A user looks for a new type in the sections "Added" of the changelog.
+#[test]
+fn the_changelog_names_each_public_item() {
+    let page = read("CHANGELOG.md");
+    let sections = page.split("\n### ").filter_map(|section| section.strip_prefix("Added\n"));
+    // The last section of a version ends at the heading of the next version.
+    let added: String = sections.filter_map(|section| section.split("\n## ").next()).collect();
+    let words: BTreeSet<&str> = added.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let items = items();
+    assert!(items.len() > 200, "the list of public items is not read: {} items", items.len());
+    let outside_guide = items.iter().filter(|(_, path)| !path.starts_with("procession::guide::"));
+    let missing: Vec<_> = outside_guide
+        .filter(|(_, path)| path.rsplit("::").next().is_some_and(|name| !words.contains(name)))
+        .map(|(kind, path)| format!("{kind} {path}"))
+        .collect();
+    assert!(missing.is_empty(), "the sections \"Added\" of CHANGELOG.md do not name {missing:#?}");
+}
+
 /// If a file is moved, the map in CONTRIBUTING.md must be updated. If a check is added, the table in CONTRIBUTING.md
 /// must be updated.
 #[test]
@@ -407,6 +425,21 @@ fn each_test_named_on_the_page_about_life_cycles_exists() {
     assert!(named.len() > 20, "the page is not read: {named:?}");
     let missing: Vec<_> = named.iter().filter(|name| !tests.contains(&format!("\nfn {name}()"))).collect();
     assert!(missing.is_empty(), "the page names no test: {missing:?}");
+}
+
+/// The guide cannot compile the program, because axum is not a dependency of this crate.
+#[test]
+fn the_guide_shows_the_axum_program_of_the_package_bridges() {
+    let (guide, program) = ("src/guide/tutorial/embedding.rs", "examples/apps/bridges/src/bin/axum_server.rs");
+    let (page, code) = (read(guide), read(program));
+    let (_, after) = page.split_once(program).expect("the page names the program");
+    let block = after.split_once("```text\n").and_then(|(_, rest)| rest.split_once("//! ```\n"));
+    let (block, _) = block.expect("a block follows the name of the program");
+    let shown: String =
+        block.lines().flat_map(|line| [line.trim_start_matches("//!").get(1..).unwrap_or(""), "\n"]).collect();
+    for part in shown.split("\n\n").map(str::trim_end) {
+        assert!(part.len() > 50 && code.contains(part), "{program} does not contain this part of {guide}:\n{part}");
+    }
 }
 
 #[test]

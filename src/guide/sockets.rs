@@ -83,7 +83,7 @@
 //!   without any other protocol, even if a client reads no answers.
 //! - **A limit of connections.** To limit the number of connections, keep their processes in a
 //!   [`JoinSet`](crate::JoinSet). When the set is full, await [`join_next`](crate::JoinSet::join_next) before the next
-//!   `accept`. The package `examples/apps/http` limits its connections with a `JoinSet`.
+//!   `accept`. The package `examples/apps/http` in the repository limits its connections with a `JoinSet`.
 //! - **Crash reports.** A body may return an error, for example after the peer has reset the connection. If no link,
 //!   monitor or join handle receives this error, the runtime prints a [report](crate::CrashReport). If errors of the
 //!   peer are normal for the program, return `Ok(())` for such errors, or set

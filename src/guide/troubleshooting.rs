@@ -205,7 +205,7 @@
 //! To export the figures:
 //!
 //! - [`to_prometheus`](crate::observe::RuntimeMetrics::to_prometheus) returns the figures as the text that Prometheus
-//!   reads. The program `examples/apps/http` serves this text at `/metrics`.
+//!   reads. The program `examples/apps/http` in the repository serves this text at `/metrics`.
 //! - With the feature `metrics`, `observe::MetricsPublisher` passes the figures to the recorder of the crate `metrics`.
 //! - With the feature `serde`, a snapshot implements `Serialize`.
 //!

@@ -75,9 +75,9 @@ impl<M: Send + 'static> Control<M> {
                 return self.push_measured(message);
             }
             match self.inbox.deliver(self, message) {
-                Ok(owed) => {
+                Ok(pending) => {
                     self.accepted();
-                    owed.queue(&self.head.host().shared().place);
+                    pending.queue(&self.head.host().shared().place);
                     return Ok(());
                 }
                 Err(back) => message = back,
@@ -525,8 +525,8 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 
     fn wake(&self) {
-        if let Some(owed) = Own::wake(self) {
-            owed.queue(&self.head.host().shared().place);
+        if let Some(pending) = Own::wake(self) {
+            pending.queue(&self.head.host().shared().place);
         }
     }
 

@@ -9,7 +9,7 @@ use async_task::{Runnable, ScheduleInfo};
 use crate::host::Host;
 pub(crate) use crate::host::shared::Job;
 use crate::process::catch::Held;
-use crate::process::state::wake_order::WakeSource;
+use crate::process::state::wake_source::WakeSource;
 use crate::process::state::{RunnableProcess, Schedule};
 
 /// Schedule function of a process that may run on any worker.

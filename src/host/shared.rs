@@ -29,7 +29,7 @@ use crate::platform::sync::{Arc, Event, Mutex};
 use crate::process::catch::Held;
 use crate::process::sparse_slab::SparseSlab;
 use crate::process::state::RunnableProcess;
-use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
+use crate::process::state::wake_source::{SchedulerHandle, WakeSource};
 use crate::process::{catch as panic, state as counted};
 
 /// Phase of a runtime. A runtime never returns to an earlier phase.

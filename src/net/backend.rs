@@ -66,7 +66,7 @@ impl Backend {
     /// Returns an error if the runtime was dropped.
     pub(crate) fn host(&self) -> io::Result<Host> {
         let host = self.threads.owner::<WeakHost>().and_then(WeakHost::upgrade);
-        host.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the runtime has ended"))
+        host.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the runtime has shut down"))
     }
 
     /// Ensures that a thread waits in the poller. Each operation calls this function before it waits. A thread outside

@@ -126,7 +126,7 @@ pub struct CommandTime {
 
 impl CommandTime {
     /// Help text of the distributions in the Prometheus format.
-    pub(super) const HELP: &'static str = "Time from the yield of a command until its answer is accepted.";
+    pub(super) const HELP: &'static str = "Time from when a process performs a command until the answer is accepted.";
 
     pub(super) fn new(command: &'static str, time: &Buckets) -> Self {
         Self { command, time: std::iter::once(time).sum() }

@@ -100,9 +100,9 @@ impl fmt::Display for SendErrorKind {
             Self::ShutDown => f.write_str("the runtime has shut down"),
             Self::TagInUse => f.write_str("its tag is in flight, or not from `Tag::chosen`; choose another tag"),
             Self::UnknownTag => {
-                f.write_str("the process has no yield with this tag; take pid and tag from `Completion::into_tag`")
+                f.write_str("the process has no command with this tag; take pid and tag from `Completion::into_tag`")
             }
-            Self::Spent => f.write_str("the yield was already answered or cancelled; answer each yield once"),
+            Self::Spent => f.write_str("the command was already answered or cancelled; answer each command once"),
         }
     }
 }
@@ -215,7 +215,7 @@ impl<M> fmt::Display for SendError<M> {
                     return f.write_str("no process of this host has the name; register it first");
                 }
             }
-            Addressee::Yield(pid) => write!(f, "answer to a yield of process {pid} refused: ")?,
+            Addressee::Yield(pid) => write!(f, "answer to a command of process {pid} refused: ")?,
             Addressee::Handler(pid) => write!(f, "command {value_type} of process {pid} refused: ")?,
         }
         kind.fmt(f)
@@ -543,7 +543,7 @@ mod tests {
                 Addressee::Named("cache".into()),
                 "message of type u8 to process `cache` refused: the runtime has shut down",
             ),
-            (Addressee::Yield(pid()), "answer to a yield of process <1.7.2> refused: the runtime has shut down"),
+            (Addressee::Yield(pid()), "answer to a command of process <1.7.2> refused: the runtime has shut down"),
             (Addressee::Handler(pid()), "command u8 of process <1.7.2> refused: the runtime has shut down"),
         ] {
             assert_eq!(refused(to), text);

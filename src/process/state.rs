@@ -20,7 +20,7 @@ pub(crate) mod reply_slot;
 pub(crate) mod run_state;
 pub(crate) mod runnable;
 pub(crate) mod upgrade_request;
-pub(crate) mod wake_order;
+pub(crate) mod wake_source;
 
 use std::alloc::Layout;
 use std::fmt;

@@ -20,10 +20,10 @@ pub(crate) fn pin_to(cores: Vec<usize>) -> Result<Pin, BuildError> {
     let cores: Vec<CoreId> =
         if cores.is_empty() { there.clone() } else { cores.into_iter().map(|id| CoreId { id }).collect() };
     if cores.is_empty() {
-        return Err(BuildError::Invalid("workers can't be pinned: the system does not say which cores there are"));
+        return Err(BuildError::Invalid("workers cannot be pinned: the system does not say which cores there are"));
     }
     if cores.iter().any(|core| !there.contains(core)) {
-        return Err(BuildError::Invalid("workers can't be pinned to a core that this program may not use"));
+        return Err(BuildError::Invalid("workers cannot be pinned to a core that this program may not use"));
     }
     Ok(Arc::new(move |worker| {
         // If the system ignores or refuses the request, the worker can run on any core.

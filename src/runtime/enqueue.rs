@@ -20,7 +20,7 @@ use crate::platform::sync::{Arc, thread_local};
 use crate::process::catch::catch;
 use crate::process::state::current::Current;
 use crate::process::state::priority::Priority;
-use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
+use crate::process::state::wake_source::{SchedulerHandle, WakeSource};
 use crate::scheduler::{Driver, Here, NO_LABEL, Placement, Rank, Scheduler, Task};
 
 thread_local! {

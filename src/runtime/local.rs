@@ -21,7 +21,7 @@ use crate::observe::{Counter, ProcessState};
 use crate::platform::sync::{Arc, Mutex, planted, this_thread, thread};
 use crate::process::catch::{drop_caught, wake_runner};
 use crate::process::state::current::Current;
-use crate::process::state::wake_order::WakeSource;
+use crate::process::state::wake_source::WakeSource;
 use crate::process::state::{Ref, RunnableProcess, Schedule, Weak};
 use crate::runtime::{Budget, OwnWaker, Runtime};
 use crate::task::Machine;

@@ -36,7 +36,7 @@ use crate::process::error::BuildError;
 use crate::process::pid::Pid;
 use crate::process::pid::text::Simulated;
 use crate::process::state::current::Current;
-use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
+use crate::process::state::wake_source::{SchedulerHandle, WakeSource};
 use crate::runtime::simulation::idle::Idle;
 use crate::runtime::simulation::queue::{Next, Own, ReadyEntry, ReadyQueue};
 use crate::runtime::simulation::trace::{Trace, What};
@@ -470,14 +470,14 @@ impl Simulation {
                 ("neither the future passed to `run` nor these waiting processes have run", who)
             };
             panic!(
-                "deadlock beside timers: timers alone have driven the last steps, and {idle}; raise `deadlock_after` if the \
-                 wait is intended{who}"
+                "deadlock beside timers: timers alone have driven the last steps, and {idle}; raise \
+                 `deadlock_after` if the wait is intended{who}"
             );
         }
         let who = if who.is_empty() { "no process is left".into() } else { who.join("; ") };
         panic!(
-            "deadlock: no process is runnable and no timer is set, so the future passed to `run` can't complete; wake it from \
-             a process of the simulation, not from another thread: {who}"
+            "deadlock: no process is runnable and no timer is set, so the future passed to `run` cannot \
+             complete; wake it from a process of the simulation, not from another thread: {who}"
         );
     }
 }

@@ -205,11 +205,11 @@ impl<T> Queues<T> {
             QueueOrder::Lifo => Deque::new_lifo(),
         };
         let (slot, batch) = (Deque::new_fifo(), Batch::new());
-        let (new_tasks, nursery_remote) = NewTasks::new();
+        let (new_tasks, new_tasks_remote) = NewTasks::new();
         let oldest = (order == QueueOrder::Lifo).then(|| deque.stealer());
         let remote = Remote {
             slot: slot.stealer(),
-            new_tasks: nursery_remote,
+            new_tasks: new_tasks_remote,
             deque: deque.stealer(),
             batch: Arc::clone(&batch),
         };

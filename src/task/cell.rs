@@ -39,7 +39,7 @@ use crate::platform::sync::Lock;
 use crate::process::catch as panic;
 use crate::process::catch::Held;
 use crate::process::exit::Exit;
-use crate::process::state::wake_order::WakeSource;
+use crate::process::state::wake_source::WakeSource;
 use crate::process::state::{
     Borrowed, Clear, Header, HeaderFirst, Joiner, Ref, RunState, RunnableProcess, Schedule, Stepped, Task, VTable,
 };

@@ -128,7 +128,7 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         } else {
             let (pid, by) = (self.pid(), Current::with(Current::pid));
             if by == Some(pid) {
-                return Poll::Ready(Err(Exit::failed("a process can't join itself")));
+                return Poll::Ready(Err(Exit::failed("a process cannot join itself")));
             }
             let by = by.filter(|by| by.is_in_same_runtime(pid));
             if Current::with(|current| current.is_own_waker(cx.waker())) {

@@ -23,7 +23,7 @@ use crate::process::limits::Limits;
 use crate::process::mailbox::MailboxCapacity;
 use crate::process::pid::Pid;
 use crate::process::state::current::Current;
-use crate::process::state::wake_order::WakeSource;
+use crate::process::state::wake_source::WakeSource;
 use crate::process::state::{Ref, RunnableProcess, Schedule};
 use crate::task::Machine;
 use crate::task::body::{Body, with_machine, with_process};

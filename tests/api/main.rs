@@ -22,6 +22,7 @@ mod p08_links;
 mod p09_supervisor;
 mod p10_bounded;
 mod p11_names;
+#[cfg(feature = "tokio")]
 mod p12_tokio;
 mod p13_executors;
 mod p14_local;
@@ -34,8 +35,9 @@ mod p20_auto;
 
 /// Runs the program. Fails if the program returns an error.
 macro_rules! programs {
-    ($($module:ident;)*) => {
+    ($($(#[$attribute:meta])* $module:ident;)*) => {
         $(#[test]
+        $(#[$attribute])*
         fn $module() {
             use std::process::Termination;
             let report = crate::$module::main().report();
@@ -44,9 +46,9 @@ macro_rules! programs {
     };
 }
 
-/// Runs the programs that always end with the same result. The other programs are only compiled, for two reasons. The
-/// programs p03, p11, p12, p14 and p16 do not end by themselves. The program p09 calls a process that may crash before
-/// its answer, so the result of p09 depends on the schedule.
+/// Runs the programs that always end with the same result. The other programs are only compiled. The programs p03 and
+/// p14 wait for processes that do not exit. The program p16 sleeps for an hour of real time. The program p09 calls a
+/// process that may crash before its answer, so the result of p09 depends on the schedule.
 mod runs {
     programs! {
         p01_hello;
@@ -57,6 +59,9 @@ mod runs {
         p07_borrow;
         p08_links;
         p10_bounded;
+        p11_names;
+        #[cfg(feature = "tokio")]
+        p12_tokio;
         p13_executors;
         p15_timers;
         p17_scope;

@@ -6,11 +6,13 @@ enum Msg {
 async fn hits(mut ctx: Context<Msg>) -> anyhow::Result<()> {
     let mut n = 0;
     let sock = tokio::net::UdpSocket::bind("127.0.0.1:0").await?;
+    sock.connect(sock.local_addr()?).await?;
     loop {
         let Msg::Hit(r) = ctx.receive().await?;
         n += 1;
         tokio::time::sleep(Duration::from_millis(1)).await;
         sock.send(b"x").await?;
+        sock.recv(&mut [0; 1]).await?;
         r.send(n)
     }
 }
@@ -27,9 +29,10 @@ async fn index(hits: Address<Msg>) -> Result<String, String> {
 }
 #[tokio::main]
 pub async fn main() -> anyhow::Result<()> {
-    let rt = Runtime::new()?;
+    let rt = Runtime::builder().tokio(tokio::runtime::Handle::current()).build()?;
     let hits = rt.spawn(hits);
     get(hits.address(), index);
+    assert_eq!(index(hits.address()).await, Ok("hit 1".into()));
     let a = hits.address();
     let host: Host = (*rt).clone();
     tokio::spawn(async move {
@@ -39,6 +42,7 @@ pub async fn main() -> anyhow::Result<()> {
     })
     .await??;
     rt.shutdown(Duration::from_secs(5)).await;
-    hits.await?;
+    // The shutdown has cancelled the process while it waited for a message.
+    assert_eq!(hits.await, Err(Exit::Cancelled(Reason::SHUTDOWN)));
     Ok(())
 }

@@ -164,7 +164,7 @@ fn a_process_that_joins_itself_in_a_set_continues() {
         let mut set = ctx.join_set();
         set.insert(own.lock().unwrap().take().expect("the test has stored the handle"));
         let joined = set.join_next().await.expect("the set is not empty");
-        assert_eq!(joined.unwrap_err().to_string(), "failed: a process can't join itself");
+        assert_eq!(joined.unwrap_err().to_string(), "failed: a process cannot join itself");
         assert!(set.is_empty());
         ctx.yield_now().await;
         Ok(())

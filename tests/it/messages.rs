@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{error, io};
 
@@ -232,6 +232,11 @@ fn values(table: &mut Table, pid: Pid) {
     let invalid = Runtime::builder().thread_name("a\0b").build().map(drop).unwrap_err();
     table.error("BuildError Invalid", invalid);
     table.error("BuildError Io", BuildError::from(io::Error::other("no thread")));
+    #[cfg(feature = "console")]
+    {
+        let (at, error) = (String::from("/run/app.sock"), io::Error::other("no disk"));
+        table.error("BuildError Console", BuildError::Console { at, error });
+    }
     table.error("LimitExceeded Steps", LimitExceeded::Steps(100));
     table.error("LimitExceeded Time", LimitExceeded::Time(Duration::from_millis(5)));
     let (child, last) = (String::from("cache"), Exit::failed("no disk"));
@@ -292,6 +297,98 @@ fn exits_and_failures(table: &mut Table, pid: Pid) {
     ] {
         table.error(name, error);
     }
+}
+
+/// Adds the errors of multi-calls with too few answers.
+fn quorums(table: &mut Table) {
+    let rt = lone();
+    let server = async |mut ctx: Context<Reply<u8>>| ctx.receive().await.map(drop);
+    let gone = [rt.spawn(server), rt.spawn(server)].map(|handle| {
+        handle.abort();
+        handle.address()
+    });
+    settle(&rt);
+    let missed = rt.block_on(rt.multi_call(&gone, |reply| reply).first()).unwrap_err();
+    table.error("CallError NoQuorum", missed);
+    let missed = rt.block_on(rt.multi_call(&gone[..1], |reply| reply).first()).unwrap_err();
+    table.error("CallError NoQuorum, of one process", missed);
+    let missed = rt.block_on(rt.multi_call(&gone[..0], |reply| reply).first()).unwrap_err();
+    table.error("CallError NoQuorum, of no process", missed);
+}
+
+/// Adds the error of a process that awaits its own join handle.
+fn own_join(table: &mut Table) {
+    let rt = lone();
+    let slot = Arc::new(Mutex::new(None::<JoinHandle<()>>));
+    let own = Arc::clone(&slot);
+    let (results, result) = std::sync::mpsc::channel();
+    let handle = rt.spawn(async move |_: Context| {
+        let own = own.lock().unwrap().take().expect("the test has stored the handle");
+        results.send(own.await.unwrap_err()).expect("the test receives the error");
+    });
+    // The runtime has no workers, so the process starts after the test has stored the handle.
+    *slot.lock().unwrap() = Some(handle);
+    settle(&rt);
+    table.error("Exit Failed, of a process that joins itself", result.try_recv().expect("the join has failed"));
+}
+
+/// Adds the errors that the crate creates for sockets and signals. Two errors are missing, because no test can cause
+/// them: the runtime has too many sockets (2^32 on a 64-bit system), and a `TcpSocket` has no IP address.
+#[cfg(feature = "net")]
+fn sockets(table: &mut Table) {
+    use procession::net::{TcpListener, UdpSocket, lookup_host};
+
+    let bind = || UdpSocket::bind("127.0.0.1:0");
+    table.error("net: no runtime", block_on(bind()).unwrap_err());
+    table.error("net: simulation", Simulation::new(1).run(bind()).unwrap_err());
+    let rt = lone();
+    table.error("net: invalid address", rt.block_on(lookup_host("localhost")).unwrap_err());
+    table.error("net: no address", rt.block_on(lookup_host(Vec::<std::net::SocketAddr>::new())).unwrap_err());
+    #[cfg(unix)]
+    {
+        use procession::signal::unix::{SignalKind, signal_in};
+        let kind = SignalKind::from_raw(libc::SIGKILL);
+        table.error("signal: forbidden", signal_in(&rt, kind).unwrap_err());
+    }
+    let socket = rt.block_on(bind()).unwrap();
+    let host = rt.host().clone();
+    drop(rt);
+    table.error("net: new socket after the end", block_on(TcpListener::bind_in(&host, "127.0.0.1:0")).unwrap_err());
+    table.error("net: lookup after the end", block_on(UdpSocket::bind_in(&host, "localhost:0")).unwrap_err());
+    drop(host);
+    table.error("net: socket after the end", block_on(socket.readable()).unwrap_err());
+    table.error("net: lookup after the drop of the host", block_on(socket.connect("localhost:1")).unwrap_err());
+}
+
+/// Checks that the table has a row for each public type that implements `Error`. For an enum, the table must have a row
+/// for each variant. The kinds of refusals are enums without `Error`, and are the text of the errors that contain them.
+fn each_public_error_has_a_row(table: &Table) {
+    let mut expected = Vec::new();
+    for item in include_str!("../public_api.txt").split("\n\n") {
+        let Some((kind, path)) = item.lines().next().and_then(|line| line.split_once(' ')) else { continue };
+        let name = path.rsplit("::").next().unwrap_or(path);
+        if !item.contains(&format!(" Error for {name}")) && !["SendErrorKind", "SpawnErrorKind"].contains(&name) {
+            continue;
+        }
+        if kind != "enum" {
+            expected.push(name.to_owned());
+            continue;
+        }
+        // In the list, the variants of an enum are indented by 8 spaces, and the fields of a variant by more.
+        let variants = item.lines().filter_map(|line| line.strip_prefix("        "));
+        for variant in variants.filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase())) {
+            let end = variant.find(|c: char| !c.is_alphanumeric()).unwrap_or(variant.len());
+            expected.push(format!("{name} {}", &variant[..end]));
+        }
+    }
+    assert!(expected.len() > 50, "the list of public items is not read: {expected:?}");
+    let is_row = |name: &str, row: &str| {
+        row.strip_prefix(name).is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
+    };
+    expected.retain(|name| !table.0.iter().any(|(row, _)| is_row(name, row)));
+    // The list of public items contains the items of all features.
+    expected.retain(|name| cfg!(feature = "console") || name != "BuildError Console");
+    assert!(expected.is_empty(), "these errors have no row in this file: {expected:?}");
 }
 
 /// Adds the messages of the documented panics to the table.
@@ -362,8 +459,13 @@ fn each_message_is_one_plain_line() {
     steps(&mut table);
     values(&mut table, pid);
     exits_and_failures(&mut table, pid);
+    quorums(&mut table);
+    own_join(&mut table);
+    #[cfg(feature = "net")]
+    sockets(&mut table);
     panics(&mut table);
     table.print_and_check();
+    each_public_error_has_a_row(&table);
 
     // The message of a refusal names the type of the value and the process. The message of a panic names the place of
     // the panic in the source.

@@ -62,17 +62,17 @@ fn runtime_settings() -> Vec<Setting<Builder>> {
     all.push(setting("thread_name(long)", |b: Builder| b.thread_name("x".repeat(100_000))));
     all.extend(each("stack_size", &[0, 1, 65_537, isize::MAX as usize, usize::MAX], Builder::stack_size));
     all.extend(each("workers", &[0, 1, 2, 49, usize::MAX], Builder::workers));
-    all.extend(each("blocking_threads", &COUNTS, Builder::max_blocking_threads));
-    all.extend(each("blocking_queue", &COUNTS, Builder::blocking_queue_capacity));
-    all.extend(each("blocking_idle", &TIMES, Builder::blocking_keep_alive));
-    all.extend(each("when_blocking_full", &[Overflow::Reject, Overflow::DropOldest], Builder::blocking_overflow));
+    all.extend(each("max_blocking_threads", &COUNTS, Builder::max_blocking_threads));
+    all.extend(each("blocking_queue_capacity", &COUNTS, Builder::blocking_queue_capacity));
+    all.extend(each("blocking_keep_alive", &TIMES, Builder::blocking_keep_alive));
+    all.extend(each("blocking_overflow", &[Overflow::Reject, Overflow::DropOldest], Builder::blocking_overflow));
     all.extend(each("node", &[0, 1, u32::MAX], Builder::node));
     all.extend(each("seed", &[0, 1, u64::MAX], Builder::seed));
     all.extend(each("local_order", &[QueueOrder::Fifo, QueueOrder::Lifo], Builder::local_order));
     all.extend(each("shuffle", &[false, true], Builder::shuffle));
-    all.extend(each("exact_times", &[false, true], Builder::sample_every_step));
-    all.extend(each("long_step", &TIMES, Builder::long_step_threshold));
-    all.extend(each("substitutes", &COUNTS, Builder::max_replacement_threads));
+    all.extend(each("sample_every_step", &[false, true], Builder::sample_every_step));
+    all.extend(each("long_step_threshold", &TIMES, Builder::long_step_threshold));
+    all.extend(each("max_replacement_threads", &COUNTS, Builder::max_replacement_threads));
     all.extend(each("max_processes", &COUNTS, Builder::max_processes));
     all.extend(each("exit_history", &COUNTS, Builder::exit_history));
     // The largest buffers take 2 GiB each. This test does not allocate such buffers.
@@ -84,7 +84,9 @@ fn runtime_settings() -> Vec<Setting<Builder>> {
     }));
     all.extend(each("limits.steps", &[0, 1, u64::MAX], |b: Builder, most| b.limits(Limits::new().steps(most))));
     all.extend(each("limits.time", &TIMES, |b: Builder, most| b.limits(Limits::new().time(most))));
-    all.extend(each("limits.mail", &COUNTS, |b: Builder, most| b.limits(Limits::new().mailbox_capacity(most))));
+    all.extend(each("limits.mailbox_capacity", &COUNTS, |b: Builder, most| {
+        b.limits(Limits::new().mailbox_capacity(most))
+    }));
     all.push(setting("handle", |b: Builder| b.handle(|ask: Ask| ask.0)));
     all.push(setting("handle_blocking", |b: Builder| b.handle_blocking(|ask: Ask| ask.0)));
     all.push(setting("handler_named", |b: Builder| {
@@ -136,7 +138,8 @@ fn is_valid(names: &[String]) -> Option<bool> {
 
 /// Returns whether a runtime with these options may refuse a process, a step, or a closure for the blocking pool.
 fn may_refuse(name: &str) -> bool {
-    let limits = ["limits", "max_processes(0)", "max_processes(1)", "blocking_threads(0)", "blocking_queue(0)"];
+    let limits =
+        ["limits", "max_processes(0)", "max_processes(1)", "max_blocking_threads(0)", "blocking_queue_capacity(0)"];
     limits.iter().any(|limit| name.starts_with(limit))
 }
 
@@ -255,7 +258,7 @@ fn every_option_of_a_simulation_works() {
 fn process_settings() -> Vec<Setting<ProcessBuilder>> {
     let mut all = Vec::new();
     for name in ["", "\0", "serve", "ä€😀"] {
-        all.push(setting(format!("method({name:?})"), move |b: ProcessBuilder| b.entry(name)));
+        all.push(setting(format!("entry({name:?})"), move |b: ProcessBuilder| b.entry(name)));
         all.push(setting(format!("name({name:?})"), move |b: ProcessBuilder| b.name(name)));
     }
     all.push(setting("name(long)", |b: ProcessBuilder| b.name("x".repeat(1 << 20))));
@@ -263,12 +266,14 @@ fn process_settings() -> Vec<Setting<ProcessBuilder>> {
     all.push(setting("value", |b: ProcessBuilder| b.value(()).value([0_u64; 1000])));
     all.extend(each("limits.steps", &[0, 1, u64::MAX], |b: ProcessBuilder, n| b.limits(Limits::new().steps(n))));
     all.extend(each("limits.time", &TIMES, |b: ProcessBuilder, time| b.limits(Limits::new().time(time))));
-    all.extend(each("limits.mail", &COUNTS, |b: ProcessBuilder, most| b.limits(Limits::new().mailbox_capacity(most))));
+    all.extend(each("limits.mailbox_capacity", &COUNTS, |b: ProcessBuilder, most| {
+        b.limits(Limits::new().mailbox_capacity(most))
+    }));
     for bound in [MailboxCapacity::Reject, MailboxCapacity::DropOldest, MailboxCapacity::DropNewest] {
-        all.extend(each("mailbox", &COUNTS.map(bound), ProcessBuilder::mailbox_capacity));
+        all.extend(each("mailbox_capacity", &COUNTS.map(bound), ProcessBuilder::mailbox_capacity));
     }
     all.extend(each("priority", &[Priority::High, Priority::Normal, Priority::Low], ProcessBuilder::priority));
-    all.push(setting("ready_by_hand", ProcessBuilder::manual_start));
+    all.push(setting("manual_start", ProcessBuilder::manual_start));
     all.push(setting("link", ProcessBuilder::link));
     all.push(setting("monitor", ProcessBuilder::monitor));
     let cancelled = CancelToken::new();
@@ -310,10 +315,10 @@ fn every_option_of_a_pool_works() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let options: Vec<Setting<Pool<Reply<u64>, _>>> = [
-            each("up_to", &COUNTS, Pool::max_size),
-            each("idle", &TIMES, Pool::idle_timeout),
-            each("mailbox", &COUNTS, Pool::member_capacity),
-            each("queue", &COUNTS, Pool::queue_capacity),
+            each("max_size", &COUNTS, Pool::max_size),
+            each("idle_timeout", &TIMES, Pool::idle_timeout),
+            each("member_capacity", &COUNTS, Pool::member_capacity),
+            each("queue_capacity", &COUNTS, Pool::queue_capacity),
             each("restarts", &TIMES, |pool: Pool<_, _>, time| pool.restarts(0, time)),
             each("restarts(MAX)", &TIMES, |pool: Pool<_, _>, time| pool.restarts(u32::MAX, time)),
             vec![setting("round_robin", Pool::round_robin), setting("by_key", |pool: Pool<_, _>| pool.by_key(|_| ()))],

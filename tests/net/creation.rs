@@ -256,7 +256,7 @@ fn the_creation_of_a_socket_fails_after_the_end_of_the_runtime() {
             let failed = |error: Error| {
                 println!("{error}");
                 assert_eq!(error.kind(), ErrorKind::NotConnected, "{error}");
-                assert!(error.to_string().ends_with("has ended"), "{error}");
+                assert!(error.to_string().ends_with("has shut down"), "{error}");
             };
             failed(block_on(TcpListener::bind_in(&host, "127.0.0.1:0")).unwrap_err());
             failed(block_on(UdpSocket::bind_in(&host, "127.0.0.1:0")).unwrap_err());

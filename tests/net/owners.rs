@@ -112,7 +112,7 @@ fn a_process_can_use_a_socket_of_another_runtime() {
             ready.send(()).expect("the test waits");
             let error = read.await.expect_err("the runtime of the socket ends");
             assert_eq!(error.kind(), std::io::ErrorKind::NotConnected);
-            assert_eq!(error.to_string(), "the runtime of this socket has ended");
+            assert_eq!(error.to_string(), "the runtime of this socket has shut down");
             Ok(())
         });
         is_ready.recv().unwrap();

@@ -332,7 +332,7 @@ fn a_waiting_read_fails_when_its_runtime_is_dropped() {
                 drop(rt);
                 let error = waits.join().unwrap().unwrap_err();
                 assert_eq!(error.kind(), std::io::ErrorKind::NotConnected);
-                assert_eq!(error.to_string(), "the runtime of this socket has ended");
+                assert_eq!(error.to_string(), "the runtime of this socket has shut down");
             }
         }
     });

@@ -27,8 +27,17 @@
 //!
 //! With the feature `tokio`, one line enters the context of tokio on each thread of the runtime:
 //!
-//! ```text
+//! ```
+//! # use procession::{Context, Runtime};
+//! # #[cfg(feature = "tokio")]
+//! # #[tokio::main]
+//! # async fn main() -> procession::Result {
 //! let rt = Runtime::builder().tokio(tokio::runtime::Handle::current()).build()?;
+//! # rt.spawn(async |_: Context| tokio::time::sleep(std::time::Duration::from_millis(1)).await).await?;
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "tokio"))]
+//! # fn main() {}
 //! ```
 //!
 //! With this context, `tokio::net`, `tokio::time`, and libraries that use these modules work in every process of the
@@ -198,8 +207,8 @@
 //! }
 //! ```
 //!
-//! With axum, the request handler and the main program look as follows. This block is not compiled, because axum is not
-//! a dependency of this crate:
+//! With axum, the request handler and the server look as follows. The repository has the whole program, with a test, in
+//! the file `examples/apps/bridges/src/bin/axum_server.rs`:
 //!
 //! ```text
 //! async fn hit(State(host): State<Host>) -> Result<String, StatusCode> {
@@ -209,12 +218,16 @@
 //!     }
 //! }
 //!
-//! let app = Router::new().route("/", get(hit)).with_state(rt.host().clone());
-//! let listener = tokio::net::TcpListener::bind("0.0.0.0:3000").await?;
-//! axum::serve(listener, app).with_graceful_shutdown(async { ctrl_c().await.unwrap_or(()) }).await?;
-//! rt.shutdown(Duration::from_secs(10)).await;
+//! async fn serve(rt: Runtime, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) -> Result {
+//!     let app = Router::new().route("/", get(hit)).with_state(rt.host().clone());
+//!     axum::serve(listener, app).with_graceful_shutdown(stop).await?;
+//!     let report = rt.shutdown(Duration::from_secs(10)).await;
+//!     assert!(report.left.is_empty(), "{report:?}");
+//!     Ok(())
+//! }
 //! ```
 //!
-//! The server stops before the runtime. Therefore no request reaches a runtime that has shut down.
+//! The future `stop` completes when the program must end. For example, this future awaits `tokio::signal::ctrl_c()` and
+//! ignores the result. The server stops before the runtime. Therefore no request reaches a runtime that has shut down.
 //!
 //! Next: [tests in virtual time](super::testing).

@@ -115,7 +115,7 @@ impl Source {
 
     /// Returns the error that each operation returns after the runtime has ended.
     pub(crate) fn ended() -> io::Error {
-        io::Error::new(io::ErrorKind::NotConnected, "the runtime of this socket has ended")
+        io::Error::new(io::ErrorKind::NotConnected, "the runtime of this socket has shut down")
     }
 
     /// Records an event. Some waiting operations can then continue: this function moves the wakers of these

@@ -51,9 +51,9 @@ impl<M> Inbox<M> {
         accepted: impl FnOnce(),
     ) -> Result<Wakes, Unsent<M>> {
         match self.deliver(own, message) {
-            Ok(owed) => {
+            Ok(pending) => {
                 accepted();
-                Ok(Wakes { own: Some(owed), other: None })
+                Ok(Wakes { own: Some(pending), other: None })
             }
             Err(message) => self.push_locked(own, message, accepted),
         }

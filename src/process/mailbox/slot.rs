@@ -89,11 +89,11 @@ impl SlotAccess {
     /// closes the slot.
     #[inline]
     pub(super) fn wake(&mut self, own: &impl Own) -> Option<PendingSchedule> {
-        let owed = own.wake();
-        if owed.is_some() || planted!("slot_is_taken_back_anyway") {
+        let pending = own.wake();
+        if pending.is_some() || planted!("slot_is_taken_back_anyway") {
             self.0 = false;
         }
-        owed
+        pending
     }
 
     /// Closes the slot. The calling thread need not be in a turn of the process. If the process is active, the slot
@@ -147,13 +147,13 @@ impl<M> Slot<M> {
             return Err(message);
         }
         match own.deliver() {
-            Some(owed) => {
-                // SAFETY: the message fits. The value `owed` represents the right to run a process. By the requirement
+            Some(pending) => {
+                // SAFETY: the message fits. The value `pending` represents the right to run a process. By the requirement
                 // of `Own`, this process owns the slot. The run state of this process was *Open*, and a process waits
                 // in this state only if its slot is open and empty. While the slot is open, only the thread that owns
                 // this right writes the slot. This thread keeps the right until the write has ended.
                 unsafe { self.write(message) };
-                Ok(owed)
+                Ok(pending)
             }
             None => Err(message),
         }

@@ -8,7 +8,7 @@ use std::task::Waker;
 
 #[cfg(any(test, procession_loom))]
 use crate::process::mailbox::measured::{MessageClock, MessageTimer};
-use crate::process::state::wake_order::SchedulerHandle;
+use crate::process::state::wake_source::SchedulerHandle;
 use crate::process::{catch as panic, state as counted};
 
 /// Pending wake-ups, which must be performed when no lock is held.
@@ -88,13 +88,13 @@ pub(crate) enum PendingSchedule {
 /// Converts the `PendingSchedule` of a task into the type that [`Wakes`] stores.
 #[cfg(not(procession_loom))]
 #[inline]
-fn of_task(owed: counted::PendingSchedule) -> PendingSchedule {
-    owed
+fn of_task(pending: counted::PendingSchedule) -> PendingSchedule {
+    pending
 }
 
 #[cfg(procession_loom)]
-fn of_task(owed: counted::PendingSchedule) -> PendingSchedule {
-    PendingSchedule::Task(owed)
+fn of_task(pending: counted::PendingSchedule) -> PendingSchedule {
+    PendingSchedule::Task(pending)
 }
 
 impl<T: counted::Stepped> Own for T {

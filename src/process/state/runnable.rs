@@ -17,8 +17,8 @@ use crate::platform::delayed_wake;
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::state::current::{Current, InTurn};
 #[cfg(not(procession_loom))]
-use crate::process::state::wake_order::SchedulerHandle;
-use crate::process::state::wake_order::WakeSource;
+use crate::process::state::wake_source::SchedulerHandle;
+use crate::process::state::wake_source::WakeSource;
 use crate::process::state::{Borrowed, Header, HeaderFirst, Ref, RunState};
 
 /// Functions for one type of cell. A [`RunnableProcess`] does not know the type of its cell, and calls these functions

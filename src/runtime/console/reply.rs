@@ -100,7 +100,7 @@ impl Inspected {
 
     fn respond(&self, request: ConsoleRequest, session: &mut ClientSession) -> Result<Response, Fault> {
         let (Some(host), Some(threads)) = (self.host.upgrade(), self.threads.upgrade()) else {
-            return Err(Fault::new(FaultKind::Ended, "the runtime has ended"));
+            return Err(Fault::new(FaultKind::Ended, "the runtime has shut down"));
         };
         match request {
             ConsoleRequest::SupervisionTree => Ok(Response::Later(tree::supervision_tree(host))),

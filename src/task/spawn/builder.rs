@@ -26,7 +26,7 @@ use crate::process::mailbox::MailboxCapacity;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::priority::Priority;
-use crate::process::state::wake_order::WakeSource;
+use crate::process::state::wake_source::WakeSource;
 use crate::process::state::{Ref, Schedule};
 use crate::task::body::{Body, BodyMachine, IntoBox, with_machine, with_process};
 use crate::task::cell::ReservedProcess;

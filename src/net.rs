@@ -81,13 +81,14 @@
 //!
 //! # Fairness
 //!
-//! Each socket operation that completes takes one unit of the budget of the turn, as each received message does. (The
-//! `try_…` functions take nothing from the budget.) When the budget is spent, the next socket operation first lets the
-//! other processes run. So a connection that always has data does not starve other processes. An async handler also
-//! has a budget. A future of [`Host::spawn_future`](crate::Host::spawn_future), [`Runtime::run`](crate::Runtime::run)
-//! or [`Runtime::block_on`](crate::Runtime::block_on) has a new budget for each poll. In a future that another
-//! executor polls outside the runtime, the sockets use no budget. Each running worker checks the poller at least once
-//! in 61 tasks. If a step blocks the only worker that is awake, the monitor thread wakes another worker: see
+//! The budget of a turn is 128 units. Each socket operation that completes takes one unit, as each received message
+//! does. (The `try_…` functions take nothing from the budget.) When the budget is spent, the next socket operation
+//! first lets the other processes run. So a process whose connection always has data goes to the back of the queue
+//! after at most 128 operations, and does not starve other processes. An async handler also has a budget. A future of
+//! [`Host::spawn_future`](crate::Host::spawn_future), [`Runtime::run`](crate::Runtime::run) or
+//! [`Runtime::block_on`](crate::Runtime::block_on) has a new budget for each poll. In a future that another executor
+//! polls outside the runtime, the sockets use no budget. Each running worker checks the poller at least once in 61
+//! tasks. If a step blocks the only worker that is awake, the monitor thread wakes another worker: see
 //! [`Builder::long_step_threshold`](crate::Builder::long_step_threshold).
 //!
 //! # Cancel safety

@@ -21,12 +21,18 @@
 //! | 4 | the queue of new processes, which contains processes that were spawned on this worker and have not run yet | the newest; every 1,024th time the oldest |
 //! | 5 | the local queue; rows 3 and 4 share a budget of 16 consecutive turns, and after these turns, the local queue comes first | the [oldest](crate::QueueOrder::Fifo), or the [newest](crate::QueueOrder::Lifo) |
 //! | 6 | the global queue | one; up to `min(16, len / workers + 1)` more move to the local queue |
-//! | 7 | the timers | up to about 64 due timers of each timer wheel |
+//! | 7 | the timers; on a thread on which an executor polls [`run`](crate::Runtime::run), also the sockets | up to about 64 due timers of each timer wheel; the ready sockets |
 //! | 8 | the rest of the high priority queue, then of the low priority queue | one |
-//! | 9 | the queues of the other workers; the search makes up to four passes over the other workers, and each pass begins at a random worker | half of a local queue, rounded up, at most 32; or the oldest new process; or a whole batch; in the last pass also the process in a `next` slot |
+//! | 9 | the queues of the other workers, in up to 16 rounds. A round makes up to four passes over the other workers, and each pass begins at a random worker. If these passes find no process, the round checks the queues of rows 6 and 8 again. If the search may have more than one round, the round then also checks the sockets | half of a local queue, rounded up, at most 32; or the oldest new process; or a whole batch; in the last pass also the process in a `next` slot; the ready sockets |
 //!
 //! If all sources are empty, the worker parks. At most half of the workers search the queues of other workers (row 9)
-//! at the same time.
+//! at the same time. If this limit is reached, the worker skips row 9.
+//!
+//! Each worker adapts its maximum number of rounds in row 9. After a sleep of less than 50 µs, and after row 9 has found
+//! a process in a queue, the maximum is 16. After a longer sleep, or a sleep that a ready socket ended, the maximum is
+//! halved, down to one. If the worker skips row 9, or the maximum is one round, the worker parks without a check of the
+//! sockets. The parked worker that waits for the nearest deadline also waits for the sockets, so this worker gets the
+//! events.
 //!
 //! # Where a runnable process is queued
 //!
@@ -76,9 +82,11 @@
 //! | newer processes without end, and the waiting process is also new | If the queue of new processes becomes full (4,096), the bound for processes that yield applies. If the queue never becomes full, up to 1,024 turns of newer processes run for each older process | row 4 |
 //! | a body that receives and never empties its mailbox | 128 messages or events; then the receiving body goes to the back of the queue | budget of a turn: see [`should_yield`](crate::should_yield) |
 //! | a body that only [sends with `send_wait`](crate::Address::send_wait), to mailboxes with free space | 128 messages; then the sending body goes to the back of the queue | budget of a turn |
+//! | a body that reads from or writes to a connection that is always ready, or accepts connections without a pause | 128 socket operations; then this process goes to the back of the queue | budget of a turn |
 //! | a process whose commands are answered inline | 32 steps; then the process with the inline answers goes to the back of the queue | budget of inline answers |
 //! | pairs of processes that wake each other, chains of processes in which each process spawns the next | 16 turns of these processes, and the turns that have already begun | row 5: all these processes share the budget |
 //! | any processes, and the waiting process is in the global queue or waits for a due timer | 61 searches of any worker; 122 searches if there are unattended queues; with many due timers, 61 searches for each 64 timers | row 1 |
+//! | any processes, and the waiting process waits for a ready socket | 61 searches of any worker; with many ready sockets, 61 searches for each 1,024 events | row 1 |
 //! | any processes, and the waiting process is in an unattended queue | 122 searches of any worker, for each unattended worker and for each 32 processes ahead in the queue. If a step blocks the unattended worker and the global queue is not empty, the bound is 122 searches for each process ahead instead of for each 32 processes | row 1 |
 //! | processes of high priority, and the waiting process has normal priority | 4 turns | row 2: of 16 searches, 12 prefer high, 3 prefer normal, 1 prefers low |
 //! | processes of high and low priority, and the waiting process has normal priority | 8 turns | row 2 |
@@ -87,7 +95,8 @@
 //!
 //! With several workers, the bound holds for the worker that runs the process next. A stolen process goes to an empty
 //! queue, so a stolen process waits less. The tests in `tests/it/fairness.rs` check these bounds, on one worker and on
-//! two workers. The tests count steps.
+//! two workers. The tests count steps. The tests in `tests/net/floods.rs` check the bounds for sockets on one worker,
+//! and count socket operations.
 //!
 //! If a turn never ends, the bounds do not hold. In this case, the [monitor](crate::Builder::long_step_threshold)
 //! passes the other processes of the worker to a replacement thread.

@@ -1,10 +1,13 @@
 //! TCP echo servers with different numbers of workers.
 
 use std::io::{Result, Write};
+use std::time::Duration;
 
 use futures::{AsyncReadExt, AsyncWriteExt};
 use procession::net::{TcpListener, TcpStream};
 use procession::{Context, Exit, Runtime};
+
+use crate::{pair, round_trip, within};
 
 async fn echo(stream: TcpStream) -> std::result::Result<(), Exit> {
     futures::io::copy(&stream, &mut &stream).await?;
@@ -64,4 +67,32 @@ fn a_connection_echoes_with_one_worker() {
     let rt = Runtime::builder().workers(1).build().unwrap();
     round_trips(&rt, 1).unwrap();
     std::io::stdout().flush().unwrap();
+}
+
+/// 12.5a: a process reads a file on the blocking pool. While the closure of the pool is blocked, the only worker serves
+/// a connection.
+#[test]
+fn a_file_is_read_on_the_blocking_pool() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
+        let (served, is_served) = std::sync::mpsc::channel();
+        let reads = rt.spawn(async move |ctx: Context| -> std::result::Result<_, Exit> {
+            let read = ctx.host().spawn_blocking(move || {
+                is_served.recv().expect("a connection was served");
+                std::fs::read(file!())
+            });
+            Ok(read.await??)
+        });
+        let body = rt.spawn(async move |ctx: Context| -> std::result::Result<(), Exit> {
+            let (one, other) = pair().await?;
+            ctx.spawn(move |_: Context| echo(other));
+            for trip in 0..10 {
+                round_trip(&one, &[trip]).await?;
+            }
+            served.send(()).expect("the closure waits");
+            Ok(())
+        });
+        futures::executor::block_on(body).unwrap();
+        assert!(futures::executor::block_on(reads).unwrap().starts_with(b"//! TCP echo servers"));
+    });
 }

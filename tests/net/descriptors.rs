@@ -11,8 +11,10 @@ use std::time::Duration;
 use futures::executor::block_on;
 use futures::{AsyncReadExt, AsyncWriteExt};
 use procession::net::{TcpListener, TcpStream};
+use procession::observe::WorkerState;
 use procession::*;
 
+use crate::decoder::decode;
 use crate::subprocess::{again, again_with, role, run};
 use crate::{pair, round_trip, serve, with};
 
@@ -43,72 +45,71 @@ fn limit_descriptors(most: usize) {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
 }
 
-/// 12.6a: if no descriptor is free, `accept` returns an error to the process that calls it, and does not spin. When a
-/// descriptor is free again, `accept` succeeds, and the server serves the connection that waited in the queue of the
-/// system. If no descriptor is free, `connect` returns the same error.
+/// 12.6a: if no descriptor is free, `accept` returns an error to the process that calls it. When a descriptor is free
+/// again, `accept` succeeds, and the server serves the connection that waited in the queue of the system. If no
+/// descriptor is free, `connect` returns the same error. Between two calls of `accept`, the worker is parked, although
+/// a connection waits in the queue of the system: no process runs, and the wait in the poller does not return.
 #[test]
 fn a_listener_reports_that_no_descriptor_is_free_and_recovers() {
     if role().is_none() {
         again(a_listener_reports_that_no_descriptor_is_free_and_recovers, "child", 60).passed();
         return;
     }
-    let rt = with(1);
+    // The monitor is off, because a hand-over would wake the worker.
+    let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
     let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
-    let outcome = rt.block_on(async {
-        let first = TcpStream::connect(address).await?;
-        listener.accept().await?;
-        drop(first);
-        limit_descriptors(descriptors().len() + 21);
-        let mut filled: Vec<std::fs::File> = Vec::new();
-        let client = std::net::TcpStream::connect(address)?;
-        while let Ok(file) = std::fs::File::open("/dev/null") {
-            filled.push(file);
-        }
-        assert!(filled.len() >= 10, "{} files", filled.len());
-        let (polls, failures) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let counted = (Arc::clone(&polls), Arc::clone(&failures));
-        let (accepted, is_accepted) = futures::channel::oneshot::channel();
-        let accepts = rt.spawn(async move |mut ctx: Context<()>| -> Result<(), Exit> {
-            loop {
-                counted.0.fetch_add(1, SeqCst);
-                match listener.accept().await {
-                    Ok((stream, _)) => {
-                        let _ = accepted.send(stream);
-                        return Ok(());
-                    }
-                    Err(error) => {
-                        assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
-                        counted.1.fetch_add(1, SeqCst);
-                        // The process calls `accept` again only after it has received a message.
-                        ctx.receive().await?;
-                    }
+    let connect = || block_on(TcpStream::connect_in(rt.host(), address));
+    let first = connect().unwrap();
+    block_on(listener.accept()).unwrap();
+    drop(first);
+    limit_descriptors(descriptors().len() + 21);
+    let mut filled: Vec<std::fs::File> = Vec::new();
+    let client = std::net::TcpStream::connect(address).unwrap();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        filled.push(file);
+    }
+    assert!(filled.len() >= 10, "{} files", filled.len());
+    let failures = Arc::new(AtomicUsize::new(0));
+    let failed = Arc::clone(&failures);
+    let accepts = rt.spawn(async move |mut ctx: Context<()>| -> Result<_, Exit> {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => return Ok(stream),
+                Err(error) => {
+                    assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+                    failed.fetch_add(1, SeqCst);
+                    // The process calls `accept` again only after it has received a message.
+                    ctx.receive().await?;
                 }
             }
-        });
-        for attempt in 1..=5 {
-            while failures.load(SeqCst) < attempt {
-                crate::yield_now().await;
-            }
-            let error = TcpStream::connect(address).await.unwrap_err();
-            assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
-            for _ in 0..100 {
-                crate::yield_now().await;
-            }
-            assert_eq!((polls.load(SeqCst), failures.load(SeqCst)), (attempt, attempt), "one attempt for each message");
-            if attempt == 5 {
-                drop(filled.pop());
-            }
-            accepts.send(())?;
         }
-        let stream = is_accepted.await.expect("an accepted connection");
-        (&client).write_all(b"waited")?;
-        let mut buf = [0; 6];
-        (&stream).read_exact(&mut buf).await?;
-        assert_eq!(&buf, b"waited");
-        accepts.await
     });
-    outcome.unwrap();
+    for attempt in 1..=5 {
+        // When the process has failed, the worker is running. So a parked worker has parked after the failure.
+        while failures.load(SeqCst) < attempt || rt.metrics().workers_in(WorkerState::Parked) == 0 {
+            std::thread::yield_now();
+        }
+        let parked = rt.counters();
+        assert_eq!(connect().unwrap_err().raw_os_error(), Some(libc::EMFILE));
+        // In this time, a worker that does not sleep would search and park hundreds of times.
+        for _ in 0..10_000 {
+            std::thread::yield_now();
+        }
+        let since = rt.counters() - parked;
+        assert_eq!((since.polls, failures.load(SeqCst)), (0, attempt), "one attempt for each message");
+        // A wake-up of the poller that the worker did not need may end one sleep.
+        assert!(since.parks <= 1, "{} parks without a free descriptor", since.parks);
+        if attempt == 5 {
+            drop(filled.pop());
+        }
+        accepts.send(()).unwrap();
+    }
+    let stream = block_on(accepts).unwrap();
+    (&client).write_all(b"waited").unwrap();
+    let mut buf = [0; 6];
+    block_on((&stream).read_exact(&mut buf)).unwrap();
+    assert_eq!(&buf, b"waited");
 }
 
 /// 12.6a: if no descriptor is free for the poller, the creation of the first socket fails. A later attempt succeeds.
@@ -149,8 +150,33 @@ fn the_first_socket_reports_that_no_descriptor_is_free_and_recovers() {
     block_on(async { round_trip(&TcpStream::connect_in(rt.host(), address).await?, b"x").await }).unwrap();
 }
 
-/// 12.3b: a process that is killed inside a socket operation leaks no descriptor. When the runtime and the last socket
-/// are dropped, the poller is closed.
+/// Writer that stores its bytes in memory, so that the test can read them.
+#[derive(Clone, Default)]
+struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Returns the number of sockets that are registered with the poller of the runtime. The counter track `sockets` of a
+/// trace shows this number.
+fn registered_sockets(rt: &Runtime) -> u64 {
+    let buffer = Buffer::default();
+    rt.start_trace_to(buffer.clone()).unwrap().finish().unwrap();
+    let trace = decode(&buffer.0.lock().unwrap());
+    let (track, _) = trace.tracks.iter().find(|(_, track)| track.0 == "sockets").expect("the track");
+    trace.events.iter().rfind(|event| event.track == *track).expect("a value").count
+}
+
+/// 12.3b: a process that is killed inside a socket operation leaks no descriptor, and its sockets are no longer
+/// registered with the poller. When the runtime and the last socket are dropped, the poller is closed.
 #[test]
 fn killed_processes_leak_no_descriptor() {
     if role().is_none() {
@@ -162,6 +188,7 @@ fn killed_processes_leak_no_descriptor() {
     rt.block_on(async {
         drop(pair().await?);
         let before = descriptors();
+        let registered = registered_sockets(&rt);
         for _ in 0..50 {
             let mut waiting = Vec::new();
             for way in 0..5 {
@@ -188,12 +215,15 @@ fn killed_processes_leak_no_descriptor() {
                 }));
                 is_ready.await.expect("the process waits");
             }
+            // Each process owns two streams and a listener.
+            assert_eq!(registered_sockets(&rt), registered + 3 * 5);
             for process in waiting {
                 process.abort();
                 assert!(matches!(process.await, Err(Exit::Killed)));
             }
             assert_eq!(descriptors().len(), before.len(), "{:?}", descriptors());
         }
+        assert_eq!(registered_sockets(&rt), registered);
         std::io::Result::Ok(())
     })
     .unwrap();

@@ -6,6 +6,10 @@
 mod basics;
 mod cancel;
 mod creation;
+#[cfg(target_os = "linux")]
+#[path = "../it/traces/decoder.rs"]
+#[allow(dead_code)] // These tests use only a part of the decoder.
+mod decoder;
 #[cfg(unix)]
 mod descriptor;
 #[cfg(target_os = "linux")]

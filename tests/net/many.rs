@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
@@ -33,12 +33,13 @@ fn a_thousand_listeners_work() {
 
 /// 12.6d: a shutdown with 1,000 open connections returns, and all connections are closed. In the first run, the
 /// processes exit when they are cancelled, so the shutdown kills no process. In the second run, the processes ignore
-/// the cancellation, and the shutdown kills the processes at its deadline.
+/// the cancellation, and the shutdown kills the processes at its deadline. In this run, a further process sleeps until
+/// a time shortly after the deadline. The shutdown kills this process too, so the sleep never ends.
 #[test]
 fn a_shutdown_closes_a_thousand_connections() {
-    // The shutdown kills a thousand processes, so it may exceed its deadline by up to this duration.
-    let late = Duration::from_secs(30) * patience();
-    for (obeys, grace) in [(true, late), (false, Duration::from_millis(100))] {
+    // The sleep and the deadline use timers of the same runtime. So if the machine is slow, both timers fire late.
+    let late = Duration::from_secs(2) * patience();
+    for (obeys, grace) in [(true, Duration::from_secs(60)), (false, Duration::from_millis(100))] {
         within(120, move || {
             let rt = with(2);
             let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
@@ -70,13 +71,23 @@ fn a_shutdown_closes_a_thousand_connections() {
                 peer.read_exact(&mut [0; 1]).unwrap();
                 peers.push(peer);
             }
+            let has_slept = Arc::new(AtomicBool::new(false));
+            let sets = Arc::clone(&has_slept);
+            if !obeys {
+                let sleeps = rt.spawn(async move |ctx: Context| {
+                    ctx.sleep(grace + late).await;
+                    sets.store(true, SeqCst);
+                });
+                block_on(sleeps.started()).unwrap();
+            }
             let begun = Instant::now();
             let report = block_on(rt.shutdown(grace));
             let took = begun.elapsed();
             println!("obeys: {obeys}, grace {grace:?}: {took:?}, {} left", report.left.len());
-            let ends = if obeys { (1_000, 0) } else { (0, 1_000) };
+            let ends = if obeys { (1_000, 0) } else { (0, 1_001) };
             assert_eq!((cancelled.load(SeqCst), report.left.len()), ends);
-            assert!(took < grace + late);
+            assert!(obeys || took >= grace, "no process is killed before the deadline");
+            assert!(!has_slept.load(SeqCst), "the processes were killed long after the deadline");
             for mut peer in peers {
                 // The shutdown has closed the connection, so the peer reads the end of the stream or gets an error.
                 assert!(matches!(peer.read(&mut [0; 1]), Ok(0) | Err(_)));
@@ -102,8 +113,8 @@ fn limit() -> usize {
     limit.rlim_cur as usize
 }
 
-/// 12.6e: a server has up to 10,000 idle connections, each with its own process. The test prints the memory that the
-/// server needs for each connection, and fails if this memory reaches 10,000 bytes. The clients are in another
+/// 12.6e, 12.7b: a server has up to 10,000 idle connections, each with its own process. The test prints the memory that
+/// the server needs for each connection, and fails if this memory reaches 1,500 bytes. The clients are in another
 /// operating system process.
 #[test]
 fn ten_thousand_idle_connections_need_little_memory() {
@@ -171,7 +182,7 @@ fn ten_thousand_idle_connections_need_little_memory() {
     }
     let bytes = (resident() - before) / count;
     println!("{count} idle connections: {bytes} bytes of memory each");
-    assert!(bytes < 10_000, "{bytes} bytes");
+    assert!(bytes < 1_500, "{bytes} bytes");
     let first = block_on(first).unwrap().unwrap();
     rt.host().kill(first).unwrap();
     clients.join().unwrap();

@@ -167,6 +167,31 @@ fn an_idle_connection_is_closed() -> Tested {
     })
 }
 
+/// The time limit of a request head begins with the connection, and a byte of the head does not prolong it. The client
+/// sends one byte in each half of the time limit. The server closes the connection before the head is complete.
+#[test]
+fn a_head_that_arrives_byte_by_byte_is_refused() -> Tested {
+    let idle = 2 * SHORT;
+    let (rt, address) = started(Config { idle, ..Config::default() })?;
+    let client = rt.spawn(async move |ctx: Context| {
+        let mut stream = sent(address, "").await?;
+        for byte in HELLO.as_bytes() {
+            if stream.write_all(&[*byte]).await.is_err() {
+                return Tested::Ok(());
+            }
+            // The server sends no byte, so this read waits until its time limit or until the connection is closed.
+            match ctx.timeout(idle / 2, stream.read(&mut [0])).await {
+                Err(_) => {}
+                Ok(Ok(0) | Err(_)) => return Ok(()),
+                Ok(Ok(_)) => return Err("the server has sent a response".into()),
+            }
+        }
+        Err("the server has read the whole head".into())
+    });
+    rt.block_on(client)?;
+    rt.block_on(connections_exit(&rt))
+}
+
 #[test]
 fn a_body_that_is_too_slow_or_too_long_is_refused() -> Tested {
     let (rt, address) = started(Config { body_time: SHORT, body_size: 10, ..Config::default() })?;

@@ -23,9 +23,9 @@ fn main() -> procession::Result {
 
     let mut pool = LocalPool::new();
     // One task of the pool drives the processes.
-    let lender = std::rc::Rc::clone(&rt);
+    let guest = std::rc::Rc::clone(&rt);
     let (finish, finished) = futures::channel::oneshot::channel::<()>();
-    let driving = pool.spawner().spawn_local_with_handle(async move { lender.run(finished).await })?;
+    let driving = pool.spawner().spawn_local_with_handle(async move { guest.run(finished).await })?;
     // Other tasks of the pool call the processes.
     let asking: Vec<_> = (1..=3)
         .map(|n| {

@@ -29,8 +29,8 @@ type Token = Arc<()>;
 /// the answer wakes the task.
 fn ask(task_listens: bool) -> (Arc<Task>, ReplyReceiver<Arc<Task>, (), Token>, ReplySender<Arc<Task>, (), Token>) {
     let task = Arc::new(Task { state: RunState::active(), worker: Waiter::here() });
-    let (asker, answerer) = ReplyReceiver::new(task_listens, || Arc::clone(&task), || ());
-    (task, asker, answerer)
+    let (caller, answerer) = ReplyReceiver::new(task_listens, || Arc::clone(&task), || ());
+    (task, caller, answerer)
 }
 
 /// Answers on another thread. Returns whether the caller refused the answer.
@@ -40,16 +40,16 @@ fn answer(answerer: ReplySender<Arc<Task>, (), Token>, token: &Token) -> thread:
 }
 
 /// Takes the answer, or registers the waker: see `Call::poll_slowly`.
-fn poll(asker: &mut ReplyReceiver<Arc<Task>, (), Token>, is_task: bool, waker: &Waker) -> Poll<Token> {
-    asker.listen(is_task, waker);
-    asker.take().map_or(Poll::Pending, Poll::Ready)
+fn poll(caller: &mut ReplyReceiver<Arc<Task>, (), Token>, is_task: bool, waker: &Waker) -> Poll<Token> {
+    caller.listen(is_task, waker);
+    caller.take().map_or(Poll::Pending, Poll::Ready)
 }
 
 /// Waits for the answer with a waker of this thread.
-fn wait_elsewhere(asker: &mut ReplyReceiver<Arc<Task>, (), Token>) -> Token {
+fn wait_elsewhere(caller: &mut ReplyReceiver<Arc<Task>, (), Token>) -> Token {
     let waiter = Waiter::here();
     loop {
-        match poll(asker, false, &waiter.waker()) {
+        match poll(caller, false, &waiter.waker()) {
             Poll::Ready(token) => return token,
             Poll::Pending => waiter.wait(),
         }
@@ -58,42 +58,42 @@ fn wait_elsewhere(asker: &mut ReplyReceiver<Arc<Task>, (), Token>) -> Token {
 
 /// A task waits for the answer. The task is the listener from the start of the call.
 pub fn answer_to_a_task() {
-    let (task, mut asker, answerer) = ask(true);
+    let (task, mut caller, answerer) = ask(true);
     let token = Token::default();
     let answers = answer(answerer, &token);
     loop {
         assert!(!task.state.begin(), "it reads no mail");
-        match poll(&mut asker, true, Waker::noop()) {
+        match poll(&mut caller, true, Waker::noop()) {
             Poll::Ready(_) => break task.state.model_end(),
             Poll::Pending if task.state.model_wait(false) => task.worker.wait(),
             Poll::Pending => {}
         }
     }
-    drop(asker);
+    drop(caller);
     assert!(!join(answers), "somebody waits for it");
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
 /// From the start of the call, the caller waits with a waker of this thread, and not with the waker of its task.
 pub fn answer_to_another_waiter() {
-    let (_task, mut asker, answerer) = ask(false);
+    let (_task, mut caller, answerer) = ask(false);
     let token = Token::default();
     let answers = answer(answerer, &token);
-    drop(wait_elsewhere(&mut asker));
+    drop(wait_elsewhere(&mut caller));
     assert!(!join(answers), "somebody waits for it");
-    drop(asker);
+    drop(caller);
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
 /// At first, the task is the listener of the call. Then another waiter becomes the listener instead of the task.
 pub fn answer_to_a_new_waiter() {
-    let (task, mut asker, answerer) = ask(true);
+    let (task, mut caller, answerer) = ask(true);
     let token = Token::default();
     let answers = answer(answerer, &token);
-    if poll(&mut asker, true, Waker::noop()).is_pending() {
-        drop(wait_elsewhere(&mut asker));
+    if poll(&mut caller, true, Waker::noop()).is_pending() {
+        drop(wait_elsewhere(&mut caller));
     }
-    drop((asker, task));
+    drop((caller, task));
     assert!(!join(answers), "somebody waits for it");
     assert_eq!(Arc::strong_count(&token), 1);
 }
@@ -102,14 +102,14 @@ pub fn answer_to_a_new_waiter() {
 /// The answer is either refused, or dropped together with the shared state.
 pub fn answer_against_leaving() {
     for (at_first, elsewhere) in [(true, false), (false, true), (true, true)] {
-        let (_task, mut asker, answerer) = ask(at_first);
+        let (_task, mut caller, answerer) = ask(at_first);
         let token = Token::default();
         let answers = answer(answerer, &token);
-        let taken = elsewhere && poll(&mut asker, false, Waker::noop()).is_ready();
+        let taken = elsewhere && poll(&mut caller, false, Waker::noop()).is_ready();
         if !taken {
-            asker.close();
+            caller.close();
         }
-        drop(asker);
+        drop(caller);
         assert!(!(join(answers) && taken), "it was taken, and refused");
         assert_eq!(Arc::strong_count(&token), 1);
     }
@@ -118,10 +118,10 @@ pub fn answer_against_leaving() {
 /// The callee registers two watchers, which watch whether the caller waits, and removes the first watcher. The second
 /// watcher is notified that the caller has stopped waiting.
 pub fn leaving_against_unwatch() {
-    let (_task, asker, answerer) = ask(false);
+    let (_task, caller, answerer) = ask(false);
     let mut dropped = WatchKey::default();
     assert!(!answerer.watch(&mut dropped, Waker::noop()));
-    let leaves = thread::spawn(move || asker.close());
+    let leaves = thread::spawn(move || caller.close());
     let (waiter, mut key) = (Waiter::here(), WatchKey::default());
     let mut is_closed = answerer.watch(&mut key, &waiter.waker());
     answerer.unwatch(&mut dropped);
@@ -135,8 +135,8 @@ pub fn leaving_against_unwatch() {
 /// The callee is notified that the caller has stopped waiting. After the notification, the answer of the callee is
 /// refused.
 pub fn leaving_against_watch() {
-    let (_task, asker, answerer) = ask(false);
-    let leaves = thread::spawn(move || asker.close());
+    let (_task, caller, answerer) = ask(false);
+    let leaves = thread::spawn(move || caller.close());
     let (waiter, mut key) = (Waiter::here(), WatchKey::default());
     while !answerer.watch(&mut key, &waiter.waker()) {
         waiter.wait();

@@ -15,29 +15,8 @@ use std::time::Duration;
 use procession::observe::{Observer, ProcessState, TraceSummary, Transition};
 use procession::*;
 
-use self::decoder::{Decoded, Kind, decode};
+use self::decoder::{Buffer, Decoded, Kind, decode};
 use crate::{alone, two, within};
-
-/// Writer that stores its bytes in memory, so that the test can read them.
-#[derive(Clone, Default)]
-struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Buffer {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Buffer {
-    fn bytes(&self) -> Vec<u8> {
-        self.0.lock().unwrap().clone()
-    }
-}
 
 /// Writes a trace of `host` while `scenario` runs. Returns the bytes and the summary of the trace.
 fn traced(host: &Host, scenario: impl FnOnce()) -> (Vec<u8>, TraceSummary) {

@@ -14,7 +14,7 @@ use procession::net::{TcpListener, TcpStream};
 use procession::observe::WorkerState;
 use procession::*;
 
-use crate::decoder::decode;
+use crate::decoder::{Buffer, decode};
 use crate::subprocess::{again, again_with, role, run};
 use crate::{pair, round_trip, serve, with};
 
@@ -150,27 +150,12 @@ fn the_first_socket_reports_that_no_descriptor_is_free_and_recovers() {
     block_on(async { round_trip(&TcpStream::connect_in(rt.host(), address).await?, b"x").await }).unwrap();
 }
 
-/// Writer that stores its bytes in memory, so that the test can read them.
-#[derive(Clone, Default)]
-struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Buffer {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Returns the number of sockets that are registered with the poller of the runtime. The counter track `sockets` of a
 /// trace shows this number.
 fn registered_sockets(rt: &Runtime) -> u64 {
     let buffer = Buffer::default();
     rt.start_trace_to(buffer.clone()).unwrap().finish().unwrap();
-    let trace = decode(&buffer.0.lock().unwrap());
+    let trace = decode(&buffer.bytes());
     let (track, _) = trace.tracks.iter().find(|(_, track)| track.0 == "sockets").expect("the track");
     trace.events.iter().rfind(|event| event.track == *track).expect("a value").count
 }

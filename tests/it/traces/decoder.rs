@@ -1,8 +1,32 @@
-//! Decoder of the parts of Perfetto traces that the tests need. The decoder shares no code with the encoder of the
-//! crate. The decoder uses the field numbers of the files in `protos/perfetto/trace` in the repository of Perfetto, and
-//! checks the rules of the format that these files state.
+//! Decoder of the parts of Perfetto traces that the tests need, and a writer that keeps a trace in memory.
+//!
+//! The decoder shares no code with the encoder of the crate. The decoder uses the field numbers of the files in
+//! `protos/perfetto/trace` in the repository of Perfetto, and checks the rules of the format that these files state.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+/// Writer that stores its bytes in memory, so that the test can read them.
+#[derive(Clone, Default)]
+pub(crate) struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Buffer {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.0.lock().unwrap().clone()
+    }
+}
 
 /// Value of a protobuf field.
 #[derive(Debug, Clone, Copy)]

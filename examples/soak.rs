@@ -31,9 +31,9 @@ enum Msg {
     End,
 }
 
-/// Behaviour of a handler.
+/// What a handler does with one command.
 #[derive(Clone, Copy)]
-enum Behaviour {
+enum Reaction {
     Answer,
     Fail,
     Panic,
@@ -41,10 +41,10 @@ enum Behaviour {
     Wait,
 }
 
-struct Inline(Behaviour);
-struct Later(Behaviour);
-struct Slow(Behaviour);
-struct Block(Behaviour);
+struct Inline(Reaction);
+struct Later(Reaction);
+struct Slow(Reaction);
+struct Block(Reaction);
 struct Count(u64);
 
 impl Command for Inline {
@@ -66,11 +66,11 @@ impl StreamCommand for Count {
     type Item = u64;
 }
 
-fn answer_or_fail(behaviour: Behaviour) -> Result<u64, &'static str> {
-    match behaviour {
-        Behaviour::Panic => panic!("at whim"),
-        Behaviour::Fail => Err("at whim"),
-        Behaviour::Answer | Behaviour::Drop | Behaviour::Wait => Ok(1),
+fn answer_or_fail(reaction: Reaction) -> Result<u64, &'static str> {
+    match reaction {
+        Reaction::Panic => panic!("chosen at random"),
+        Reaction::Fail => Err("chosen at random"),
+        Reaction::Answer | Reaction::Drop | Reaction::Wait => Ok(1),
     }
 }
 
@@ -84,20 +84,20 @@ fn build(workers: usize, seed: u64) -> Result<Runtime, BuildError> {
         .handler(|c: Later, answer: Completion<u64>| {
             let host = answer.host().clone();
             match c.0 {
-                Behaviour::Drop => drop(answer),
-                Behaviour::Panic => panic!("at whim"),
-                Behaviour::Wait => host.clone().spawn_future(async move {
+                Reaction::Drop => drop(answer),
+                Reaction::Panic => panic!("chosen at random"),
+                Reaction::Wait => host.clone().spawn_future(async move {
                     // Waits until the command is cancelled.
                     answer.cancelled().await;
                     drop(answer);
                 }),
-                behaviour => {
-                    host.spawn_future(async move { answer.finish(answer_or_fail(behaviour).map_err(Failure::from)) })
+                reaction => {
+                    host.spawn_future(async move { answer.finish(answer_or_fail(reaction).map_err(Failure::from)) })
                 }
             }
         })
         .handle_async(|c: Slow| async move {
-            if matches!(c.0, Behaviour::Wait) {
+            if matches!(c.0, Reaction::Wait) {
                 std::future::pending::<()>().await;
             }
             answer_or_fail(c.0)
@@ -135,7 +135,7 @@ async fn citizen(mut ctx: Context<Msg>, books: Arc<Books>) -> Result<(), Exit> {
         match message {
             Msg::Note => {
                 if ctx.random().is_multiple_of(4) {
-                    let _ = ctx.perform(Inline(Behaviour::Answer)).await;
+                    let _ = ctx.perform(Inline(Reaction::Answer)).await;
                 }
             }
             Msg::Ask(reply) => reply.send(1),
@@ -153,8 +153,8 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
             let known = books.known.lock().unwrap();
             known.get(pick(KNOWN as u64) as usize).cloned()
         };
-        let behaviour =
-            [Behaviour::Answer, Behaviour::Answer, Behaviour::Fail, Behaviour::Panic, Behaviour::Drop, Behaviour::Wait]
+        let reaction =
+            [Reaction::Answer, Reaction::Answer, Reaction::Fail, Reaction::Panic, Reaction::Drop, Reaction::Wait]
                 [pick(6) as usize];
         let limit = Duration::from_micros(pick(3_000));
         let count = |result: Result<u64, Failure>| {
@@ -196,15 +196,15 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
                 // The process may already have exited.
                 match pick(4) {
                     0 => drop(ctx.host().kill(target.pid())),
-                    1 => drop(ctx.host().cancel(target.pid(), "at whim", limit)),
+                    1 => drop(ctx.host().cancel(target.pid(), "chosen at random", limit)),
                     2 => drop(target.send(Msg::Panic)),
                     _ => drop(target.send(Msg::End)),
                 }
             }
-            (9, _) => count(ctx.perform(Inline(behaviour)).timeout(limit).await),
-            (10, _) => count(ctx.perform(Later(behaviour)).timeout(limit).await),
-            (11, _) => count(ctx.perform(Slow(behaviour)).timeout(limit).await),
-            (12, _) => count(ctx.perform(Block(behaviour)).timeout(limit).await),
+            (9, _) => count(ctx.perform(Inline(reaction)).timeout(limit).await),
+            (10, _) => count(ctx.perform(Later(reaction)).timeout(limit).await),
+            (11, _) => count(ctx.perform(Slow(reaction)).timeout(limit).await),
+            (12, _) => count(ctx.perform(Block(reaction)).timeout(limit).await),
             (13, _) => {
                 let mut numbers = ctx.stream(Count(pick(50)));
                 for _ in 0..pick(50) {
@@ -216,8 +216,7 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
             (14, _) => {
                 // The sleep completes first, because the handler never answers. The drop of both futures then cancels
                 // the command.
-                let both =
-                    futures::future::select(ctx.perform(Slow(Behaviour::Wait)), Box::pin(ctx.sleep(limit))).await;
+                let both = futures::future::select(ctx.perform(Slow(Reaction::Wait)), Box::pin(ctx.sleep(limit))).await;
                 drop(both);
             }
             _ => ctx.yield_now().await,

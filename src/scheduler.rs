@@ -677,7 +677,7 @@ impl<T: Task> Scheduler<T> {
     fn state_of(&self, slot: usize) -> WorkerState {
         let worker_slot = &self.worker_slots[slot];
         // A guest's own future is no step, so a hand-over during a poll of this future does not count as a long step.
-        if worker_slot.is_taken() && worker_slot.label() != OWN_FUTURE {
+        if worker_slot.is_handed_over() && worker_slot.label() != OWN_FUTURE {
             WorkerState::Blocked
         } else if worker_slot.is_busy() {
             WorkerState::Running

@@ -606,7 +606,7 @@ impl<X: Machine> Turn<'_, X> {
                 }
             }
             let stepped = this.step(flags, cx, end);
-            // `has_begun` loads the flags again, because a failed upgrade may have cleared `BY_HAND` in this step.
+            // `has_begun` loads the flags again, because a failed upgrade may have cleared `MANUAL_START` in this step.
             if flags & flag::STARTED == 0 && stepped != Stepped::Ended {
                 this.around.has_begun();
             }

@@ -474,7 +474,7 @@ where
     let mut keeper = Keeper::new(ctx, pool);
     // The start may need several turns. The pool has started when all its first members were spawned. If the pool is
     // cancelled before all its first members were spawned, the pool never starts.
-    keeper.me.control().head.set(flag::BY_HAND);
+    keeper.me.control().head.set(flag::MANUAL_START);
     keeper.start().await?;
     if !keeper.me.is_cancelled() {
         keeper.me.mark_started();

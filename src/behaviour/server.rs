@@ -215,9 +215,9 @@ pub trait Server: Sized + Send + 'static {
 }
 
 async fn serve<S: Server>(mut server: S, mut ctx: Context<S::Message>) -> Result<S::Output, Exit> {
-    // If the caller of the spawn has already set the flag `BY_HAND` (with `manual_start`), the code of the server
+    // If the caller of the spawn has already set the flag `MANUAL_START` (with `manual_start`), the code of the server
     // must call `mark_started`. Otherwise this function calls `mark_started`.
-    let must_mark_started = ctx.control().head.set(flag::BY_HAND);
+    let must_mark_started = ctx.control().head.set(flag::MANUAL_START);
     server.init(&mut ctx).await.map_err(init_failed)?;
     if must_mark_started {
         ctx.mark_started();

@@ -42,7 +42,7 @@ use crate::process::pid::Pid;
 use crate::task::body::Body;
 
 /// Maximum number of child reports that a supervisor handles in one step.
-const REPORTS_PER_STEP: usize = 256;
+const REPORTS_AT_ONCE: usize = 256;
 
 /// Process that supervises its children. The design follows OTP's `supervisor`.
 ///
@@ -564,7 +564,7 @@ impl Supervisor {
         self.begun = true;
         let control = me.any();
         // A supervisor reports its own start after all its children have started.
-        control.head().set(flag::BY_HAND);
+        control.head().set(flag::MANUAL_START);
         if !control.head().has(flag::SUPERVISED) {
             me.host().register_top_level_supervisor(&*control);
         }
@@ -669,7 +669,7 @@ impl Process for Supervisor {
         // The children can exit on other workers during this step, so each pass of this loop can receive new reports.
         // All passes share one limit. Without this limit, the step might never end, and the supervisor could not be
         // killed.
-        let mut left = REPORTS_PER_STEP;
+        let mut left = REPORTS_AT_ONCE;
         loop {
             let heard_all = self.listen(me, &mut cx, &mut left);
             if let Some(end) = self.plan.ended() {

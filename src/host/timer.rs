@@ -321,7 +321,7 @@ impl Timers {
     }
 
     /// Fires due timers as [`fire_due`](Self::fire_due) does, but at most one timer of each wheel.
-    pub(crate) fn fire_one(&self) -> usize {
+    pub(crate) fn fire_one_of_each_wheel(&self) -> usize {
         self.fire_at_most(1, &mut Vec::new(), &|| ())
     }
 

@@ -56,7 +56,7 @@ fn behind(how: Placement) {
     assert!(scheduler.hand_over(0, None), "its step does not return before that");
     until(&pushed);
     // In a real scheduler, the monitor thread calls this function at each check.
-    scheduler.wake_for_taken_slot(0);
+    scheduler.wake_for_handed_over_slot(0);
     jobs.wait(1);
     stop(&scheduler);
 }

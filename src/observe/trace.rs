@@ -369,7 +369,7 @@ impl Recorder {
 /// Kind of an event. The kind decides when the event may be discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
-    /// The first event of a turn, or an event outside the turns. The event is discarded if the limit is reached.
+    /// The first event of a turn. If the limit is reached, this event and all other events of the turn are discarded.
     FirstOfTurn,
     /// An event that occurs during a recorded turn. The event is discarded only if the limit is exceeded by `IN_TURN`
     /// records. The caller may hold a lock.

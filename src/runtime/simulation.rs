@@ -414,7 +414,7 @@ impl Simulation {
         loop {
             match self.queue.next(timers.wait() == Some(Duration::ZERO)) {
                 Next::Entry(entry) => return Some(entry),
-                Next::Timer => drop(timers.fire_one()),
+                Next::Timer => drop(timers.fire_one_of_each_wheel()),
                 Next::Nothing => return None,
             }
         }

@@ -181,7 +181,7 @@ impl<T: Task> Scheduler<T> {
     /// Wakes a worker if tasks wait in a slot whose step was handed over. The step may have put a task into the `next`
     /// slot at the moment of the hand-over. A push to the `next` slot wakes no worker, so this task would wait for the
     /// end of the step.
-    pub(crate) fn wake_for_taken_slot(&self, slot: usize) {
+    pub(crate) fn wake_for_handed_over_slot(&self, slot: usize) {
         if !self.remotes[slot].is_empty() && !planted!("handover_wakes_no_thief") {
             self.notify();
         }
@@ -200,9 +200,9 @@ impl<T: Task> Scheduler<T> {
             *seen = None;
             return false;
         }
-        if worker_slot.is_taken() {
+        if worker_slot.is_handed_over() {
             *seen = None;
-            self.wake_for_taken_slot(slot);
+            self.wake_for_handed_over_slot(slot);
             return true;
         }
         let step = self.step_number(slot);

@@ -19,19 +19,19 @@ pub(super) const OWN_FUTURE: u64 = u64::MAX - 1;
 /// States of a worker slot:
 ///
 /// ```text
-///           begin            take: the step is long, or says that it blocks
-///   FREE ─────────▶ BUSY ───────────────────────────────▶ TAKEN
-///    ▲  ▲             │                                     │
-///    │  └──── rest ───┘                                     │ resume: the step has returned
-///    └──────────────────────────────────────────────────────┘
+///           begin        mark_handed_over
+///   FREE ─────────▶ BUSY ─────────────────▶ HANDED_OVER
+///    ▲  ▲             │                          │
+///    │  └──── rest ───┘                          │ resume: the step has returned
+///    └───────────────────────────────────────────┘
 /// ```
 ///
-/// The worker calls `begin`, `rest` and `resume`. A caller of `take` holds the lock of the worker threads, because the
-/// caller also changes the counts that this lock protects. A worker thread also holds this lock when it calls `resume`.
-/// There is one exception: a thread that has just occupied the slot calls `resume` without the lock.
+/// The worker calls `begin`, `rest` and `resume`. A caller of `mark_handed_over` holds the lock of the worker threads,
+/// because the caller also changes the counts that this lock protects. A worker thread also holds this lock when it
+/// calls `resume`. There is one exception: a thread that has just occupied the slot calls `resume` without the lock.
 const FREE: u8 = 0;
 const BUSY: u8 = 1;
-const TAKEN: u8 = 2;
+const HANDED_OVER: u8 = 2;
 
 /// Published state of the worker in one slot.
 pub(crate) struct WorkerSlot {
@@ -61,7 +61,7 @@ impl fmt::Debug for WorkerSlot {
         f.write_str(match self.duty.load(Ordering::Relaxed) {
             FREE => "Free",
             BUSY => "Busy",
-            _ => "Taken",
+            _ => "HandedOver",
         })
     }
 }
@@ -82,7 +82,7 @@ impl WorkerSlot {
     /// Initializes the state. Called when a thread occupies this slot.
     pub(crate) fn initialize(&self, has_guest: bool) {
         self.has_guest.store(has_guest, Ordering::Relaxed);
-        // If the scheduler was stopped, the previous worker may have left the slot in the state TAKEN.
+        // If the scheduler was stopped, the previous worker may have left the slot in the state HANDED_OVER.
         self.resume();
     }
 
@@ -90,8 +90,8 @@ impl WorkerSlot {
         self.has_guest.load(Ordering::Relaxed)
     }
 
-    /// Records that the worker begins to run tasks. The state TAKEN does not change, because the worker must first see
-    /// this state.
+    /// Records that the worker begins to run tasks. The state HANDED_OVER does not change, because the worker must
+    /// first see this state.
     pub(crate) fn begin(&self) {
         // The operations on `duty` are SeqCst for the following reason. The worker calls `begin` and then checks
         // whether the monitor sleeps. The monitor stores that it sleeps, and then checks whether a worker runs tasks.
@@ -99,29 +99,31 @@ impl WorkerSlot {
         let _ = self.duty.compare_exchange(FREE, BUSY, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Records that the worker runs no task. If the state is TAKEN, this function does not change the state, and
+    /// Records that the worker runs no task. If the state is HANDED_OVER, this function does not change the state, and
     /// returns false. The worker calls [`resume`](Self::resume) later.
     pub(crate) fn rest(&self) -> bool {
         self.duty.compare_exchange(BUSY, FREE, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// Marks the current step as handed over. Returns false if the worker runs no task, or if the step was already
-    /// handed over. Only the worker may remove this mark, by a call of `resume`. The functions `rest` and `is_taken`
-    /// read the state without a lock and rely on this rule.
-    pub(crate) fn take(&self) -> bool {
-        self.duty.compare_exchange(BUSY, TAKEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    /// handed over. Only the worker may remove this mark, by a call of `resume`. The functions `rest` and
+    /// `is_handed_over` read the state without a lock and rely on this rule.
+    pub(crate) fn mark_handed_over(&self) -> bool {
+        self.duty.compare_exchange(BUSY, HANDED_OVER, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Stores the time at which the current step was first seen to block. Called before [`take`](Self::take).
+    /// Stores the time at which the current step was first seen to block. Called before
+    /// [`mark_handed_over`](Self::mark_handed_over).
     pub(crate) fn set_blocked_since(&self, time: Duration) {
         self.blocked_since.store(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// Returns the time at which the current step was first seen to block, if the step was handed over.
     pub(crate) fn blocked_since(&self) -> Option<Instant> {
-        // SeqCst includes acquire, which pairs with `take`: a thread that sees TAKEN also sees the time.
-        let is_taken = self.duty.load(Ordering::SeqCst) == TAKEN;
-        is_taken.then(|| Instant::from_ns(self.blocked_since.load(Ordering::Relaxed)))
+        // SeqCst includes acquire, which pairs with `mark_handed_over`: a thread that sees HANDED_OVER also sees the
+        // time.
+        let is_handed_over = self.duty.load(Ordering::SeqCst) == HANDED_OVER;
+        is_handed_over.then(|| Instant::from_ns(self.blocked_since.load(Ordering::Relaxed)))
     }
 
     /// Records that a step that was handed over has returned.
@@ -137,8 +139,8 @@ impl WorkerSlot {
     /// Returns whether the current step was handed over. Relaxed is enough, because a thread takes a lock before it
     /// acts on the result. If the worker does not see a hand-over now, it sees the hand-over after its next task.
     #[inline]
-    pub(crate) fn is_taken(&self) -> bool {
-        self.duty.load(Ordering::Relaxed) == TAKEN
+    pub(crate) fn is_handed_over(&self) -> bool {
+        self.duty.load(Ordering::Relaxed) == HANDED_OVER
     }
 
     /// Records that the worker begins to call wakers or a hook. Such calls do not belong to a task.

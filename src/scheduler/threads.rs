@@ -381,24 +381,24 @@ impl<T: Task> Scheduler<T> {
     pub(super) fn replace(self: &Arc<Self>, slot: usize, step: Option<u64>) -> bool {
         let worker_slot = &self.worker_slots[slot];
         let mut worker_threads = self.worker_threads.lock();
-        // The comparison of the step's number comes before `take`, because this thread cannot undo `take`: the worker
-        // reads the state without this lock. Suppose that this thread undid `take`. If the worker had already seen
-        // TAKEN, it would end a hand-over that was never counted. If the worker had called `rest` in the meantime, the
-        // slot would stay BUSY although the worker runs no task. The step may return between the comparison and `take`.
-        // Then the next step of the worker is handed over instead. This error costs a change of threads, but all counts
-        // stay correct.
+        // The comparison of the step's number comes before `mark_handed_over`, because this thread cannot undo
+        // `mark_handed_over`: the worker reads the state without this lock. Suppose that this thread undid
+        // `mark_handed_over`. If the worker had already seen HANDED_OVER, it would end a hand-over that was never
+        // counted. If the worker had called `rest` in the meantime, the slot would stay BUSY although the worker runs
+        // no task. The step may return between the comparison and `mark_handed_over`. Then the next step of the worker
+        // is handed over instead. This error costs a change of threads, but all counts stay correct.
         if step.is_some_and(|step| self.step_number(slot) != step) {
-            if planted!("handover_is_undone") && worker_slot.take() {
+            if planted!("handover_is_undone") && worker_slot.mark_handed_over() {
                 worker_slot.resume();
                 worker_slot.begin();
             }
             return false;
         }
         // If the step was handed over earlier, it has blocked since the earlier hand-over.
-        if step.is_none() && !worker_slot.is_taken() {
+        if step.is_none() && !worker_slot.is_handed_over() {
             worker_slot.set_blocked_since(self.driver.now());
         }
-        if !worker_slot.take() {
+        if !worker_slot.mark_handed_over() {
             return false;
         }
         self.unattended.set_handed_over(slot, true);
@@ -453,7 +453,7 @@ impl<T: Task> Scheduler<T> {
         let mut worker_threads = self.worker_threads.lock();
         // If the last step of this worker was handed over before this thread took the lock, the worker does not count
         // as active any more. In this case this function must not decrement the number of active workers again.
-        let one_too_many = worker_threads.active > worker_threads.target && !self.worker_slots[slot].is_taken();
+        let one_too_many = worker_threads.active > worker_threads.target && !self.worker_slots[slot].is_handed_over();
         if one_too_many {
             worker_threads.active -= 1;
             // After this line, no other thread can hand over this slot, because its state is FREE.

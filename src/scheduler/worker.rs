@@ -200,7 +200,7 @@ impl<T: Task> Worker<T> {
     #[inline]
     #[must_use]
     pub(super) fn push(&self, task: T, how: Placement) -> bool {
-        if self.worker_slot.is_taken() {
+        if self.worker_slot.is_handed_over() {
             return self.push_for_others(task, how);
         }
         let pushed = match how {
@@ -553,7 +553,7 @@ impl<T: Task> Worker<T> {
     /// Ends the hand-over of the last step, if there was a hand-over. Called when a task or a guest's own future has
     /// returned.
     pub(super) fn end_any_hand_over(&self) {
-        if self.worker_slot.is_taken() {
+        if self.worker_slot.is_handed_over() {
             let _stays = self.return_from_hand_over();
         }
     }
@@ -710,7 +710,7 @@ impl<T: Task> Worker<T> {
         loop {
             // The last step may have been handed over at the moment of its return. Therefore this check is necessary
             // even if the worker has not run a task since the last check.
-            if self.worker_slot.is_taken() && !self.return_from_hand_over() {
+            if self.worker_slot.is_handed_over() && !self.return_from_hand_over() {
                 return;
             }
             if self.scheduler.orders() != 0 && self.must_leave() {
@@ -732,7 +732,7 @@ impl<T: Task> Worker<T> {
     /// Parks until there may be work.
     #[cold]
     fn sleep(&self) {
-        if self.worker_slot.is_taken() {
+        if self.worker_slot.is_handed_over() {
             return;
         }
         let scheduler = &self.scheduler;
@@ -741,7 +741,7 @@ impl<T: Task> Worker<T> {
         // this worker, or this worker may be the timekeeper.
         self.call_hook(hooks.park.as_ref());
         // If the hook has blocked, the monitor may have handed over the tasks of this worker.
-        if !self.worker_slot.is_taken() && self.announce_sleep() {
+        if !self.worker_slot.is_handed_over() && self.announce_sleep() {
             let mut ready = self.ready.take();
             let began = scheduler.driver.now();
             Self::without_worker(|| self.park(&mut ready));
@@ -830,7 +830,7 @@ impl<T: Task> Worker<T> {
         // or searching. Therefore the state changes to parked before the call of `vacate`.
         self.enter(WorkerState::Parked);
         self.set_unattended(!self.queues.is_empty());
-        if self.worker_slot.has_guest() && self.worker_slot.is_taken() {
+        if self.worker_slot.has_guest() && self.worker_slot.is_handed_over() {
             // The monitor has handed over the guest's own future at the moment of its return.
             scheduler.end_guest_hand_over(self.slot);
         }

@@ -161,7 +161,7 @@ impl<'a> Around<'a> {
     /// itself as started.
     #[cold]
     pub(super) fn has_begun(&self) {
-        if !self.head.has(flag::STARTED | flag::BY_HAND) {
+        if !self.head.has(flag::STARTED | flag::MANUAL_START) {
             self.head.started();
         }
     }

@@ -319,7 +319,7 @@ impl Future for Started {
 fn outcome_of_start(head: &Head) -> Option<Result<(), Exit>> {
     match head.exit() {
         // If a process exits normally in its first step, the process counts as started.
-        Some(Exit::Normal) if !head.has(flag::BY_HAND) => Some(Ok(())),
+        Some(Exit::Normal) if !head.has(flag::MANUAL_START) => Some(Ok(())),
         _ if head.has(flag::STARTED) => Some(Ok(())),
         exit => exit.map(Err),
     }

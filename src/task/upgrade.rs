@@ -135,14 +135,14 @@ fn successor<M: Send + 'static, F: Body<M>>(body: F) -> impl FnOnce(Context<M>) 
 struct Starting<'a> {
     control: Ref<dyn AnyControl>,
     trial: &'a Trial,
-    /// The flags of the process before the upgrade, namely `BY_HAND` and `UPGRADING`. The flag `UPGRADING` was set if
-    /// the code that requests the upgrade is itself new code that has not started yet.
+    /// The flags of the process before the upgrade, namely `MANUAL_START` and `UPGRADING`. The flag `UPGRADING` was set
+    /// if the code that requests the upgrade is itself new code that has not started yet.
     former: u16,
 }
 
 impl<'a> Starting<'a> {
     fn begin(control: Ref<dyn AnyControl>, trial: &'a Trial) -> Self {
-        let former = control.head().flags() & (flag::BY_HAND | flag::UPGRADING);
+        let former = control.head().flags() & (flag::MANUAL_START | flag::UPGRADING);
         control.head().set(flag::UPGRADING);
         Self { control, trial, former }
     }
@@ -162,7 +162,7 @@ impl<'a> Starting<'a> {
                 head.host().panicked(head.pid(), text.as_str());
                 Poll::Ready(Err(Exit::Panicked(text)))
             });
-            let (is_by_hand, is_reported) = (head.has(flag::BY_HAND), !head.has(flag::UPGRADING));
+            let (is_by_hand, is_reported) = (head.has(flag::MANUAL_START), !head.has(flag::UPGRADING));
             match polled {
                 Poll::Ready(Err(exit)) if !is_by_hand || !is_reported => Poll::Ready(exit),
                 // The new code has ended. If the new code reported its start and then failed, the exit of the new code
@@ -196,11 +196,11 @@ impl<'a> Starting<'a> {
 
 impl Drop for Starting<'_> {
     fn drop(&mut self) {
-        // If the new code has set `BY_HAND` and has failed, the old code must not inherit this flag. If the old code
-        // inherited `BY_HAND`, the old code would never report its start. With an inherited `BY_HAND`, the new code of
-        // a later upgrade would not report its start either. If the new code has started, the flag `BY_HAND` has no
-        // effect any more.
-        self.control.head().unset((flag::BY_HAND | flag::UPGRADING) & !self.former);
+        // If the new code has set `MANUAL_START` and has failed, the old code must not inherit this flag. If the old
+        // code inherited `MANUAL_START`, the old code would never report its start. With an inherited `MANUAL_START`,
+        // the new code of a later upgrade would not report its start either. If the new code has started, the flag
+        // `MANUAL_START` has no effect any more.
+        self.control.head().unset((flag::MANUAL_START | flag::UPGRADING) & !self.former);
     }
 }
 

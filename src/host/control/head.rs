@@ -41,7 +41,7 @@ pub(crate) mod flag {
     /// The process has started. Usually the process sets this flag at the end of its first step.
     pub(crate) const STARTED: u16 = 1 << 2;
     /// The process reports its own start explicitly.
-    pub(crate) const BY_HAND: u16 = 1 << 3;
+    pub(crate) const MANUAL_START: u16 = 1 << 3;
     /// The mailbox contains urgent messages. The flag changes only under the lock of the mailbox.
     pub(crate) const URGENT: u16 = 1 << 4;
     /// The process has exited, and its exit is published.

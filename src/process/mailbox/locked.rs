@@ -222,9 +222,9 @@ impl<M> Locked<'_, M> {
                 Err(message) => return Err(Unsent::Full(message)),
             }
             accepted();
-            return Ok((None, self.wake_receiver(own)));
+            return Ok((None, self.wakes_for_receiver(own)));
         }
-        let wakes = self.wake_receiver(own);
+        let wakes = self.wakes_for_receiver(own);
         self.messages().push(message, own);
         accepted();
         Ok((None, wakes))
@@ -350,7 +350,7 @@ impl<M> State<M> {
 
     /// Records that the waiting receiver is woken, and returns the wake-up. A new message causes this wake-up.
     #[inline]
-    pub(super) fn wake_receiver(&mut self, own: &impl Own) -> Wakes {
+    pub(super) fn wakes_for_receiver(&mut self, own: &impl Own) -> Wakes {
         match mem::take(&mut self.waiting) {
             Waiting::Absent => Wakes::default(),
             Waiting::Own => Wakes { own: self.access.wake(own), other: None },
@@ -439,11 +439,11 @@ impl<M> State<M> {
             Some(Pushed::Oldest(oldest)) => {
                 self.took(1);
                 match oldest {
-                    Some(oldest) => Err(Unsent::Dropped(oldest, self.wake_receiver(own))),
-                    None => Ok(self.wake_receiver(own)),
+                    Some(oldest) => Err(Unsent::Dropped(oldest, self.wakes_for_receiver(own))),
+                    None => Ok(self.wakes_for_receiver(own)),
                 }
             }
-            Some(Pushed::Stored) | None => Ok(self.wake_receiver(own)),
+            Some(Pushed::Stored) | None => Ok(self.wakes_for_receiver(own)),
         }
     }
 

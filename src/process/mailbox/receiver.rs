@@ -138,7 +138,7 @@ impl<M> Inbox<M> {
         // The messages of waiting senders were admitted after the receiver took out the other messages. The receiver
         // has not seen the admitted messages and waits again, so these messages must wake the receiver.
         state.register(Waiting::Own);
-        let wakes = state.wake_receiver(own);
+        let wakes = state.wakes_for_receiver(own);
         (Some(Box::new((room_waiter, wakes))), false)
     }
 
@@ -331,11 +331,11 @@ impl<M> Inbox<M> {
                     return (None, ReceiverDuties { replaced: true, ..ReceiverDuties::of_other(Some(waker), None) });
                 };
                 if !planted!("other_does_not_recall") {
-                    // The receiver calls `close_outside_turn` before it checks for messages. The check finds each
+                    // The receiver calls `close_or_recall` before it checks for messages. The check finds each
                     // message that was delivered before the check. For a message that is sent after the check, there
                     // are two cases. Either the sender of this message takes the lock, or the process wakes this
                     // receiver in its next turn (`close_slot`).
-                    state.access.close_outside_turn(own);
+                    state.access.close_or_recall(own);
                 }
                 (by, Reader::Other(waker))
             }
@@ -416,7 +416,7 @@ impl<M> Inbox<M> {
             // The unread messages must wake the current receiver, because the current receiver may be waiting for a
             // message.
             None => {
-                let wakes = state.wake_receiver(own);
+                let wakes = state.wakes_for_receiver(own);
                 state.messages().put_behind_first(unread);
                 Ok(wakes)
             }

@@ -91,10 +91,10 @@ impl<M> Inbox<M> {
             }
             return pushed;
         }
-        // `State::wake_receiver` is called before the push. If `State::wake_receiver` wakes the process,
-        // `State::wake_receiver` also closes the slot. Then the push may write the message into the slot. A thread
+        // `State::wakes_for_receiver` is called before the push. If `State::wakes_for_receiver` wakes the process,
+        // `State::wakes_for_receiver` also closes the slot. Then the push may write the message into the slot. A thread
         // that holds the lock may write into a closed slot, but not into an open slot.
-        let wakes = state.wake_receiver(own);
+        let wakes = state.wakes_for_receiver(own);
         state.messages().push(message, own);
         accepted();
         Ok(wakes)
@@ -113,7 +113,7 @@ impl<M> Inbox<M> {
             let mut state = self.lock();
             if !state.closed && state.bounded().is_none() && state.messages().len() == 0 {
                 let forgets = planted!("measured_message_does_not_wake");
-                let wakes = if forgets { Wakes::default() } else { state.wake_receiver(own) };
+                let wakes = if forgets { Wakes::default() } else { state.wakes_for_receiver(own) };
                 state.messages().push_measured(message, timer, own);
                 accepted();
                 return Ok(wakes);
@@ -211,7 +211,7 @@ impl<M> Inbox<M> {
         Ok(match wake_own {
             false => Wakes { own: None, other: state.take_other() },
             true if is_answer && planted!("answer_does_not_wake") => Wakes::default(),
-            true if is_answer || planted!("signal_wakes_receiver_only") => state.wake_receiver(own),
+            true if is_answer || planted!("signal_wakes_receiver_only") => state.wakes_for_receiver(own),
             true => state.wakes_for_all(own),
         })
     }
@@ -240,7 +240,7 @@ impl<M> Inbox<M> {
         if planted!("answer_does_not_wake") {
             return Ok(Wakes::default());
         }
-        Ok(if wake_own { state.wake_receiver(own) } else { Wakes { own: None, other: state.take_other() } })
+        Ok(if wake_own { state.wakes_for_receiver(own) } else { Wakes { own: None, other: state.take_other() } })
     }
 
     /// Appends a `Down` event, which reports the exit of a monitored process. The event wakes the same tasks as an
@@ -260,7 +260,7 @@ impl<M> Inbox<M> {
         if planted!("down_does_not_wake") {
             return Some(Wakes::default());
         }
-        Some(if wake_own { state.wake_receiver(own) } else { Wakes { own: None, other: state.take_other() } })
+        Some(if wake_own { state.wakes_for_receiver(own) } else { Wakes { own: None, other: state.take_other() } })
     }
 
     /// Removes the unread `Down` event of the monitor with this number, if the event is one of the newest signals in
@@ -306,7 +306,7 @@ impl<M> Inbox<M> {
     /// receiver calls [`resume`](Self::resume) and no message waits in this inbox.
     pub(crate) fn route_to(&self, own: &impl Own, router: Arc<dyn Router<M>>) {
         let mut state = self.lock();
-        state.access.close_outside_turn(own);
+        state.access.close_or_recall(own);
         Self::demote_urgent(&mut state);
         state.aside.get_or_insert_default().forwarding = Forwarding::Routed { router, some_wait: true };
     }
@@ -361,6 +361,6 @@ impl<M> Inbox<M> {
         aside.signals.came_before(messages.len());
         bounded.put_first(messages);
         state.some_wait(true);
-        Ok(state.wake_receiver(own))
+        Ok(state.wakes_for_receiver(own))
     }
 }

@@ -98,7 +98,7 @@ impl SlotAccess {
 
     /// Closes the slot. The calling thread need not be in a turn of the process. If the process is active, the slot
     /// stays open, and the process closes the slot at the beginning of its next turn.
-    pub(super) fn close_outside_turn(&mut self, own: &impl Own) {
+    pub(super) fn close_or_recall(&mut self, own: &impl Own) {
         if self.0 && own.recall() {
             self.0 = false;
         }
@@ -335,7 +335,7 @@ mod tests {
             let (slot, mut access) = Slot::new();
             let own = RecallCounter { waits, times: std::cell::Cell::new(0) };
             access.set_open(is_open, InTurn::of_right());
-            access.close_outside_turn(&own);
+            access.close_or_recall(&own);
             assert_eq!(own.times.get(), usize::from(is_open));
             assert_eq!(slot.put(&mut access, 1).is_ok(), !is_open || waits);
             // A wake-up without the right to run the process does not close the slot.

@@ -50,7 +50,7 @@ impl<M> Inbox<M> {
         if state.urgent_len() >= most {
             return Err(Unsent::Full(message));
         }
-        let wakes = state.wake_receiver(own);
+        let wakes = state.wakes_for_receiver(own);
         state.state.aside.get_or_insert_default().urgent.push_back(message);
         let len = state.queued_len() + state.urgent_len();
         match state.bounded() {

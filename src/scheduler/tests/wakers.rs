@@ -151,7 +151,7 @@ fn the_monitor_has_reported_a_long_step_before_it_calls_a_waker() {
         worker_slot.begin();
         let mut seen = None;
         (0..3).for_each(|_| assert!(scheduler.look_at(1, &mut seen)));
-        assert!(worker_slot.is_taken());
+        assert!(worker_slot.is_handed_over());
         assert_eq!(waker.2.load(Ordering::SeqCst), 1);
         worker_slot.resume();
     });

@@ -416,7 +416,7 @@ impl SpawnOptions {
             Priority::High => flag::HIGH,
             Priority::Low => flag::LOW,
         };
-        let by_hand = if self.by_hand { flag::BY_HAND } else { 0 };
+        let by_hand = if self.by_hand { flag::MANUAL_START } else { 0 };
         rank | by_hand | if self.supervised { flag::SUPERVISED } else { 0 }
     }
 }

@@ -93,6 +93,7 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// # Cancel safety
     /// This method is cancel safe. If the pending future is dropped, no message is lost.
+    #[track_caller]
     pub fn receive(&mut self) -> Receive<'_, M> {
         self.mailbox.receive()
     }
@@ -105,6 +106,7 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// # Cancel safety
     /// This method is cancel safe. If the pending future is dropped, no message is lost.
+    #[track_caller]
     pub fn receive_timeout(
         &mut self,
         time: Duration,
@@ -120,8 +122,9 @@ impl<M: Send + 'static> Context<M> {
     /// # Cancel safety
     /// This method is cancel safe. If the pending future is dropped, no message is lost, and the skipped messages keep
     /// their order.
-    pub async fn receive_where<T>(&mut self, pick: impl FnMut(M) -> Result<T, M>) -> Result<T, Exit> {
-        self.mailbox.receive_where(pick).await
+    #[track_caller]
+    pub fn receive_where<T>(&mut self, pick: impl FnMut(M) -> Result<T, M>) -> impl Future<Output = Result<T, Exit>> {
+        self.mailbox.receive_where(pick)
     }
 
     /// Returns the next message, or `None` if the mailbox is empty. This method calls [`Mailbox::try_receive`].
@@ -144,8 +147,9 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// # Cancel safety
     /// This method is cancel safe. If the pending future is dropped, no event is lost.
-    pub async fn event(&mut self) -> Event<M> {
-        self.mailbox.event().await
+    #[track_caller]
+    pub fn event(&mut self) -> impl Future<Output = Event<M>> {
+        self.mailbox.event()
     }
 
     /// Returns the mailbox of this context.

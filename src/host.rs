@@ -34,6 +34,7 @@ use crate::host::timer::Fire;
 use crate::observe::trace::flight::RecordCause;
 use crate::observe::{Counter, Counters, ProcessState, Transition};
 use crate::platform::clock::Instant;
+use crate::platform::static_ref::AtomicStaticRef;
 use crate::platform::sync::{Arc, Weak};
 use crate::process::catch::catch;
 use crate::process::error::{Addressee, SendError, SendErrorKind};
@@ -243,7 +244,8 @@ impl ControlParts {
         // head.
         let inbox = Inbox::new(bound, most);
         let head = Head::new(run, place, host, flags, parent, given);
-        Control { header, head, inbox, first_wait: WaitRecord::none() }
+        let receive_line = AtomicStaticRef::none();
+        Control { header, head, inbox, first_wait: WaitRecord::none(), receive_line }
     }
 }
 
@@ -345,6 +347,7 @@ impl Host {
             head,
             inbox: Inbox::new(MailboxCapacity::Unbounded, None),
             first_wait: WaitRecord::none(),
+            receive_line: AtomicStaticRef::none(),
         });
         drop(control.inbox.close());
         control.head.publish_exit(&exit, None);

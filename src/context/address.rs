@@ -8,6 +8,7 @@ pub(crate) mod send_wait;
 use std::any::type_name;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -181,6 +182,7 @@ impl<M: Send + 'static> Address<M> {
     }
 
     /// Returns a future that waits until the process has exited, and then resolves to the exit of the process.
+    #[track_caller]
     pub fn exited(&self) -> Exited {
         Exited::new(Some(self.control.any()))
     }
@@ -220,6 +222,7 @@ impl Host {
 
     /// Returns a future that waits until the process has exited, and then resolves to the exit of the process. If no
     /// process of this runtime has this pid, the future immediately resolves to [`Exit::NoProcess`].
+    #[track_caller]
     pub fn exited(&self, pid: Pid) -> Exited {
         Exited::new(self.shared().pid_table.get(pid))
     }
@@ -238,9 +241,12 @@ pub struct Exited {
     pause: BudgetPause,
     over: bool,
     recorded: RecordedWait,
+    /// Source line that created the future. Inspections show this line.
+    line: &'static Location<'static>,
 }
 
 impl Exited {
+    #[track_caller]
     pub(crate) fn new(control: Option<Ref<dyn AnyControl>>) -> Self {
         if let Some(control) = &control {
             control.head().begin_await();
@@ -251,6 +257,7 @@ impl Exited {
             pause: BudgetPause::default(),
             over: false,
             recorded: RecordedWait::default(),
+            line: Location::caller(),
         }
     }
 
@@ -258,7 +265,7 @@ impl Exited {
     fn leave(&mut self) {
         if let Some(control) = self.control.take() {
             let head = control.head();
-            self.recorded.end(head.host(), || Wait::on(WaitKind::Exit, head.pid(), None));
+            self.recorded.end(head.host(), || Wait::on(WaitKind::Exit, head.pid(), Some(self.line)));
             if head.end_await() {
                 head.host().report_unobserved(head);
             }
@@ -293,7 +300,7 @@ impl Future for Exited {
                         exit
                     }
                     Poll::Pending => {
-                        this.recorded.begin(head.host(), &Wait::on(WaitKind::Exit, head.pid(), None));
+                        this.recorded.begin(head.host(), &Wait::on(WaitKind::Exit, head.pid(), Some(this.line)));
                         return Poll::Pending;
                     }
                 }

@@ -548,7 +548,7 @@ impl<T> Call<T> {
     /// future fails with [`CallError::TimedOut`]. A second time limit replaces the first time limit.
     pub fn timeout(mut self, time: Duration) -> Self {
         if let Some(pending) = &mut self.pending {
-            let limit = Box::new(pending.party().host().sleep(time));
+            let limit = Box::new(pending.party().host().limit(time));
             self.limit = Some(limit);
             self.record_limit();
         }

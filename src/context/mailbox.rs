@@ -7,6 +7,7 @@ mod receive;
 mod urgent;
 
 use std::fmt;
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context as Cx, Poll};
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crate::context::me::SelfHandle;
 use crate::context::time::Sleep;
 use crate::host::Host;
 use crate::host::control::{Control, Head, flag};
+use crate::platform::static_ref::Line;
 use crate::process::event::{Event, Signal, notice_event};
 use crate::process::exit::Exit;
 use crate::process::mailbox::{
@@ -181,7 +183,9 @@ impl<M: Send + 'static> Mailbox<M> {
     ///
     /// # Cancel safety
     /// This method is cancel safe. If the pending future is dropped, no message is lost.
+    #[track_caller]
     pub fn receive(&mut self) -> Receive<'_, M> {
+        self.note_line(Some(Location::caller()));
         Receive { mailbox: Some(self) }
     }
 
@@ -213,12 +217,14 @@ impl<M: Send + 'static> Mailbox<M> {
     ///
     /// # Cancel safety
     /// This method is cancel safe. If the pending future is dropped, no message is lost.
+    #[track_caller]
     pub fn receive_timeout(
         &mut self,
         time: Duration,
     ) -> impl Future<Output = Result<Option<M>, Exit>> + Send + use<'_, M> {
         let is_outside = self.control().head.is_outside();
         let mut sleep = if is_outside { self.me.host().sleep(time) } else { self.me.sleep(time) };
+        self.note_line(Some(Location::caller()));
         let mut operation = Operation::new(self);
         std::future::poll_fn(move |cx| operation.poll(|mailbox| mailbox.poll_receive_until(cx, &mut sleep)))
     }
@@ -250,14 +256,21 @@ impl<M: Send + 'static> Mailbox<M> {
     /// # Cancel safety
     /// This method is cancel safe. If the pending future is dropped, no message is lost, and the skipped messages keep
     /// their order.
-    pub async fn receive_where<T>(&mut self, mut pick: impl FnMut(M) -> Result<T, M>) -> Result<T, Exit> {
-        let mut looked_at = LookedAt::default();
-        let mut operation = Operation::new(self);
-        let poll = |cx: &mut Cx<'_>| operation.poll(|mailbox| mailbox.poll_where(cx, &mut pick, &mut looked_at));
-        let picked = std::future::poll_fn(poll).await;
-        drop(operation);
-        self.trace_reorder();
-        picked
+    #[track_caller]
+    pub fn receive_where<T>(
+        &mut self,
+        mut pick: impl FnMut(M) -> Result<T, M>,
+    ) -> impl Future<Output = Result<T, Exit>> {
+        self.note_line(Some(Location::caller()));
+        async move {
+            let mut looked_at = LookedAt::default();
+            let mut operation = Operation::new(self);
+            let poll = |cx: &mut Cx<'_>| operation.poll(|mailbox| mailbox.poll_where(cx, &mut pick, &mut looked_at));
+            let picked = std::future::poll_fn(poll).await;
+            drop(operation);
+            self.trace_reorder();
+            picked
+        }
     }
 
     fn poll_where<T>(
@@ -417,9 +430,17 @@ impl<M: Send + 'static> Mailbox<M> {
     ///
     /// # Cancel safety
     /// This method is cancel safe. If the pending future is dropped, no event is lost.
-    pub async fn event(&mut self) -> Event<M> {
+    #[track_caller]
+    pub fn event(&mut self) -> impl Future<Output = Event<M>> {
+        self.note_line(Some(Location::caller()));
         let mut operation = Operation::new(self);
-        std::future::poll_fn(|cx| operation.poll(|mailbox| mailbox.poll_event(cx))).await
+        std::future::poll_fn(move |cx| operation.poll(|mailbox| mailbox.poll_event(cx)))
+    }
+
+    /// Records the source line of a new receive operation, for inspections.
+    #[inline]
+    fn note_line(&self, line: Line) {
+        self.me.control().receive_line.store(line);
     }
 
     fn poll_event(&mut self, cx: &mut Cx<'_>) -> Poll<Event<M>> {
@@ -785,6 +806,8 @@ impl<M: Send + 'static> Stream for Mailbox<M> {
     type Item = M;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
+        // The future that polls the stream belongs to another crate, so its line is not known.
+        self.note_line(None);
         self.poll_receive(cx).map(Result::ok)
     }
 }

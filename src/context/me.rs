@@ -2,6 +2,7 @@
 //! set timers. The other modules of this folder define the futures that the methods of `SelfHandle` return.
 
 use std::fmt;
+use std::panic::Location;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -122,8 +123,9 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// # Cancel safety
     /// If the future is dropped, the command is cancelled. The handler sees the cancellation, and a late answer is
     /// discarded. After a call of [`Perform::detach`], the command continues, and its answer is discarded.
+    #[track_caller]
     pub fn perform<C: Command>(&self, command: C) -> Perform<C> {
-        Perform::new(self.waiter(), command)
+        Perform::new(self.waiter(), command, Location::caller())
     }
 
     /// Returns a `Stream` of the items of a stream command. The first poll of the stream yields the command. After the
@@ -133,8 +135,9 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// # Cancel safety
     /// If the future of `next()` is dropped, no item is lost. If the stream itself is dropped, the command is
     /// cancelled, and the handler sees the cancellation.
+    #[track_caller]
     pub fn stream<C: StreamCommand>(&self, command: C) -> ItemStream<C> {
-        ItemStream::new(self.waiter(), command)
+        ItemStream::new(self.waiter(), command, Location::caller())
     }
 
     /// Sends a message. This method never waits. The method calls [`Host::send`].
@@ -201,8 +204,9 @@ impl<M: Send + 'static> SelfHandle<M> {
 
     /// Returns a future that resolves when the duration `time` has passed. The duration starts when `sleep` is called.
     #[inline(always)]
+    #[track_caller]
     pub fn sleep(&self, time: Duration) -> Sleep {
-        Sleep::for_time(self.sleeper(), self.seen_now(), time)
+        Sleep::for_time(self.sleeper(), self.seen_now(), time, Some(Location::caller()))
     }
 
     /// Reads the clock. If this thread runs a step of this process, this method also records the time that it has read,
@@ -220,8 +224,9 @@ impl<M: Send + 'static> SelfHandle<M> {
 
     /// Returns a future that resolves at the time `at`. If this time has already passed, the future resolves at its
     /// first poll, or after other processes have run: see [`Sleep`].
+    #[track_caller]
     pub fn sleep_until(&self, at: Instant) -> Sleep {
-        Sleep::new(self.sleeper(), at)
+        Sleep::new(self.sleeper(), at, Some(Location::caller()))
     }
 
     /// Returns an interval that ticks once per period. The first tick is due one period after this call.
@@ -251,6 +256,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     ///
     /// # Errors
     /// [`Failure::TimedOut`] if the time limit passes before `future` is ready.
+    #[track_caller]
     pub fn timeout<F: Future>(
         &self,
         time: Duration,

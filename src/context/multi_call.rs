@@ -310,7 +310,7 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
     /// limit replaces the first time limit. Default: no time limit.
     pub fn timeout(mut self, time: Duration) -> Self {
         if self.output.is_some() {
-            self.limit = Some(Box::new(self.host.sleep(time)));
+            self.limit = Some(Box::new(self.host.limit(time)));
             Pin::new(&mut self.calls).iter_pin_mut().for_each(|sent| sent.get_mut().call.record_limit());
         }
         self

@@ -8,6 +8,7 @@
 
 use std::any::TypeId;
 use std::fmt;
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use crate::context::time::deadline;
 use crate::host::refs::ProcessRef;
 use crate::observe::Counter;
 use crate::platform::clock::Instant;
+use crate::platform::static_ref::Line;
 use crate::process::command::Command;
 use crate::process::event::{Answer, Tag, typed};
 use crate::process::failure::Failure;
@@ -45,11 +47,13 @@ pub(crate) struct BodyYield<C: Command> {
     state: State<C>,
     /// Earliest time limit. The value [`Instant::FAR`] means that there is no limit.
     deadline: Instant,
+    /// Source line that created the future. Inspections show this line, which takes 8 bytes.
+    line: Line,
 }
 
 impl<C: Command> BodyYield<C> {
-    pub(crate) fn new(control: ProcessRef, command: Payload) -> Self {
-        Self { control, state: State::Fresh(command), deadline: Instant::FAR }
+    pub(crate) fn new(control: ProcessRef, command: Payload, line: Line) -> Self {
+        Self { control, state: State::Fresh(command), deadline: Instant::FAR, line }
     }
 
     pub(crate) fn control(&self) -> &ProcessRef {
@@ -100,7 +104,7 @@ impl<C: Command> BodyYield<C> {
             return Err(Failure::TimedOut);
         }
         let State::Fresh(command) = std::mem::replace(&mut self.state, State::Over) else { return Ok(None) };
-        let started = head.yields().start::<C>(target(), None, Some(command), buffer);
+        let started = head.yields().start::<C>(target(), None, Some(command), buffer, self.line);
         let tag = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
         head.measure_yield(tag.erase());
         head.count(Counter::Yields);
@@ -178,7 +182,7 @@ impl<C: Command> BodyYield<C> {
                         head.host().trace_yield(head, Tag::inline(number));
                     }
                     self.state = State::Inline(number);
-                    current.inline.offer(number, handler, command);
+                    current.inline.offer(number, handler, command, self.line);
                     true
                 }
                 other => {
@@ -220,7 +224,7 @@ impl<C: Command> BodyYield<C> {
         let head = self.control.head();
         // `admit` refuses only a cancelled command. This command was not cancelled, because this thread has withdrawn
         // the command.
-        let _ = head.yields().admit(tag, target(), Some(command));
+        let _ = head.yields().admit(tag, target(), Some(command), self.line);
         head.measure_yield(tag.erase());
         self.flies(tag);
         true
@@ -284,8 +288,8 @@ impl<C: Command> fmt::Debug for Perform<C> {
 }
 
 impl<C: Command> Perform<C> {
-    pub(crate) fn new(control: ProcessRef, command: C) -> Self {
-        Self(BodyYield::new(control, Payload::new(command)), BudgetPause::default())
+    pub(crate) fn new(control: ProcessRef, command: C, line: &'static Location<'static>) -> Self {
+        Self(BodyYield::new(control, Payload::new(command), Some(line)), BudgetPause::default())
     }
 
     /// Sets a time limit. The time limit starts when this method is called. If the answer does not arrive in time, the

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::panic::Location;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -420,10 +421,11 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         self.waker
     }
 
+    #[track_caller]
     fn start<C: Command>(&mut self, command: Option<Payload>, buffer: Option<Buffer>) -> Tag<C> {
         // The duration of a call or a sleep is not measured, because a call or a sleep has no command.
         let is_command = command.is_some();
-        let started = self.yields().start(AnswerTarget::Event, None, command, buffer);
+        let started = self.yields().start(AnswerTarget::Event, None, command, buffer, Some(Location::caller()));
         let tag: Tag<C> = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
         self.count(tag.erase());
         if is_command {
@@ -446,12 +448,14 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
 
     /// Yields a command. The handlers get the commands when the step returns, in the order in which the step yielded
     /// the commands. The answer arrives as [`Event::Completed`] with the returned tag.
+    #[track_caller]
     pub fn perform<C: Command>(&mut self, command: C) -> Tag<C> {
         self.start(Some(Payload::new(command)), None)
     }
 
     /// Yields a command with a time limit. This method calls [`perform`](Self::perform) and
     /// [`set_timeout`](Self::set_timeout).
+    #[track_caller]
     pub fn perform_within<C: Command>(&mut self, time: Duration, command: C) -> Tag<C> {
         let tag = self.perform(command);
         self.set_timeout(tag, time);
@@ -463,13 +467,14 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// # Errors
     /// Returns the command with [`SendErrorKind::TagInUse`] if a yield with this tag is still in flight. Returns the
     /// same error if [`Tag::chosen`](crate::Tag::chosen) did not create the tag.
+    #[track_caller]
     pub fn perform_as<C: Command>(&mut self, tag: Tag<C>, command: C) -> Result<(), SendError<C>> {
         let refuse = |command| SendError::new(SendErrorKind::TagInUse, command).to(Addressee::Handler(self.me.pid()));
         if !tag.is_chosen() {
             return Err(refuse(command));
         }
-        let yields = self.yields();
-        match yields.start(AnswerTarget::Event, Some(tag), Some(Payload::new(command)), None) {
+        let (yields, line) = (self.yields(), Some(Location::caller()));
+        match yields.start(AnswerTarget::Event, Some(tag), Some(Payload::new(command)), None, line) {
             Ok(_) => {
                 self.count(tag.erase());
                 self.me.control().head.measure_yield(tag.erase());
@@ -527,6 +532,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// assert_eq!(rt.block_on(rt.spawn_process(Sum::default()))?, 6);
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
+    #[track_caller]
     pub fn stream<C: StreamCommand>(&mut self, command: C) -> Tag<C> {
         self.start(Some(Payload::new(Streamed(command))), Some(Buffer::new(C::BUFFER)))
     }
@@ -556,6 +562,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// Sends a request to another process immediately. The reply arrives as [`Event::Completed`] with the returned tag.
     ///
     /// If the call fails, the answer is a [`Failure::Error`] that contains a [`CallError`](crate::CallError).
+    #[track_caller]
     pub fn call<N: Send + 'static, T: Send + 'static>(
         &mut self,
         to: impl Target<N>,
@@ -568,6 +575,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
 
     /// Starts a sleep of the duration `time`. The sleep starts when this method is called. At the end of the sleep,
     /// [`Event::Completed`] arrives with the returned tag.
+    #[track_caller]
     pub fn sleep(&mut self, time: Duration) -> Tag<BuiltinCommand<()>> {
         let tag = self.start::<BuiltinCommand<()>>(None, None);
         // If the yield is cancelled or the process exits, the timer of the sleep is also cancelled.

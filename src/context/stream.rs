@@ -2,6 +2,7 @@
 //! `ItemStream` returns the answer to the command. The buffer of the items is in `process::yields::buffer`.
 
 use std::fmt;
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -32,8 +33,8 @@ pub struct ItemStream<C: StreamCommand> {
 }
 
 impl<C: StreamCommand> ItemStream<C> {
-    pub(crate) fn new(control: ProcessRef, command: C) -> Self {
-        let body_yield = BodyYield::new(control, Payload::new(Streamed(command)));
+    pub(crate) fn new(control: ProcessRef, command: C, line: &'static Location<'static>) -> Self {
+        let body_yield = BodyYield::new(control, Payload::new(Streamed(command)), Some(line));
         Self { body_yield, last: None, pause: BudgetPause::default() }
     }
 

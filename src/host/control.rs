@@ -15,6 +15,7 @@ pub(crate) mod waits;
 
 use std::any::{Any, type_name};
 use std::fmt;
+use std::panic::Location;
 use std::task::Waker;
 
 pub(crate) use crate::host::control::head::{Change, Head, SpawnSettings, flag};
@@ -24,6 +25,7 @@ use crate::host::link::{Linkable, Links};
 use crate::host::registry::PidEntry;
 use crate::observe::{Counter, skips_message};
 use crate::platform::clock::Instant;
+use crate::platform::static_ref::{AtomicStaticRef, Line};
 use crate::process::catch as panic;
 use crate::process::catch::{delay_wakers, drop_caught};
 use crate::process::error::SendErrorKind;
@@ -50,6 +52,9 @@ pub(crate) struct Control<M> {
     pub(crate) inbox: Inbox<M>,
     /// Record of the first operation that the process waits for: see [`waits`].
     pub(crate) first_wait: WaitRecord,
+    /// Source line that created the latest receive operation. A mailbox has only one receive operation at a time, so a
+    /// process that waits for a message waits in this line. Only inspections read the line.
+    pub(crate) receive_line: AtomicStaticRef<Location<'static>>,
 }
 
 impl<M: Send + 'static> Control<M> {
@@ -347,6 +352,8 @@ impl<M: Send + 'static> Control<M> {
     /// Calls [`Inbox::reclaim`], and wakes the receiver that was replaced.
     pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) {
         Current::with(Current::looks_into_mailbox);
+        // From now on, the process reads its events itself. This is not a receive operation.
+        self.receive_line.store(None);
         self.inbox.reclaim(turn, taken).into_iter().for_each(panic::wake);
     }
 }
@@ -375,6 +382,11 @@ impl<M: Send + 'static> Control<M> {
 pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn as_any(&self) -> &dyn Any;
     fn head(&self) -> &Head;
+    /// Returns the source line that created the latest receive operation, if the line is known.
+    fn receive_line(&self) -> Line {
+        None
+    }
+
     /// Returns the place of the process's first wait record: see [`waits`]. Returns `None` for an attached receiver.
     fn first_wait(&self) -> Option<&WaitRecord> {
         None
@@ -470,6 +482,10 @@ impl<M: Send + 'static> AnyControl for Control<M> {
 
     fn first_wait(&self) -> Option<&WaitRecord> {
         Some(&self.first_wait)
+    }
+
+    fn receive_line(&self) -> Line {
+        self.receive_line.load()
     }
 
     fn deliver(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {

@@ -17,6 +17,7 @@ mod joins;
 pub(crate) mod metrics;
 mod registered;
 pub(crate) mod run_times;
+mod sleeps;
 pub(crate) mod wait_graph;
 
 use std::borrow::Cow;
@@ -27,6 +28,7 @@ use crate::host::control::Control;
 use crate::host::control::waits::{Wait, WaitKind};
 use crate::host::control::{AnyControl, Head, flag};
 use crate::host::inspection::joins::Join;
+use crate::host::inspection::sleeps::WaitingSleep;
 use crate::host::link::Links;
 use crate::host::link::listing::LinkLists;
 use crate::host::registry::names::OwnNames;
@@ -36,6 +38,7 @@ use crate::observe::inspection::ranking::Ranking;
 use crate::observe::inspection::{CommandCount, ProcessDetails, ProcessInfo, ProcessQuery, RunningStep, WaitsFor};
 use crate::observe::snapshot::CurrentStep;
 use crate::platform::clock::Instant;
+use crate::platform::static_ref::Line;
 use crate::process::limits::Meter;
 use crate::process::mailbox::MailboxFigures;
 use crate::process::pid::Pid;
@@ -85,17 +88,18 @@ impl Host {
     /// Any thread can make this call, even during a step. The call never stops a worker. The call reads a long list in
     /// several parts, and holds each lock only while it reads one part. The call runs no user code. If the process
     /// waits, even in `block_on`, the call reads all processes, to find the processes whose join handles this process
-    /// awaits. The duration of the call is then proportional to the largest number of processes that were alive at one
-    /// time.
+    /// awaits. The call also reads all timers, to find the sleeps of this process. The duration of the call is then
+    /// proportional to the largest number of processes and timers that existed at one time.
     pub fn process_details(&self, pid: Pid) -> Option<ProcessDetails> {
-        self.details(pid, || self.read_joins().remove(&pid).unwrap_or_default())
+        let sleeps = self.read_sleeps(&[pid]).remove(&pid).unwrap_or_default();
+        self.details(pid, || self.read_joins().remove(&pid).unwrap_or_default(), &sleeps)
     }
 
     /// Returns the details of a process. The closure `joins` returns the joins of the process. If the process waits,
-    /// possibly in `block_on`, this function calls the closure.
-    fn details(&self, pid: Pid, joins: impl FnOnce() -> Vec<Join>) -> Option<ProcessDetails> {
+    /// possibly in `block_on`, this function calls the closure. The caller has read `sleeps`.
+    fn details(&self, pid: Pid, joins: impl FnOnce() -> Vec<Join>, sleeps: &[WaitingSleep]) -> Option<ProcessDetails> {
         let table = &self.shared().pid_table;
-        let Snapshot { mut details, is_awaited, mut waits } = table.with(pid, Snapshot::read)??;
+        let Snapshot { mut details, awaited, mut waits } = table.with(pid, Snapshot::read)??;
         [details.links, details.monitors, details.monitored_by] = self.read_links(pid)?;
         details.joined_by = self.joined_by(pid);
         details.yields = self.read_yields(pid)?;
@@ -107,14 +111,20 @@ impl Host {
             Some(state) if state.is_waiting() => {
                 redirect(&mut waits, &[]);
                 let waits_for = &mut details.waits_for;
-                waits_for.extend(is_awaited.then_some(WaitsFor::Message));
+                waits_for.extend(awaited.map(|line| WaitsFor::Message { line }));
                 waits_for.extend(details.yields.iter().cloned().map(WaitsFor::Command));
+                waits_for.extend(sleeps.iter().map(|&WaitingSleep { due, line }| WaitsFor::Sleep {
+                    count: 1,
+                    until: Some(due),
+                    line: Some(line),
+                }));
                 // Each call that the process waits for has a record in `waits`. Therefore all other counted waits are
                 // sleeps.
-                let sleeps = details.info.waits.saturating_sub(waits.iter().filter(|wait| wait.is_call()).count());
-                waits_for.extend((sleeps != 0).then_some(WaitsFor::Sleep { count: sleeps }));
+                let calls = waits.iter().filter(|wait| wait.is_call()).count();
+                let count = details.info.waits.saturating_sub(calls + sleeps.len());
+                waits_for.extend((count != 0).then_some(WaitsFor::Sleep { count, until: None, line: None }));
                 waits_for.extend(waits.into_iter().filter_map(|wait| self.waits_for(wait)));
-                waits_for.extend(joins().into_iter().map(|join| WaitsFor::Exit { process: join.target }));
+                waits_for.extend(joins().into_iter().map(|join| WaitsFor::Exit { process: join.target, line: None }));
             }
             Some(ProcessState::Running) => {
                 details.step = self.running_step(pid);
@@ -124,7 +134,7 @@ impl Host {
                     let mut waits = step.without_earlier(waits);
                     redirect(&mut waits, step.earlier());
                     let waits = waits.into_iter().filter_map(|wait| self.waits_for(wait));
-                    let joins = joins.map(|join| WaitsFor::Exit { process: join.target });
+                    let joins = joins.map(|join| WaitsFor::Exit { process: join.target, line: None });
                     details.waits_for.extend(waits.chain(joins));
                 }
             }
@@ -176,8 +186,8 @@ impl Host {
                 WaitsFor::Call { callee, is_limited: kind == WaitKind::LimitedCall, line }
             }
             WaitKind::Room => WaitsFor::Room { receiver: pid(process), line },
-            WaitKind::Exit => WaitsFor::Exit { process: pid(process) },
-            WaitKind::Start => WaitsFor::Start { process: pid(process) },
+            WaitKind::Exit => WaitsFor::Exit { process: pid(process), line },
+            WaitKind::Start => WaitsFor::Start { process: pid(process), line },
             WaitKind::Blocking => return None,
         })
     }
@@ -235,8 +245,8 @@ type Name = Cow<'static, str>;
 struct Snapshot {
     /// Details of the process. Some lists are still empty: the inspection reads these lists later.
     details: ProcessDetails,
-    /// True if a receiver waits for the next message.
-    is_awaited: bool,
+    /// `Some` if a receiver waits for the next message. The line is the source line that created the receive operation.
+    awaited: Option<Line>,
     waits: Vec<Wait>,
 }
 
@@ -273,14 +283,18 @@ impl Snapshot {
             memory: control.bytes() + head.boxed_bytes() + figures.bytes,
             info,
         };
-        Ok(Some(Self { details, is_awaited: figures.is_awaited, waits: control.waits().waits }))
+        Ok(Some(Self {
+            details,
+            awaited: figures.is_awaited.then(|| control.receive_line()),
+            waits: control.waits().waits,
+        }))
     }
 }
 
 /// Creates the row about the outstanding commands of one type.
 fn command_count((command, outstanding): (&'static str, Outstanding)) -> CommandCount {
-    let Outstanding { count, oldest_measured } = outstanding;
-    CommandCount { command, count, measured_since: oldest_measured.map(Instant::from_ns) }
+    let Outstanding { count, oldest_measured, line } = outstanding;
+    CommandCount { command, count, measured_since: oldest_measured.map(Instant::from_ns), line }
 }
 
 /// Returns the head and the type name of a process. Returns `None` for a mailbox without a process.

@@ -10,6 +10,7 @@ pub(crate) mod alarm;
 pub(crate) mod backoff;
 pub(crate) mod owned;
 pub(crate) mod pending;
+mod sleeping;
 pub(crate) mod wheel;
 
 use std::task::Waker;
@@ -19,6 +20,7 @@ use std::{fmt, mem};
 use crate::host::timer::wheel::{Handle, Wheel};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::prefetch::{TASK, prefetch};
+use crate::platform::static_ref::Line;
 use crate::platform::sync::atomic::{AtomicU64, Ordering};
 use crate::platform::sync::{CachePadded, Lock, planted};
 use crate::process::catch::{catch, drop_caught};
@@ -33,8 +35,9 @@ const MAX_RECENT: u64 = (1 << 63) - 2;
 
 /// Action of a timer. If the action panics, the panic is caught and ignored.
 pub(crate) enum Fire {
-    /// Wakes a task.
-    Wake(Waker),
+    /// Wakes a task. If a sleep has set the timer, the line is the source line that created the sleep. Inspections show
+    /// this line.
+    Wake(Waker, Line),
     /// Calls a function.
     Call(Box<dyn FnOnce() + Send>),
 }
@@ -42,7 +45,7 @@ pub(crate) enum Fire {
 impl fmt::Debug for Fire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Wake(_) => "Wake",
+            Self::Wake(..) => "Wake",
             Self::Call(_) => "Call",
         })
     }
@@ -59,7 +62,7 @@ impl Fire {
     #[inline]
     fn run(self, woken: &mut Vec<PendingSchedule>, wakers: &mut Vec<Waker>, begin: &dyn Fn()) {
         match self {
-            Self::Wake(waker) => match PendingSchedule::wake(&waker) {
+            Self::Wake(waker, _) => match PendingSchedule::wake(&waker) {
                 // The drop of this waker runs no user code, because the waiting process keeps its own task cell alive.
                 Some(process) => woken.push(process),
                 None => wakers.push(waker),
@@ -281,15 +284,15 @@ impl Timers {
     pub(crate) fn update(&self, key: Key, waker: &Waker) -> bool {
         let shard = &self.shards[key.shard as usize];
         match shard.wheel.lock().get_mut(key.handle) {
-            Some(Fire::Wake(old)) if old.will_wake(waker) => return true,
-            Some(Fire::Wake(_)) => {}
+            Some(Fire::Wake(old, _)) if old.will_wake(waker) => return true,
+            Some(Fire::Wake(..)) => {}
             _ => return false,
         }
         // The clone and the drop of a waker run user code. Therefore this function clones and drops wakers without
         // the lock.
         let mut spare = waker.clone();
         let mut wheel = shard.wheel.lock();
-        let Some(Fire::Wake(old)) = wheel.get_mut(key.handle) else {
+        let Some(Fire::Wake(old, _)) = wheel.get_mut(key.handle) else {
             // The timer has fired between the two lock operations, and has called the old waker.
             return planted!("timers_update_is_always_in_time");
         };
@@ -362,7 +365,7 @@ impl Timers {
             fired += fires.len();
             let last = fired >= most || done && fires.len() < batch;
             for fire in &fires {
-                if let Fire::Wake(waker) = fire {
+                if let Fire::Wake(waker, _) = fire {
                     prefetch(waker.data(), TASK);
                 }
             }
@@ -478,7 +481,7 @@ impl Timers {
                 let _ = match fire {
                     // The task of this waker must be polled again. In this poll, the task ends its sleep or uses
                     // another clock.
-                    Fire::Wake(waker) => catch(|| waker.wake()),
+                    Fire::Wake(waker, _) => catch(|| waker.wake()),
                     Fire::Call(call) => drop_caught(call),
                 };
             }
@@ -603,7 +606,7 @@ mod tests {
         const COUNT: usize = 1_000_000;
         let (f, mut rng) = (Fixture::new(), Rng::seeded(64));
         let keys: Vec<_> = (0..COUNT)
-            .map(|_| f.timers.insert(None, at(1 + rng.below(10_000) as u64), Fire::Wake(Waker::noop().clone())).0)
+            .map(|_| f.timers.insert(None, at(1 + rng.below(10_000) as u64), Fire::Wake(Waker::noop().clone(), None)).0)
             .collect();
         let bytes = || f.timers.shards.iter().map(|shard| shard.wheel.lock().bytes()).sum::<usize>();
         assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
@@ -673,7 +676,7 @@ mod tests {
     fn a_timer_wakes_its_latest_waker() {
         let f = Fixture::new();
         let (old, new) = (Arc::new(Count::default()), Arc::new(Count::default()));
-        let (key, _) = f.timers.insert(None, at(1), Fire::Wake(Arc::clone(&old).into()));
+        let (key, _) = f.timers.insert(None, at(1), Fire::Wake(Arc::clone(&old).into(), None));
         assert!(f.timers.update(key, &new.clone().into()));
         assert_eq!(Arc::strong_count(&old), 1);
         assert_eq!(f.turn_at(1), 1);
@@ -786,7 +789,8 @@ mod tests {
                     let mut cancelled = 0;
                     for _ in 0..EACH {
                         let at = f.clock.now() + Duration::from_millis(rng.below(3) as u64);
-                        let (key, _) = f.timers.insert(Some(half as usize), at, Fire::Wake(Arc::clone(woken).into()));
+                        let (key, _) =
+                            f.timers.insert(Some(half as usize), at, Fire::Wake(Arc::clone(woken).into(), None));
                         f.clock.advance(Duration::from_millis(1));
                         f.timers.fire_due();
                         cancelled += usize::from(f.timers.cancel(key).is_some());

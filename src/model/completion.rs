@@ -103,7 +103,7 @@ fn perform(yields: &Yields) -> Tag {
 /// Yields a command, and dispatches the command to its handler.
 fn dispatched(yields: &Yields, target: AnswerTarget) -> Tag {
     let mut taken = Batch::default();
-    let started = yields.start::<Ask>(target, None, Some(Payload::new(Ask)), None);
+    let started = yields.start::<Ask>(target, None, Some(Payload::new(Ask)), None, None);
     let tag = started.expect("no tag was chosen").erase();
     yields.take_pending(&mut taken);
     assert!(taken.iter().flatten().all(|yielded| yielded.tag == tag && !yields.is_overtaken(tag)));

@@ -32,8 +32,10 @@ struct World {
 impl World {
     fn new(target: AnswerTarget) -> Arc<Self> {
         let yields = Yields::new();
-        let tag =
-            yields.start::<Count>(target, None, None, Some(Buffer::new(1))).expect("the tag was not chosen").erase();
+        let tag = yields
+            .start::<Count>(target, None, None, Some(Buffer::new(1)), None)
+            .expect("the tag was not chosen")
+            .erase();
         Arc::new(Self { yields, inbox: Inbox::new(MailboxCapacity::Unbounded, None), own: Waiter::here(), tag })
     }
 

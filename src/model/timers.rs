@@ -63,7 +63,7 @@ pub fn cancel_against_fire() {
 pub fn waker_against_fire() {
     let timers = timers();
     let former = Waiter::here();
-    let (key, _) = timers.insert(None, SOON, Fire::Wake(former.waker()));
+    let (key, _) = timers.insert(None, SOON, Fire::Wake(former.waker(), None));
     let firing = spawn(&timers, |timers| timers.fire_due());
     let waiter = Waiter::here();
     if timers.update(key, &waiter.waker()) {

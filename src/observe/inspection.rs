@@ -250,14 +250,27 @@ pub struct CommandCount {
     /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), each yield is measured. `None` if no yield is
     /// measured.
     pub measured_since: Option<Instant>,
+    /// Source line that yielded one of these commands: the line of the call of
+    /// [`SelfHandle::perform`](crate::SelfHandle::perform), [`StepOutput::perform`](crate::StepOutput::perform), or of
+    /// a similar method. `None` if the line is not known.
+    pub line: Option<&'static Location<'static>>,
 }
 
 /// Event that a process waits for.
+///
+/// The field `line` is the source line that created the awaited future, for example the line of `ctx.receive()`. A
+/// future stores the address of its line, which takes 8 bytes. For a message, the control block of the process stores
+/// this address. `None` if the line is not known. The line of a future of another crate is never known, nor is the line
+/// of a [`JoinHandle`](crate::JoinHandle).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitsFor {
     /// The next message or other event in the mailbox.
-    Message,
+    Message {
+        /// Source line that called `receive`, or another method that receives. `None` for a hand-written process, and
+        /// for a mailbox that is polled as a `Stream`.
+        line: Option<&'static Location<'static>>,
+    },
     /// The answers to commands of one type.
     Command(CommandCount),
     /// The answer to a call of an async body.
@@ -275,10 +288,18 @@ pub enum WaitsFor {
         /// Source line that made the call.
         line: Option<&'static Location<'static>>,
     },
-    /// The ends of sleeps of an async body. The runtime records neither the deadlines nor the source lines of sleeps.
+    /// The ends of sleeps of an async body. Each sleep whose timer wakes the process directly has its own entry. All
+    /// other sleeps of the process have one common entry. For example, `FuturesUnordered` polls its futures with other
+    /// wakers than the waker of the process.
     Sleep {
         /// Number of sleeps. At least 1.
         count: usize,
+        /// Time at which the timer of the sleep fires, in whole milliseconds of the runtime's clock. If the sleep has
+        /// taken over the timer of an earlier sleep, the sleep may end later. `None` in the common entry.
+        until: Option<Instant>,
+        /// Source line that created the sleep, or the earlier sleep whose timer this sleep has taken over. `None` in
+        /// the common entry.
+        line: Option<&'static Location<'static>>,
     },
     /// Free space in the mailbox of another process: see [`Address::send_wait`](crate::Address::send_wait).
     Room {
@@ -291,11 +312,15 @@ pub enum WaitsFor {
     Exit {
         /// Process that must exit.
         process: Pid,
+        /// Source line that called [`exited`](crate::Address::exited). `None` for a `JoinHandle`.
+        line: Option<&'static Location<'static>>,
     },
     /// The start of a process, through [`JoinHandle::started`](crate::JoinHandle::started).
     Start {
         /// Process that must start.
         process: Pid,
+        /// Source line that called `started`.
+        line: Option<&'static Location<'static>>,
     },
 }
 
@@ -306,8 +331,23 @@ impl WaitsFor {
         match self {
             Self::Call { callee, .. } => *callee,
             Self::Room { receiver, .. } => Some(*receiver),
-            Self::Exit { process } | Self::Start { process } => Some(*process),
-            Self::Message | Self::Command(_) | Self::Sleep { .. } => None,
+            Self::Exit { process, .. } | Self::Start { process, .. } => Some(*process),
+            Self::Message { .. } | Self::Command(_) | Self::Sleep { .. } => None,
+        }
+    }
+}
+
+impl WaitsFor {
+    /// Returns the source line that created the awaited future. `None` if the line is not known.
+    pub fn line(&self) -> Option<&'static Location<'static>> {
+        match self {
+            Self::Command(CommandCount { line, .. })
+            | Self::Message { line }
+            | Self::Call { line, .. }
+            | Self::Sleep { line, .. }
+            | Self::Room { line, .. }
+            | Self::Exit { line, .. }
+            | Self::Start { line, .. } => *line,
         }
     }
 }
@@ -316,32 +356,29 @@ impl WaitsFor {
 /// `the answer to a call to <0.3.1> at src/shop.rs:41`.
 impl fmt::Display for WaitsFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (limit, line) = match self {
-            Self::Message => return f.write_str("a message"),
-            Self::Command(CommandCount { command, count: 1, .. }) => {
-                return write!(f, "the answer to a command {command}");
-            }
+        match self {
+            Self::Message { .. } => f.write_str("a message")?,
+            Self::Command(CommandCount { command, count: 1, .. }) => write!(f, "the answer to a command {command}")?,
             Self::Command(CommandCount { command, count, .. }) => {
-                return write!(f, "the answers to {count} commands {command}");
+                write!(f, "the answers to {count} commands {command}")?;
             }
-            Self::Sleep { count: 1 } => return f.write_str("the end of a sleep"),
-            Self::Sleep { count } => return write!(f, "the ends of {count} sleeps"),
-            Self::Exit { process } => return write!(f, "the exit of {process}"),
-            Self::Start { process } => return write!(f, "the start of {process}"),
-            Self::Call { callee, is_limited, line } => {
+            Self::Sleep { count: 1, until: None, .. } => f.write_str("the end of a sleep")?,
+            Self::Sleep { count: 1, until: Some(until), .. } => {
+                write!(f, "the end of a sleep, {:?} after the start", Duration::from_nanos(until.ns()))?;
+            }
+            Self::Sleep { count, .. } => write!(f, "the ends of {count} sleeps")?,
+            Self::Exit { process, .. } => write!(f, "the exit of {process}")?,
+            Self::Start { process, .. } => write!(f, "the start of {process}")?,
+            Self::Call { callee, is_limited, .. } => {
                 match callee {
                     Some(callee) => write!(f, "the answer to a call to {callee}")?,
                     None => f.write_str("the answer to a call")?,
                 }
-                (*is_limited, line)
+                f.write_str(if *is_limited { " with a time limit" } else { "" })?;
             }
-            Self::Room { receiver, line } => {
-                write!(f, "room in the mailbox of {receiver}")?;
-                (false, line)
-            }
-        };
-        f.write_str(if limit { " with a time limit" } else { "" })?;
-        line.map_or(Ok(()), |line| write!(f, " at {}:{}", line.file(), line.line()))
+            Self::Room { receiver, .. } => write!(f, "room in the mailbox of {receiver}")?,
+        }
+        self.line().map_or(Ok(()), |line| write!(f, " at {}:{}", line.file(), line.line()))
     }
 }
 

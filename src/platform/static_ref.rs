@@ -6,9 +6,13 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::ptr::{null, null_mut};
 
 use crate::platform::sync::tally::{AtomicPtr, Ordering};
+
+/// Source line of the code that created a future or yielded a command. The value is `None` if the line is not known.
+pub(crate) type Line = Option<&'static Location<'static>>;
 
 /// An optional `&'static T`.
 pub(crate) struct AtomicStaticRef<T: 'static> {

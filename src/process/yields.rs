@@ -33,6 +33,7 @@ use std::task::Waker;
 
 use once_cell::race::OnceBox;
 
+use crate::platform::static_ref::Line;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::platform::sync::{Lock, LockGuard, planted};
 use crate::process::catch as panic;
@@ -268,7 +269,8 @@ impl Yields {
     }
 
     /// Registers a command of the type `C`, and returns its tag. The tag is the `chosen` tag or a new tag. If `command`
-    /// is `Some`, the command is dispatched at the end of the step. If `buffer` is `Some`, the command is a stream.
+    /// is `Some`, the command is dispatched at the end of the step. If `buffer` is `Some`, the command is a stream. `line`
+    /// is the source line that yielded the command.
     ///
     /// # Errors
     /// Returns `command` if another command with the chosen tag is already in the table.
@@ -278,6 +280,7 @@ impl Yields {
         chosen: Option<Tag<C>>,
         command: Option<Payload>,
         buffer: Option<Buffer>,
+        line: Line,
     ) -> Result<Tag<C>, Option<Payload>> {
         let mut guard = self.own_table();
         let table = &mut guard;
@@ -289,7 +292,7 @@ impl Yields {
         let tag = match chosen {
             Some(tag) => {
                 let tag = tag.with_generation(self.issue());
-                table.insert_by_number(Slot::in_flight::<C>(tag.number, target, buffer));
+                table.insert_by_number(Slot::in_flight::<C>(tag.number, target, buffer, line));
                 tag
             }
             None => {
@@ -298,7 +301,8 @@ impl Yields {
                 // the lock. For a sleep or a call, `command` is `None`. An answer state would not make a sleep or a
                 // call faster, because a timer answers a sleep, and each call has its own cell.
                 let has_state = command.is_some() && buffer.is_none() && matches!(target, AnswerTarget::Event);
-                let tag = Tag::issued(number, table.slots.insert(Slot::in_flight::<C>(number, target, buffer)));
+                let slot = Slot::in_flight::<C>(number, target, buffer, line);
+                let tag = Tag::issued(number, table.slots.insert(slot));
                 if has_state {
                     table.states.open(tag.erase());
                 }
@@ -316,7 +320,13 @@ impl Yields {
     /// Moves a command from the inline path to the table. If no handler has taken the command yet, `command` is `Some`,
     /// and the command is dispatched before all later commands. If the command was cancelled while it was on the inline
     /// path, the command does not enter the table, and the function returns false.
-    pub(crate) fn admit<C: Command>(&self, tag: Tag<C>, target: AnswerTarget, command: Option<Payload>) -> bool {
+    pub(crate) fn admit<C: Command>(
+        &self,
+        tag: Tag<C>,
+        target: AnswerTarget,
+        command: Option<Payload>,
+        line: Line,
+    ) -> bool {
         let mut guard = self.own_table();
         let table = &mut guard;
         if self.was_cancelled_inline(table, tag.erase()) {
@@ -324,7 +334,7 @@ impl Yields {
             drop((target, command));
             return false;
         }
-        table.insert_by_number(Slot::in_flight::<C>(tag.number, target, None));
+        table.insert_by_number(Slot::in_flight::<C>(tag.number, target, None, line));
         count(&self.flying, 1);
         match command {
             Some(command) => {

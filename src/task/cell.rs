@@ -75,9 +75,9 @@ unsafe impl<M> HeaderFirst for Control<M> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
         // The pattern names every field. Therefore, if a field is added, this function does not compile until the
-        // pattern names the new field. The author must then also drop the new field here. The wait record has no
-        // destructor.
-        let _all = |Self { header: _, head: _, inbox: _, first_wait: _ }| ();
+        // pattern names the new field. The author must then also drop the new field here. The wait record and the
+        // source line have no destructor.
+        let _all = |Self { header: _, head: _, inbox: _, first_wait: _, receive_line: _ }| ();
         // SAFETY: by contract, `this` points to a whole control block, so the fields of the control block are in
         // bounds.
         let inbox = unsafe { &raw mut (*this.as_ptr()).inbox };
@@ -731,8 +731,8 @@ mod tests {
                 Ok(Next::Wait)
             }
         }
-        assert_eq!(size_of::<Control<u64>>(), 152);
-        assert_eq!(body(idle), 248);
-        assert_eq!(size_of::<Cell<Raw<ByHand>, Anywhere>>(), 208);
+        assert_eq!(size_of::<Control<u64>>(), 160);
+        assert_eq!(body(idle), 256);
+        assert_eq!(size_of::<Cell<Raw<ByHand>, Anywhere>>(), 216);
     }
 }

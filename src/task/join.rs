@@ -5,6 +5,7 @@
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context as Cx, Poll, ready};
 
@@ -86,8 +87,10 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
     /// A process has started when its first step, or the first poll of its body, has returned. With
     /// [`manual_start`](crate::ProcessBuilder::manual_start), a process has started when the process has called
     /// [`mark_started`](crate::SelfHandle::mark_started).
+    #[track_caller]
     pub fn started(&self) -> Started {
         Started {
+            line: Location::caller(),
             control: self.control().any(),
             listening: Listening::default(),
             pause: BudgetPause::default(),
@@ -268,6 +271,8 @@ pub struct Started {
     pause: BudgetPause,
     over: bool,
     recorded: RecordedWait,
+    /// Source line that created the future. Inspections show this line.
+    line: &'static Location<'static>,
 }
 
 impl Drop for Started {
@@ -279,7 +284,7 @@ impl Drop for Started {
 impl Started {
     fn end_record(&mut self) {
         let head = self.control.head();
-        self.recorded.end(head.host(), || Wait::on(WaitKind::Start, head.pid(), None));
+        self.recorded.end(head.host(), || Wait::on(WaitKind::Start, head.pid(), Some(self.line)));
     }
 
     /// Polls in the same way as the future, but takes no unit from the budget of the turn. The caller limits the length
@@ -295,7 +300,7 @@ impl Started {
             self.end_record();
         } else {
             let head = self.control.head();
-            self.recorded.begin(head.host(), &Wait::on(WaitKind::Start, head.pid(), None));
+            self.recorded.begin(head.host(), &Wait::on(WaitKind::Start, head.pid(), Some(self.line)));
         }
         if let Poll::Ready(Err(_)) = started {
             self.control.head().received_exit();

@@ -12,6 +12,7 @@ use procession::observe::ProcessState::{Blocked, Idle, Ready, Running};
 use procession::observe::{ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery, WaitsFor};
 use procession::*;
 
+use crate::waits::{MESSAGE, bare, some_sleeps};
 use crate::{shut_down, step_aside, two, within};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -205,7 +206,7 @@ fn a_row_shows_the_parent_and_the_state_of_a_process() {
 fn the_details_list_the_items_that_a_row_counts() {
     let scene = Scene::new();
     let nothing = scene.details();
-    assert_eq!(nothing.waits_for, [WaitsFor::Message]);
+    assert_eq!(bare(&nothing.waits_for), [MESSAGE]);
     assert!(nothing.names.is_empty() && nothing.groups.is_empty() && nothing.links.is_empty());
     assert!(nothing.yields.is_empty() && nothing.timers.is_empty() && nothing.deadline.is_none());
 
@@ -256,7 +257,7 @@ fn the_details_list_the_items_that_a_row_counts() {
     assert_eq!(details.info.yields, 601);
     assert!(matches!(details.timers[..], [one, other] if one > scene.host.now() && other - one >= HOUR));
     let commands = details.yields.iter().cloned().map(WaitsFor::Command);
-    assert_eq!(details.waits_for, [WaitsFor::Message].into_iter().chain(commands).collect::<Vec<_>>());
+    assert_eq!(bare(&details.waits_for), [MESSAGE].into_iter().chain(commands).collect::<Vec<_>>());
     shut_down(scene.rt, HOUR);
 }
 
@@ -273,11 +274,11 @@ fn the_details_state_the_events_that_a_process_waits_for() {
     settle(&rt);
     let details = rt.process_details(sleeps.pid()).unwrap();
     assert_eq!((details.info.state, details.info.waits), (Some(Blocked), 1));
-    assert_eq!(details.waits_for, [WaitsFor::Sleep { count: 1 }]);
+    assert_eq!(bare(&details.waits_for), [some_sleeps(1)]);
     assert_eq!((details.deadline, details.timers), (Some(at), vec![at]));
     let waits_for = |pid| rt.process_details(pid).unwrap().waits_for;
     assert_eq!(waits_for(foreign.pid()), []);
-    assert_eq!(waits_for(both.pid()), [WaitsFor::Message, WaitsFor::Sleep { count: 1 }]);
+    assert_eq!(bare(&waits_for(both.pid())), [MESSAGE, some_sleeps(1)]);
     both.send(1).unwrap();
     assert_eq!(waits_for(both.pid()), [], "the process is ready");
 }
@@ -300,12 +301,12 @@ fn the_details_show_both_sides_of_a_join() {
     });
     settle(&rt);
     assert_eq!(pids.map(|pid| details(pid).joined_by), [Some(joins.pid()); 2]);
-    let exits = pids.map(|process| WaitsFor::Exit { process });
-    assert_eq!(details(joins.pid()).waits_for, [&[WaitsFor::Message][..], &exits].concat());
+    let exits = pids.map(|process| WaitsFor::Exit { process, line: None });
+    assert_eq!(bare(&details(joins.pid()).waits_for), [&[MESSAGE][..], &exits].concat());
     assert_eq!((details(joins.pid()).joined_by, &details(pids[0]).waits_for[..]), (None, &[][..]));
     let explanation = rt.explain().to_string();
     assert!(explanation.contains("(1 for a message, 1 for the start or the exit of a process, 2 for an event"));
-    assert!(explanation.contains(&format!("waits for a message, or for the exit of {}, or for", pids[0])));
+    assert!(explanation.contains(&format!(", or for the exit of {}, or for", pids[0])));
     joins.send(0).unwrap();
     settle(&rt);
     assert_eq!(pids.map(|pid| details(pid).joined_by), [None, None]);
@@ -951,7 +952,7 @@ fn the_host_of_a_simulation_can_inspect_its_processes() {
             (0..3).for_each(|_| full.send(0).unwrap());
             host.sleep(Duration::from_secs(1)).await;
             let details = host.process_details(sleeps.pid()).unwrap();
-            assert_eq!(details.waits_for, [WaitsFor::Sleep { count: 1 }]);
+            assert_eq!(bare(&details.waits_for), [some_sleeps(1)]);
             let rows = host.processes(&ProcessQuery::new().descending(ProcessColumn::MailboxLen));
             assert_eq!(
                 rows[0].to_string(),

@@ -1,5 +1,5 @@
 //! Section 9.2 of the specification: the operations that a process waits for. If an operation waits for another
-//! process, the operation states this process. A call or a send also states its source line.
+//! process, the operation states this process. Each operation of the crate except a join also states its source line.
 
 use std::future::pending;
 use std::panic::Location;
@@ -33,10 +33,25 @@ fn here() -> u32 {
 }
 
 fn line_of(wait: &WaitsFor) -> Option<(&'static str, u32)> {
-    match wait {
-        WaitsFor::Call { line, .. } | WaitsFor::Room { line, .. } => line.map(|line| (line.file(), line.line())),
-        _ => None,
-    }
+    wait.line().map(|line| (line.file(), line.line()))
+}
+
+pub(crate) const MESSAGE: WaitsFor = WaitsFor::Message { line: None };
+
+pub(crate) fn some_sleeps(count: usize) -> WaitsFor {
+    WaitsFor::Sleep { count, until: None, line: None }
+}
+
+/// Removes the source lines and the ends of the sleeps.
+pub(crate) fn bare(waits: &[WaitsFor]) -> Vec<WaitsFor> {
+    let bare = |wait: &WaitsFor| match wait.clone() {
+        WaitsFor::Message { .. } => MESSAGE,
+        WaitsFor::Sleep { count, .. } => some_sleeps(count),
+        WaitsFor::Exit { process, .. } => WaitsFor::Exit { process, line: None },
+        WaitsFor::Start { process, .. } => WaitsFor::Start { process, line: None },
+        other => other,
+    };
+    waits.iter().map(bare).collect()
 }
 
 type Question = Reply<()>;
@@ -103,7 +118,7 @@ fn several_waits_are_listed_until_each_of_them_ends() {
     };
     let waits = waits_for(&rt, caller.pid());
     assert_eq!((callees(&waits), waits.len()), (vec![one.pid(), other.pid()], 3), "{waits:?}");
-    assert_eq!(waits[0], WaitsFor::Sleep { count: 1 });
+    assert_eq!(bare(&waits[..1]), [some_sleeps(1)]);
     one.send(Ask::Answer).unwrap();
     settle(&rt);
     let waits = waits_for(&rt, caller.pid());
@@ -146,7 +161,7 @@ fn the_details_of_a_process_contain_the_number_of_its_pending_sleeps() {
     });
     for _ in 0..3 {
         settle(&rt);
-        assert_eq!(waits_for(&rt, reader.pid()), [WaitsFor::Message, WaitsFor::Sleep { count: 2 }]);
+        assert_eq!(bare(&waits_for(&rt, reader.pid())), [MESSAGE, some_sleeps(1), some_sleeps(1)]);
         reader.send(HOUR).unwrap();
     }
 }
@@ -192,11 +207,176 @@ fn a_wait_names_the_process_that_must_read_or_exit_or_start() {
     let waits = waits_for(&rt, sends.pid());
     assert_eq!(waits.iter().map(line_of).collect::<Vec<_>>(), [Some((file!(), line))]);
     assert!(matches!(waits[..], [WaitsFor::Room { receiver, .. }] if receiver == pid));
-    assert_eq!(waits_for(&rt, awaits.pid()), [WaitsFor::Exit { process: pid }]);
-    assert_eq!(waits_for(&rt, starts.pid()), [WaitsFor::Start { process: manual_pid }]);
+    assert_eq!(bare(&waits_for(&rt, awaits.pid())), [WaitsFor::Exit { process: pid, line: None }]);
+    assert_eq!(bare(&waits_for(&rt, starts.pid())), [WaitsFor::Start { process: manual_pid, line: None }]);
     for (waiting, text) in [(&awaits, "the exit of"), (&starts, "the start of")] {
         assert!(waits_for(&rt, waiting.pid())[0].to_string().starts_with(text));
     }
+}
+
+struct Never;
+impl Command for Never {
+    type Reply = ();
+}
+
+struct NoItems;
+impl Command for NoItems {
+    type Reply = ();
+}
+impl StreamCommand for NoItems {
+    type Item = ();
+}
+
+/// Returns a runtime without workers. Its handlers never answer.
+fn unanswering() -> Runtime {
+    let (kept, streams) = (std::sync::Mutex::new(Vec::new()), std::sync::Mutex::new(Vec::new()));
+    Runtime::builder()
+        .workers(0)
+        .handler(move |_: Never, completion: Completion<()>| kept.lock().unwrap().push(completion))
+        .handle_stream(move |_: NoItems, completion: StreamCompletion<NoItems>| {
+            streams.lock().unwrap().push(completion);
+            pending::<Result<(), Failure>>()
+        })
+        .build()
+        .unwrap()
+}
+
+/// 9.2b: the details of a process contain the source line that created the awaited future.
+#[test]
+fn each_future_of_the_crate_names_its_source_line() {
+    let rt = unanswering();
+    let deaf = rt.process().manual_start().spawn(deaf::<u8>).unwrap();
+    let (pid, starts) = (deaf.pid(), deaf);
+    let first = here() + 2;
+    let processes = [
+        rt.spawn(async move |mut ctx: Context| _ = ctx.receive().await),
+        rt.spawn(async move |mut ctx: Context| _ = ctx.receive_where(Ok::<_, Payload>).await),
+        rt.spawn(async move |mut ctx: Context| _ = ctx.event().await),
+        rt.spawn(async move |mut ctx: Context| _ = ctx.mailbox().receive().await),
+        rt.spawn(async move |ctx: Context| ctx.sleep(HOUR).await),
+        rt.spawn(async move |ctx: Context| ctx.sleep_until(ctx.now() + HOUR).await),
+        rt.spawn(async move |ctx: Context| _ = ctx.timeout(HOUR, pending::<()>()).await),
+        rt.spawn(async move |ctx: Context| _ = ctx.interval(HOUR).tick().await),
+        rt.spawn(async move |ctx: Context| ctx.host().sleep(HOUR).await),
+        rt.spawn(async move |ctx: Context| _ = ctx.host().exited(pid).await),
+        rt.spawn(async move |_: Context| _ = starts.started().await),
+        rt.spawn(async move |ctx: Context| _ = ctx.perform(Never).await),
+        rt.spawn(async move |ctx: Context| _ = ctx.perform(Never).timeout(HOUR).await),
+        rt.spawn(async move |ctx: Context| _ = ctx.stream(NoItems).last().await),
+    ];
+    settle(&rt);
+    for (number, process) in processes.iter().enumerate() {
+        let waits = waits_for(&rt, process.pid());
+        let line = first + number as u32;
+        assert_eq!(waits.iter().map(line_of).collect::<Vec<_>>(), [Some((file!(), line))], "{waits:?}");
+        assert!(waits[0].to_string().ends_with(&format!(" at {}:{line}", file!())), "{waits:?}");
+    }
+    assert!(processes.iter().enumerate().all(|(number, process)| number == 12 || !process.is_finished()));
+    // A sleep of a process ends in its own millisecond, and so does each time limit that is a sleep.
+    for process in &processes[4..9] {
+        let [WaitsFor::Sleep { count: 1, until: Some(until), .. }] = waits_for(&rt, process.pid())[..] else {
+            panic!("a sleep")
+        };
+        assert!(until <= rt.now() + HOUR + Duration::from_millis(1));
+    }
+}
+
+/// 9.2b: a receive operation without a known line does not show the line of an earlier receive operation.
+#[test]
+fn a_stream_of_messages_has_no_source_line() {
+    let rt = lone();
+    let reads = rt.spawn(async move |mut ctx: Context<u8>| {
+        _ = ctx.receive().await;
+        _ = futures::StreamExt::next(ctx.mailbox()).await;
+        _ = ctx.receive().await;
+    });
+    for has_line in [true, false, true] {
+        settle(&rt);
+        let waits = waits_for(&rt, reads.pid());
+        assert_eq!((bare(&waits), waits[0].line().is_some()), (vec![MESSAGE], has_line));
+        reads.send(0).unwrap();
+    }
+}
+
+/// 9.2b: the yields of a hand-written process state the source lines of the step. The line of a command is known on
+/// each path to the handler.
+#[test]
+fn a_yield_of_a_hand_written_process_names_its_source_line() {
+    /// Line of the assertion in the step.
+    const STEP: u32 = line!() + 6;
+    struct ByHand;
+    impl Process for ByHand {
+        type Message = u8;
+        type Output = ();
+        fn step(&mut self, _: Events<'_, u8>, out: &mut StepOutput<'_, u8>) -> Result<Next<()>, Exit> {
+            const { assert!(STEP == line!()) };
+            out.perform(Never);
+            out.sleep(HOUR);
+            Ok(Next::Wait)
+        }
+    }
+    let rt = unanswering();
+    let by_hand = rt.spawn_process(ByHand);
+    let body = here() + 2;
+    let bodies = [
+        rt.spawn(async move |ctx: Context| _ = ctx.perform(Never).await),
+        rt.spawn(async move |ctx: Context| _ = ctx.perform(Never).start().await),
+    ];
+    settle(&rt);
+    let lines = |pid| -> Vec<_> { waits_for(&rt, pid).iter().map(line_of).collect() };
+    let here = |line| Some((file!(), line));
+    assert_eq!(lines(by_hand.pid()), [None, here(STEP + 1), here(STEP + 2)]);
+    for (number, body_pid) in bodies.iter().map(|body| body.pid()).enumerate() {
+        assert_eq!(lines(body_pid), [here(body + number as u32)]);
+    }
+}
+
+/// 9.2b: the end and the line of a sleep belong to the timer that wakes the process. A sleep that has taken over the
+/// timer of an earlier sleep shows this timer.
+#[test]
+fn a_sleep_shows_the_timer_that_wakes_the_process() {
+    let mut simulation = Simulation::new(1);
+    let host = simulation.host().clone();
+    let reader = host.spawn(async move |mut ctx: Context<Duration>| -> Result<(), Exit> {
+        let mut time = HOUR;
+        while let Some(more) = ctx.receive_timeout(time).await? {
+            time = more;
+        }
+        Ok(())
+    });
+    simulation.run(async {
+        for (sent, end) in [(None, HOUR), (Some(HOUR / 2), HOUR / 2), (Some(3 * HOUR), 3 * HOUR)] {
+            sent.into_iter().for_each(|time| reader.send(time).unwrap());
+            host.sleep(Duration::from_millis(1)).await;
+            let waits = waits_for(&host, reader.pid());
+            let [WaitsFor::Message { line: message }, WaitsFor::Sleep { count: 1, until: Some(until), line }] =
+                waits[..]
+            else {
+                panic!("{waits:?}")
+            };
+            assert!(line.is_some() && line == message);
+            assert!(until <= host.now() + end, "{until:?}");
+            if end != 3 * HOUR {
+                assert!(until + Duration::from_millis(1) >= host.now() + end, "{until:?}");
+            }
+        }
+    });
+    host.kill(reader.pid()).unwrap();
+}
+
+/// 9.2b: a sleep whose timer calls the waker of a combinator is counted, but its end is not known.
+#[test]
+fn a_sleep_in_a_combinator_is_counted() {
+    let rt = lone();
+    let sleeper = rt.spawn(async move |ctx: Context| {
+        let mut all: futures::stream::FuturesUnordered<_> = (0..3).map(|_| ctx.sleep(HOUR)).collect();
+        _ = select(futures::StreamExt::next(&mut all), ctx.sleep(2 * HOUR)).await;
+    });
+    settle(&rt);
+    let waits = waits_for(&rt, sleeper.pid());
+    assert!(matches!(waits[0], WaitsFor::Sleep { count: 1, until: Some(_), line: Some(_) }), "{waits:?}");
+    assert_eq!(waits[1..], [some_sleeps(3)]);
+    assert_eq!(waits[1].to_string(), "the ends of 3 sleeps");
 }
 
 /// 9.2b: when an operation succeeds, fails or is dropped, the details no longer list this operation.
@@ -223,7 +403,7 @@ fn a_wait_that_ends_is_not_listed_any_more() {
         Ok::<_, Exit>(own.info.waits)
     });
     settle(&rt);
-    assert_eq!(waits_for(&rt, waits.pid()), [WaitsFor::Message]);
+    assert_eq!(bare(&waits_for(&rt, waits.pid())), [MESSAGE]);
     waits.send(()).unwrap();
     assert_eq!(rt.block_on(waits).unwrap(), 0);
 }
@@ -252,9 +432,9 @@ fn a_call_that_another_thread_drops_is_not_listed_any_more() {
         for _ in 0..3 {
             settle(&rt);
             assert_eq!(rt.process_details(caller.pid()).unwrap().info.state, Some(Blocked));
-            assert!(matches!(waits_for(&rt, caller.pid())[..], [WaitsFor::Message, WaitsFor::Call { .. }]));
+            assert!(matches!(waits_for(&rt, caller.pid())[..], [WaitsFor::Message { .. }, WaitsFor::Call { .. }]));
             drop(from.recv().unwrap());
-            assert_eq!(waits_for(&rt, caller.pid()), [WaitsFor::Message]);
+            assert_eq!(bare(&waits_for(&rt, caller.pid())), [MESSAGE]);
             caller.send(()).unwrap();
         }
     });

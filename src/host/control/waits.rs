@@ -11,16 +11,18 @@
 //! The first place is not in the boxed part. Therefore, a process that only makes calls has no boxed part, and each
 //! turn of the process accesses about three fewer cache lines.
 //!
-//! A sleep has no record, because a record contains a source line. Each sleep would have to store its source line,
-//! which takes 8 bytes. A wait for a join handle has no record either: such a record made a spawn with a join more
-//! expensive by 6 %. Instead, the joined process stores the process that has polled the join handle: see
-//! [`Joiner`](crate::process::state::Joiner).
+//! Three kinds of operation have no record, because a record for each of them would cost more:
+//!
+//! - A sleep. Its timer contains the source line and the deadline, and the inspection reads the timers.
+//! - The wait for a message. The control block contains the source line of the latest receive operation.
+//! - A wait for a join handle. A record made a spawn with a join more expensive by 6 %. Instead, the joined process
+//!   stores the process that has polled the join handle: see [`Joiner`](crate::process::state::Joiner).
 
 use std::collections::BTreeMap;
 use std::panic::Location;
 
 use crate::host::control::steps::StepBatches;
-use crate::platform::static_ref::AtomicStaticRef;
+use crate::platform::static_ref::{AtomicStaticRef, Line};
 use crate::platform::sync::tally::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::process::pid::Pid;
 
@@ -43,9 +45,6 @@ pub(crate) enum WaitKind {
 
 const KINDS: [WaitKind; 6] =
     [WaitKind::Call, WaitKind::LimitedCall, WaitKind::Room, WaitKind::Exit, WaitKind::Start, WaitKind::Blocking];
-
-/// Source line of the code that created the future of an operation. The value is `None` if the line is not known.
-pub(crate) type Line = Option<&'static Location<'static>>;
 
 /// Record of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

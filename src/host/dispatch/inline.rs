@@ -10,6 +10,7 @@ use crate::host::Host;
 use crate::host::control::AnyControl;
 use crate::host::dispatch::completion::{Completion, UntypedCompletion, WatchKeys};
 use crate::host::refs::ProcessRef;
+use crate::platform::static_ref::Line;
 use crate::process::command::Command;
 use crate::process::event::Tag;
 use crate::process::failure::Failure;
@@ -59,9 +60,14 @@ impl<'a, C: Command> InlineCall<'a, C> {
 #[inline]
 pub(crate) fn defer<C: Command>(number: Number, home: Ref<dyn AnyControl>) -> Option<Completion<C::Reply>> {
     let tag = Tag::<C>::inline(number);
-    let is_wanted = home.head().yields().admit(tag, AnswerTarget::Own, None);
+    let is_wanted = home.head().yields().admit(tag, AnswerTarget::Own, None, inline_line());
     home.head().measure_yield(tag.erase());
     is_wanted.then(|| Completion::new(UntypedCompletion::new(home, tag.erase())))
+}
+
+/// Returns the source line that yielded the inline command of this turn.
+fn inline_line() -> Line {
+    Current::with(|current| current.inline.line())
 }
 
 /// The way in which the future of a handler answers: in the current turn, or later through a completion.
@@ -78,7 +84,7 @@ impl<C: Command> FutureAnswer<C> {
         let tag = Tag::<C>::inline(*number);
         let head = home.head();
         // If the command was cancelled before this call, the table will refuse the answer.
-        let _ = head.yields().admit(tag, AnswerTarget::Own, None);
+        let _ = head.yields().admit(tag, AnswerTarget::Own, None, inline_line());
         head.measure_yield(tag.erase());
         *self = Self::Later(Completion::new(UntypedCompletion::new((*home).clone(), tag.erase())));
     }

@@ -213,8 +213,10 @@ impl Host {
     }
 
     fn details_of(&self, pids: Vec<Pid>, joins: &Joins) -> Vec<ProcessDetails> {
+        let sleeps = self.read_sleeps(&pids);
         let joins_of = |pid| joins.get(&pid).cloned().unwrap_or_default();
-        pids.into_iter().filter_map(|pid| self.details(pid, || joins_of(pid))).collect()
+        let sleeps_of = |pid| sleeps.get(&pid).map(Vec::as_slice).unwrap_or_default();
+        pids.into_iter().filter_map(|pid| self.details(pid, || joins_of(pid), sleeps_of(pid))).collect()
     }
 }
 

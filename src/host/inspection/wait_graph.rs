@@ -258,7 +258,7 @@ impl Host {
                 None => is_bound = false,
             }
         }
-        edges.extend(joins.into_iter().map(|process| edge(process, WaitsFor::Exit { process })));
+        edges.extend(joins.into_iter().map(|process| edge(process, WaitsFor::Exit { process, line: None })));
         let may_be_ended = head.has(flag::KILLED | flag::CANCELLED) || head.inherited().deadline().is_some();
         // A suspended process keeps the records of waits that have ended since the suspension.
         let is_suspended = self.shared().suspended.contains(|| pid);

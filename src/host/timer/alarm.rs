@@ -60,7 +60,7 @@ impl Alarm {
             return None;
         }
         match alarm_waker().timers.cancel(self.0) {
-            Some(Fire::Wake(waker)) => Some(waker),
+            Some(Fire::Wake(waker, _)) => Some(waker),
             _ => None,
         }
     }
@@ -104,7 +104,7 @@ impl AlarmWaker {
     }
 
     fn ring(self: &Arc<Self>, after: Duration, waker: Waker) -> Key {
-        let (key, earlier) = self.timers.insert(None, self.clock.now() + after, Fire::Wake(waker));
+        let (key, earlier) = self.timers.insert(None, self.clock.now() + after, Fire::Wake(waker, None));
         // This thread takes the lock after the insertion. The alarm thread may be about to sleep or to exit. In this
         // situation, one of three cases is true:
         // - The alarm thread has already seen the new alarm.
@@ -114,7 +114,7 @@ impl AlarmWaker {
         let there = state.running || self.start(&mut state).is_ok();
         drop(state);
         if !there {
-            if let Some(Fire::Wake(waker)) = self.timers.cancel(key) {
+            if let Some(Fire::Wake(waker, _)) = self.timers.cancel(key) {
                 let _ = catch(|| waker.wake());
             }
         } else if earlier {

@@ -170,6 +170,18 @@ impl<T> Wheel<T> {
         Handle::new(index, number)
     }
 
+    /// Calls `visit` with the tick and the item of at most `count` entries, beginning at the index `from`. Returns the
+    /// index at which the next call begins, or `None` if there are no further entries.
+    pub(super) fn visit(&self, from: usize, count: usize, mut visit: impl FnMut(u64, &T)) -> Option<usize> {
+        let to = (from + count).min(self.entries.capacity());
+        for entry in (from..to).filter_map(|index| self.entries.get(index)) {
+            if let Some(item) = &entry.item {
+                visit(entry.tick, item);
+            }
+        }
+        (to < self.entries.capacity()).then_some(to)
+    }
+
     pub(crate) fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
         let entry = self.entries.get_mut(handle.index as usize)?;
         if entry.number == handle.number() { entry.item.as_mut() } else { None }

@@ -175,7 +175,7 @@ mod tests {
     fn graph(edges: &[(u32, u32)], free: &[u32]) -> WaitNodes {
         let mut nodes = WaitNodes::new();
         for &(from, to) in edges {
-            let waits_for = WaitsFor::Exit { process: pid(to) };
+            let waits_for = WaitsFor::Exit { process: pid(to), line: None };
             let edge =
                 WaitEdge { pid: pid(from), name: None, type_name: "t", target: pid(to), waits_for, in_block_on: false };
             let node = || WaitNode { edges: Vec::new(), is_free: free.contains(&from), generation: (0, 0, 0, 0) };

@@ -12,6 +12,7 @@
 
 use std::cell::Cell;
 
+use crate::platform::static_ref::Line;
 use crate::platform::sync::ThreadCell;
 use crate::process::event::Answer;
 use crate::process::payload::Payload;
@@ -25,9 +26,9 @@ pub(crate) type Number = u64;
 /// turn, and at the end of a turn.
 pub(crate) enum Inlined {
     /// The command waits for its handler. The second value is the index of the handler.
-    Command(Number, u32, Payload),
+    Command(Number, u32, Payload, Line),
     /// The handler has taken the command and has not answered it yet.
-    Running(Number),
+    Running(Number, Line),
     Answer(Number, Answer),
 }
 
@@ -40,6 +41,8 @@ pub(crate) struct InlineCommand {
     holds: Cell<Holds>,
     number: Cell<Number>,
     handler: Cell<u32>,
+    /// Source line that yielded the command. If the command moves to the table of commands, inspections show this line.
+    line: Cell<Line>,
     command: ThreadCell<Payload>,
     answer: ThreadCell<Answer>,
 }
@@ -68,6 +71,7 @@ impl InlineCommand {
             holds: Cell::new(Holds::Nothing),
             number: Cell::new(0),
             handler: Cell::new(0),
+            line: Cell::new(None),
             command: ThreadCell::new(),
             answer: ThreadCell::new(),
         }
@@ -79,11 +83,13 @@ impl InlineCommand {
         self.holds.get() != Holds::Nothing
     }
 
-    /// Stores a command for the handler with this index. The storage must be empty.
+    /// Stores a command for the handler with this index. `line` is the source line that yielded the command. The storage
+    /// must be empty.
     #[inline]
-    pub(crate) fn offer(&self, number: Number, handler: u32, command: Payload) {
+    pub(crate) fn offer(&self, number: Number, handler: u32, command: Payload, line: Line) {
         self.number.set(number);
         self.handler.set(handler);
+        self.line.set(line);
         self.command.put(command);
         self.holds.set(Holds::Command);
     }
@@ -98,6 +104,11 @@ impl InlineCommand {
     /// Returns the number of the command that occupied the storage most recently.
     pub(crate) fn number(&self) -> Number {
         self.number.get()
+    }
+
+    /// Returns the source line that yielded the command that occupied the storage most recently.
+    pub(crate) fn line(&self) -> Line {
+        self.line.get()
     }
 
     /// Takes out the command so that its handler can run.
@@ -156,11 +167,11 @@ impl InlineCommand {
     /// Takes out the content of the storage.
     #[inline]
     pub(crate) fn take(&self) -> Option<Inlined> {
-        let (number, handler) = (self.number.get(), self.handler.get());
+        let (number, handler, line) = (self.number.get(), self.handler.get(), self.line.get());
         match self.holds.replace(Holds::Nothing) {
             Holds::Nothing => None,
-            Holds::Command => self.command.take().map(|command| Inlined::Command(number, handler, command)),
-            Holds::Running => Some(Inlined::Running(number)),
+            Holds::Command => self.command.take().map(|command| Inlined::Command(number, handler, command, line)),
+            Holds::Running => Some(Inlined::Running(number, line)),
             Holds::Answer => self.answer.take().map(|answer| Inlined::Answer(number, answer)),
         }
     }
@@ -169,9 +180,10 @@ impl InlineCommand {
     pub(super) fn restore(&self, inlined: Option<Inlined>) {
         match inlined {
             None => {}
-            Some(Inlined::Command(number, handler, command)) => self.offer(number, handler, command),
-            Some(Inlined::Running(number)) => {
+            Some(Inlined::Command(number, handler, command, line)) => self.offer(number, handler, command, line),
+            Some(Inlined::Running(number, line)) => {
                 self.number.set(number);
+                self.line.set(line);
                 self.holds.set(Holds::Running);
             }
             Some(Inlined::Answer(number, answer)) => self.answer(number, answer),

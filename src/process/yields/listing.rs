@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::platform::static_ref::Line;
 use crate::process::event::Tag;
 use crate::process::yields::table::Slot;
 use crate::process::yields::{SharedTable, Yields};
@@ -20,6 +21,8 @@ pub(crate) struct Outstanding {
     /// Time at which the oldest measured command was yielded, in ns of the runtime's clock. Only one command in 64 is
     /// measured.
     pub(crate) oldest_measured: Option<u64>,
+    /// Source line that yielded one of the commands, if the line is known.
+    pub(crate) line: Line,
 }
 
 impl Yields {
@@ -40,6 +43,7 @@ impl Yields {
         for (_, slot) in in_flight {
             let outstanding = counts.entry((slot.types)().command_name).or_default();
             outstanding.count += 1;
+            outstanding.line = outstanding.line.or(slot.line);
             // The list of the measured commands is short, and usually empty.
             if let Some(since) = table.since(slot.number) {
                 outstanding.oldest_measured = Some(outstanding.oldest_measured.map_or(since, |known| known.min(since)));

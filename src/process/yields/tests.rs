@@ -2,7 +2,7 @@ use super::*;
 
 /// Yields a command.
 pub(super) fn start(yields: &Yields) -> Tag {
-    yields.start::<NamedCommand>(AnswerTarget::Event, None, Some(Payload::new(())), None).expect("no tag").erase()
+    yields.start::<NamedCommand>(AnswerTarget::Event, None, Some(Payload::new(())), None, None).expect("no tag").erase()
 }
 
 /// 3.3a: a process has yielded a command, and then has made 2³¹ calls. The next command is cancelled before its
@@ -84,7 +84,7 @@ fn a_detached_command_leaves_the_table_as_soon_as_it_is_answered() {
     let yields = Yields::new();
     let [early, late] = [(); 2].map(|()| {
         let command = Some(Payload::new(()));
-        yields.start::<NamedCommand>(AnswerTarget::Own, None, command, None).expect("no tag").erase()
+        yields.start::<NamedCommand>(AnswerTarget::Own, None, command, None, None).expect("no tag").erase()
     });
     assert!(matches!(answer(&yields, early, Answerer::Completion), Ok(Answered::Own)));
     [early, late].into_iter().for_each(|tag| yields.detach(tag));
@@ -103,7 +103,7 @@ fn a_chosen_tag_is_present_while_a_command_has_this_tag() {
         (Some(spent), None)
     );
     let command = Some(Payload::new(()));
-    let tag = yields.start(AnswerTarget::Event, Some(chosen), command, None).expect("the tag is free").erase();
+    let tag = yields.start(AnswerTarget::Event, Some(chosen), command, None, None).expect("the tag is free").erase();
     assert_eq!(yields.with_current_generation(chosen.erase()).map(|found| found.number), Some(tag.number));
     assert!(yields.cancel(tag));
     assert_eq!(yields.with_current_generation(chosen.erase()), None);

@@ -265,7 +265,7 @@ fn run_times(host: &Host, window: &mut RunTimeWindow, limit: usize) -> Value {
 
 fn wait(waits_for: &WaitsFor) -> Value {
     let kind = match waits_for {
-        WaitsFor::Message => "message",
+        WaitsFor::Message { .. } => "message",
         WaitsFor::Command(_) => "command",
         WaitsFor::Call { .. } => "call",
         WaitsFor::Sleep { .. } => "sleep",
@@ -273,7 +273,14 @@ fn wait(waits_for: &WaitsFor) -> Value {
         WaitsFor::Exit { .. } => "exit",
         WaitsFor::Start { .. } => "start",
     };
-    json!({ "kind": kind, "pid": waits_for.process().map(|pid| pid.to_string()), "text": waits_for.to_string() })
+    let until = if let WaitsFor::Sleep { until, .. } = waits_for { *until } else { None };
+    json!({
+        "kind": kind,
+        "pid": waits_for.process().map(|pid| pid.to_string()),
+        "line": waits_for.line().map(ToString::to_string),
+        "until_ns": until.map(Instant::ns),
+        "text": waits_for.to_string(),
+    })
 }
 
 fn edge(edge: &WaitEdge) -> Value {

@@ -600,22 +600,22 @@ mod tests {
         assert_eq!(f.timers.keep_time(), Some(Duration::from_millis(20)));
     }
 
-    /// 7.1c: a million timers take 64 bytes each.
+    /// 7.1c: a million timers take 72 bytes each, of which 8 bytes are the source line of the sleep.
     #[test]
-    fn a_million_timers_take_64_bytes_each() {
+    fn a_million_timers_take_72_bytes_each() {
         const COUNT: usize = 1_000_000;
         let (f, mut rng) = (Fixture::new(), Rng::seeded(64));
         let keys: Vec<_> = (0..COUNT)
             .map(|_| f.timers.insert(None, at(1 + rng.below(10_000) as u64), Fire::Wake(Waker::noop().clone(), None)).0)
             .collect();
         let bytes = || f.timers.shards.iter().map(|shard| shard.wheel.lock().bytes()).sum::<usize>();
-        assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
+        assert!(bytes() <= 72 * COUNT, "{}", bytes() as f64 / COUNT as f64);
         // Measures the memory again in two cases: while timers move to lower levels of the wheel, and after nine of ten
         // timers were cancelled.
         f.turn_at(1_000);
-        assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
+        assert!(bytes() <= 72 * COUNT, "{}", bytes() as f64 / COUNT as f64);
         keys.iter().enumerate().filter(|(n, _)| n % 10 > 0).for_each(|(_, &key)| drop(f.timers.cancel(key)));
-        assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
+        assert!(bytes() <= 72 * COUNT, "{}", bytes() as f64 / COUNT as f64);
         f.turn_at(10_000);
         assert!(bytes() < 1 << 16, "{}", bytes());
     }

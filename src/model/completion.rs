@@ -274,7 +274,7 @@ pub fn admit_against_cancel() {
     let world = World::new(AnswerTarget::Event);
     let tag = Tag::inline(world.yields.issue());
     let cancels = spawn(&world, move |world| world.yields.cancel(tag));
-    let _ = world.yields.admit::<Ask>(tag.cast(), AnswerTarget::Own, None);
+    let _ = world.yields.admit::<Ask>(tag.cast(), AnswerTarget::Own, None, None);
     join(cancels);
     assert!(!world.yields.is_wanted(tag) && !world.yields.contains(tag));
     assert_eq!(world.yields.outstanding(), 1);

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::task::{Context, Waker};
 
-use crate::context::mailbox::{Mailbox, NotTaken};
+use crate::context::mailbox::Mailbox;
+use crate::context::mailbox::selective::NotTaken;
 use crate::host::control::{AnyControl, Control};
 use crate::platform::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Mutex};

@@ -49,9 +49,9 @@ pub(crate) trait Machine {
     /// Returns the type name of the user's code. Messages about the process contain this name.
     fn name() -> &'static str;
 
-    /// Returns the entry method of a process that has not begun its first turn. The method is empty if the process has
-    /// no entry method.
-    fn method(&self) -> &str {
+    /// Returns the entry point of a process that has not begun its first turn. The name is empty if the process has
+    /// no entry point.
+    fn entry_name(&self) -> &str {
         ""
     }
 
@@ -95,10 +95,10 @@ pub(crate) trait Machine {
     fn ended(self: Pin<&mut Self>, _: &SelfHandle<Self::Message>, _: &Exit) {}
 }
 
-/// Entry method and input of a process.
+/// Entry point and input of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
-    pub(crate) method: std::borrow::Cow<'static, str>,
+    pub(crate) name: std::borrow::Cow<'static, str>,
     pub(crate) input: Option<Payload>,
 }
 
@@ -111,8 +111,8 @@ pin_project! {
 
 /// Stage of the life cycle of a hand-written process.
 enum LifecyclePhase<P: Process> {
-    /// The process has not had its first turn. The entry is boxed, because most processes have no method and no input.
-    /// The entry is dropped in the first turn.
+    /// The process has not had its first turn. The entry is boxed, because most processes have no entry point and no
+    /// input. The entry is dropped in the first turn.
     Fresh {
         process: P,
         entry: Option<Box<Entry>>,
@@ -185,9 +185,9 @@ impl<P: Process> Machine for Raw<P> {
         std::any::type_name::<P>()
     }
 
-    fn method(&self) -> &str {
+    fn entry_name(&self) -> &str {
         match &self.phase {
-            LifecyclePhase::Fresh { entry: Some(entry), .. } => &entry.method,
+            LifecyclePhase::Fresh { entry: Some(entry), .. } => &entry.name,
             _ => "",
         }
     }
@@ -209,10 +209,10 @@ impl<P: Process> Machine for Raw<P> {
         };
         *phase = LifecyclePhase::Failed { process };
         let LifecyclePhase::Failed { process } = phase else { unreachable!("set just now") };
-        let Entry { method, input } = entry.map(|entry| *entry).unwrap_or_default();
+        let Entry { name, input } = entry.map(|entry| *entry).unwrap_or_default();
         let head = &me.control().head;
         let input = input.unwrap_or_else(|| Payload::new(()));
-        process.init(Start { method: &method, input, pid: head.pid(), context: head.inherited() })?;
+        process.init(Start { entry: &name, input, pid: head.pid(), inherited: head.inherited() })?;
         if let LifecyclePhase::Failed { process } = std::mem::replace(phase, LifecyclePhase::Gone) {
             *phase = LifecyclePhase::Alive { process, mail: Mail::new() };
         }

@@ -38,13 +38,13 @@ use crate::process::yields::{AnswerTarget, Yields};
 #[non_exhaustive]
 pub struct Start<'a> {
     /// Name of the entry point. The name is empty if no entry point was set.
-    pub method: &'a str,
+    pub entry: &'a str,
     /// Input of the entry point. The input is `()` if no input was set.
     pub input: Payload,
     /// Pid of the new process.
     pub pid: Pid,
     /// Values that the new process inherits from its parent.
-    pub context: &'a InheritedContext,
+    pub inherited: &'a InheritedContext,
 }
 
 /// A hand-written process. Such a process is a state machine. The runtime calls the method [`step`](Self::step), which
@@ -451,15 +451,6 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     #[track_caller]
     pub fn perform<C: Command>(&mut self, command: C) -> Tag<C> {
         self.start(Some(Payload::new(command)), None)
-    }
-
-    /// Yields a command with a time limit. This method calls [`perform`](Self::perform) and
-    /// [`set_timeout`](Self::set_timeout).
-    #[track_caller]
-    pub fn perform_within<C: Command>(&mut self, time: Duration, command: C) -> Tag<C> {
-        let tag = self.perform(command);
-        self.set_timeout(tag, time);
-        tag
     }
 
     /// Yields a command like [`perform`](Self::perform), but with a tag that the process has chosen.

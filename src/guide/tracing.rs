@@ -35,7 +35,7 @@
 //!
 //! | track | contents |
 //! |---|---|
-//! | `worker 0`, `worker 1`, … | one slice (an interval with a label) for each step; the label contains the name, the type and the entry method of the process. Also slices for the search and the sleep of the worker |
+//! | `worker 0`, `worker 1`, … | one slice (an interval with a label) for each step; the label contains the name, the type and the entry point of the process. Also slices for the search and the sleep of the worker |
 //! | `thread 0`, … | the slices of a thread that is not a worker, for example a thread that owns a [`LocalSet`](crate::LocalSet) |
 //! | `Counters` | number of queued tasks, timers, sockets and replaced workers; total numbers of parks and steals |
 //! | one track for each process | the states of the process: `ready`, `running`, `blocked`, `idle`, `suspended` |

@@ -147,14 +147,14 @@ impl Host {
 
     /// Records the spawn of a process. Marks the process, so that its events are recorded.
     #[cold]
-    pub(crate) fn trace_spawn(&self, head: &Head, type_name: &'static str, method: &str) {
+    pub(crate) fn trace_spawn(&self, head: &Head, type_name: &'static str, entry: &str) {
         if self.shared().metrics.recorder().selects(word(head), type_name) {
-            self.trace_selected_spawn(head, type_name, method);
+            self.trace_selected_spawn(head, type_name, entry);
         }
     }
 
     /// The part of [`trace_spawn`](Self::trace_spawn) after the check that a trace selects the process.
-    fn trace_selected_spawn(&self, head: &Head, type_name: &'static str, method: &str) {
+    fn trace_selected_spawn(&self, head: &Head, type_name: &'static str, entry: &str) {
         head.set(flag::OBSERVED);
         // There is a race. The last trace that selects the process may end after the check of the caller, and may
         // clear the flag before this function has set the flag. `end_session` first removes the filter of the trace,
@@ -170,7 +170,7 @@ impl Host {
             return;
         }
         self.record(EventKind::InTurn, || {
-            let label = recorder.label(head.first_name().as_deref(), type_name, method);
+            let label = recorder.label(head.first_name().as_deref(), type_name, entry);
             TraceEvent::Created { process: word(head), parent: head.parent().map_or(0, Pid::word), label }
         });
     }

@@ -260,9 +260,9 @@ impl Recorder {
     }
 
     /// Returns the number of the label of a process. The label consists of the name of the process, the type of its
-    /// code, and its entry method.
-    pub(crate) fn label(&self, name: Option<&str>, type_name: &'static str, method: &str) -> u32 {
-        self.labels.with(|labels| labels.number(name, type_name, method))
+    /// code, and its entry point.
+    pub(crate) fn label(&self, name: Option<&str>, type_name: &'static str, entry: &str) -> u32 {
+        self.labels.with(|labels| labels.number(name, type_name, entry))
     }
 
     /// Calls `f` with the type name of a label.

@@ -378,18 +378,18 @@ impl<B> From<SpawnError<B>> for Exit {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InitError {
-    /// The process has no entry method with this name.
-    UnknownMethod {
+    /// The process has no entry point with this name.
+    UnknownEntry {
         /// The requested name.
-        method: String,
-        /// The names of the existing entry methods.
+        entry: String,
+        /// The names of the existing entry points.
         known: Vec<&'static str>,
     },
-    /// The entry method does not accept an input of this type.
+    /// The entry point does not accept an input of this type.
     WrongInput {
-        /// The requested method.
-        method: String,
-        /// Name of the type that the method accepts.
+        /// The requested entry point.
+        entry: String,
+        /// Name of the type that the entry point accepts.
         expected: &'static str,
         /// Name of the type of the given input.
         found: &'static str,
@@ -411,16 +411,16 @@ impl InitError {
 impl fmt::Display for InitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownMethod { method, known } if known.is_empty() => {
-                write!(f, "unknown entry method `{method}`: the process has none; spawn it without one")
+            Self::UnknownEntry { entry, known } if known.is_empty() => {
+                write!(f, "unknown entry point `{entry}`: the process has none; spawn it without one")
             }
-            Self::UnknownMethod { method, known } => {
-                write!(f, "unknown entry method `{method}`; use one of `{}`", known.join("`, `"))
+            Self::UnknownEntry { entry, known } => {
+                write!(f, "unknown entry point `{entry}`; use one of `{}`", known.join("`, `"))
             }
-            Self::WrongInput { method, expected, found } => {
+            Self::WrongInput { entry, expected, found } => {
                 write!(
                     f,
-                    "entry method `{method}` takes input of type {expected}, not {found}; pass that type to `input`"
+                    "entry point `{entry}` takes input of type {expected}, not {found}; pass that type to `input`"
                 )
             }
             Self::Failed(error) => error.fmt(f),
@@ -432,7 +432,7 @@ impl Error for InitError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Failed(error) => Some(&**error),
-            Self::UnknownMethod { .. } | Self::WrongInput { .. } => None,
+            Self::UnknownEntry { .. } | Self::WrongInput { .. } => None,
         }
     }
 }
@@ -584,8 +584,8 @@ mod tests {
 
     #[test]
     fn a_nested_init_error_is_returned_unwrapped() {
-        let inner = InitError::UnknownMethod { method: "go".into(), known: vec![] };
-        assert!(matches!(InitError::failed(inner), InitError::UnknownMethod { .. }));
+        let inner = InitError::UnknownEntry { entry: "go".into(), known: vec![] };
+        assert!(matches!(InitError::failed(inner), InitError::UnknownEntry { .. }));
         assert!(matches!(InitError::from(io::Error::other("disk")), InitError::Failed(_)));
     }
 }

@@ -486,10 +486,10 @@ mod tests {
 
     #[test]
     fn exits_read_as_plain_english() {
-        let unknown = InitError::UnknownMethod { method: "go".into(), known: vec!["run", "stop"] };
+        let unknown = InitError::UnknownEntry { entry: "go".into(), known: vec!["run", "stop"] };
         for (exit, text) in [
             (Exit::Normal, "exited normally"),
-            (Exit::from(unknown), "initialization failed: unknown entry method `go`; use one of `run`, `stop`"),
+            (Exit::from(unknown), "initialization failed: unknown entry point `go`; use one of `run`, `stop`"),
             (Exit::from(io_error()), "failed: disk"),
             (Exit::Panicked("index".into()), "panicked: index"),
             (Exit::Panicked(Reason::panic("index", "src/x.rs:1:2".into())), "panicked at src/x.rs:1:2: index"),

@@ -370,16 +370,16 @@ fn settle<T: 'static>(
     }
 }
 
-/// Returns an error if `entry` contains a method name, because a body has only one entry point.
+/// Returns an error if `entry` contains the name of an entry point, because a body has only one entry point.
 #[cold]
-fn refuse_method(entry: Option<Box<Entry>>) -> Result<(), InitError> {
+fn refuse_entry(entry: Option<Box<Entry>>) -> Result<(), InitError> {
     match entry {
-        Some(entry) if !entry.method.is_empty() => {
-            let Entry { method, input } = *entry;
+        Some(entry) if !entry.name.is_empty() => {
+            let Entry { name, input } = *entry;
             // The drop of the input may panic. A return value that exists at this time would be leaked, so the input is
             // dropped before the error is created.
             drop(input);
-            Err(InitError::UnknownMethod { method: method.into_owned(), known: Vec::new() })
+            Err(InitError::UnknownEntry { entry: name.into_owned(), known: Vec::new() })
         }
         _ => Ok(()),
     }
@@ -423,12 +423,12 @@ where
         matches!(self, Self::Unstarted { entry: Some(_), .. })
     }
 
-    /// Refuses every method name, because a body has only one entry point. If the entry has an input, the input is
-    /// dropped, because a body gets only its captured variables.
+    /// Refuses every name of an entry point, because a body has only one entry point. If the entry has an input, the
+    /// input is dropped, because a body gets only its captured variables.
     #[inline]
     fn init(self: Pin<&mut Self>, _: &SelfHandle<M>) -> Result<(), InitError> {
         match self.project() {
-            BodyProjection::Unstarted { entry: entry @ Some(_), .. } => refuse_method(entry.take()),
+            BodyProjection::Unstarted { entry: entry @ Some(_), .. } => refuse_entry(entry.take()),
             _ => Ok(()),
         }
     }
@@ -477,24 +477,23 @@ where
     }
 }
 
-type MethodBody<M, T> = Mutex<Box<dyn FnOnce(Context<M>, Payload) -> BoxFuture<'static, Result<T, Exit>> + Send>>;
+type EntryBody<M, T> = Mutex<Box<dyn FnOnce(Context<M>, Payload) -> BoxFuture<'static, Result<T, Exit>> + Send>>;
 
-struct Method<M: Send + 'static, T> {
-    body: MethodBody<M, T>,
+struct EntryPoint<M: Send + 'static, T> {
+    body: EntryBody<M, T>,
     input: TypeId,
     input_name: &'static str,
 }
 
-/// A process with several async entry points. The caller starts the process with the name of an entry point. The API
-/// calls this name the *method* of the process.
+/// A process with several async entry points. The caller starts the process with the name of an entry point.
 ///
 /// A hand-written process may delegate its `init` and its steps to `EntryPoints`. At the first delegated step, the
 /// [`Mailbox`](crate::Mailbox) in the context of the entry point becomes the receiver of the process. If the
 /// hand-written process later reads its [`Events`] itself, the hand-written process becomes the receiver again, and
 /// `receive` of the context fails.
 ///
-/// If the method is unknown, `init` fails with an [`InitError`] that lists the known methods. If the input has the
-/// wrong type, `init` fails with an [`InitError`] that contains the expected type.
+/// If the entry point is unknown, `init` fails with an [`InitError`] that lists the known entry points. If the input
+/// has the wrong type, `init` fails with an [`InitError`] that contains the expected type.
 ///
 /// A delegated step panics in these cases:
 /// - `init` was not delegated before.
@@ -518,8 +517,8 @@ struct Method<M: Send + 'static, T> {
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub struct EntryPoints<M: Send + 'static, T> {
-    entries: BTreeMap<&'static str, Method<M, T>>,
-    chosen: Option<(MethodBody<M, T>, Payload)>,
+    entries: BTreeMap<&'static str, EntryPoint<M, T>>,
+    chosen: Option<(EntryBody<M, T>, Payload)>,
     // The mutexes of this type are never locked. The mutexes make `EntryPoints` `Sync`, because an error that contains
     // an `EntryPoints` must be `Sync`.
     future: Option<Mutex<BoxFuture<'static, Result<T, Exit>>>>,
@@ -556,7 +555,7 @@ impl<M: Send + 'static, T: Send + 'static> EntryPoints<M, T> {
             let input = input.downcast::<I>().unwrap_or_else(|_| unreachable!("`init` compared the types"));
             body(context, input).map(ProcessOutput::into_result).boxed()
         };
-        let entry = Method {
+        let entry = EntryPoint {
             body: Mutex::new(Box::new(run)),
             input: TypeId::of::<I>(),
             input_name: std::any::type_name::<I>(),
@@ -571,22 +570,22 @@ impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
     type Output = T;
 
     fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
-        let Some(entry) = self.entries.get(start.method) else {
-            return Err(InitError::UnknownMethod {
-                method: start.method.to_owned(),
+        let Some(entry) = self.entries.get(start.entry) else {
+            return Err(InitError::UnknownEntry {
+                entry: start.entry.to_owned(),
                 known: self.entries.keys().copied().collect(),
             });
         };
         if entry.input != start.input.type_id() && entry.input != TypeId::of::<Payload>() {
             return Err(InitError::WrongInput {
-                method: start.method.to_owned(),
+                entry: start.entry.to_owned(),
                 expected: entry.input_name,
                 found: start.input.type_name(),
             });
         }
         // The chosen entry point is removed only after the checks. Therefore, after an error, another call of `init`
         // can still choose any entry point.
-        self.chosen = self.entries.remove(start.method).map(|entry| (entry.body, start.input));
+        self.chosen = self.entries.remove(start.entry).map(|entry| (entry.body, start.input));
         Ok(())
     }
 

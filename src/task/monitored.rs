@@ -42,8 +42,8 @@ impl<X: Machine> Machine for Monitored<X> {
 
     const KEEPS_ITSELF: bool = X::KEEPS_ITSELF;
 
-    fn method(&self) -> &str {
-        self.machine.method()
+    fn entry_name(&self) -> &str {
+        self.machine.entry_name()
     }
 
     fn name() -> &'static str {

@@ -59,8 +59,8 @@ impl Host {
         })
     }
 
-    /// Calls a process like a function. The returned future spawns the process, starts `method` with `input`, and
-    /// resolves to the result of the process. The first poll of the future spawns the process.
+    /// Calls a process like a function. The returned future spawns the process, starts the entry point `entry` with
+    /// `input`, and resolves to the result of the process. The first poll of the future spawns the process.
     ///
     /// # Errors
     /// Returns the exit of the process if the exit is not normal. If the spawn is refused, returns [`Exit::Failed`]
@@ -71,10 +71,10 @@ impl Host {
     pub async fn execute<Q: Process + Send, I: Send + 'static>(
         &self,
         process: Q,
-        method: &str,
+        entry: &str,
         input: I,
     ) -> Result<Q::Output, Exit> {
-        KillOnDrop(self.process().entry(method.to_owned()).input(input).spawn_process(process)?).await
+        KillOnDrop(self.process().entry(entry.to_owned()).input(input).spawn_process(process)?).await
     }
 
     /// Spawns a process that may run on any worker.
@@ -180,10 +180,10 @@ impl Host {
         sources: CancelSources,
         parent: Option<(Ref<dyn AnyControl>, SpawnLinks)>,
     ) -> (Spawned<X>, RunnableProcess) {
-        let method = if self.shared().metrics.recorder().is_on() { Some(Box::from(machine.method())) } else { None };
+        let entry = if self.shared().metrics.recorder().is_on() { Some(Box::from(machine.entry_name())) } else { None };
         let (joined, ready) = reserved.start(machine);
         let control = joined.address().control();
-        let monitor = self.announce(&control.head, &|| control.any(), X::name, method, sources, parent);
+        let monitor = self.announce(&control.head, &|| control.any(), X::name, entry, sources, parent);
         ((joined, monitor), ready)
     }
 
@@ -195,7 +195,7 @@ impl Host {
         head: &Head,
         any: &dyn Fn() -> Ref<dyn AnyControl>,
         name: fn() -> &'static str,
-        method: Option<Box<str>>,
+        entry: Option<Box<str>>,
         sources: CancelSources,
         parent: Option<(Ref<dyn AnyControl>, SpawnLinks)>,
     ) -> Option<MonitorRef> {
@@ -220,7 +220,7 @@ impl Host {
         // A new trace first increments the number of traces, and then reads the pid table. This process already has its
         // entry in the pid table. Therefore, either the trace finds the process, or this load sees the trace.
         if self.shared().metrics.recorder().is_on() {
-            self.trace_spawn(head, name(), method.as_deref().unwrap_or_default());
+            self.trace_spawn(head, name(), entry.as_deref().unwrap_or_default());
         }
         if sources.is_any() {
             self.bind(any(), sources);

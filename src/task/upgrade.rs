@@ -257,7 +257,7 @@ impl<M: Send + 'static> StepOutput<'_, M> {
     pub fn upgrade<Q>(
         &mut self,
         mut new: Q,
-        method: impl Into<Cow<'static, str>>,
+        entry: impl Into<Cow<'static, str>>,
         input: impl Send + 'static,
     ) -> Result<(), SpawnError<Q>>
     where
@@ -269,8 +269,8 @@ impl<M: Send + 'static> StepOutput<'_, M> {
             return Err(SpawnError::new(SpawnErrorKind::StartFailed(exit), new));
         }
         let head = &self.control().head;
-        let method = method.into();
-        let start = Start { method: &method, input: Payload::new(input), pid: head.pid(), context: head.inherited() };
+        let entry = entry.into();
+        let start = Start { entry: &entry, input: Payload::new(input), pid: head.pid(), inherited: head.inherited() };
         let exit = match catch(|| new.init(start)) {
             Ok(Ok(())) => {
                 let next: AnyProcess<M, Q::Output> = Box::new(new);

@@ -6,17 +6,17 @@ impl Process for Shop {
     type Message = Payload;
     type Output = ();
     fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
-        let (method, input) = (start.method, start.input);
-        match method {
+        let (entry, input) = (start.entry, start.input);
+        match entry {
             "open" => {
                 self.open = input.downcast::<bool>().map_err(|p| InitError::WrongInput {
-                    method: method.into(),
+                    entry: entry.into(),
                     expected: "bool",
                     found: p.type_name(),
                 })?
             }
             "close" => self.open = false,
-            _ => return Err(InitError::UnknownMethod { method: method.into(), known: vec!["open", "close"] }),
+            _ => return Err(InitError::UnknownEntry { entry: entry.into(), known: vec!["open", "close"] }),
         }
         Ok(())
     }
@@ -41,8 +41,8 @@ pub fn main() -> procession::Result {
     let rt = Runtime::new()?;
     let shop = rt.process().entry("burn").input(()).spawn_process(Shop { open: false })?;
     if let Err(exit) = rt.block_on(shop.started()) {
-        if let Some(InitError::UnknownMethod { method, known }) = exit.error() {
-            println!("{method}? one of {known:?}")
+        if let Some(InitError::UnknownEntry { entry, known }) = exit.error() {
+            println!("{entry}? one of {known:?}")
         }
     }
     let app = || EntryPoints::new().entry("serve", serve).entry("migrate", migrate);

@@ -100,6 +100,13 @@ impl<F: FnOnce(Out<'_, '_>) + Send + 'static> Process for Notes<F> {
     }
 }
 
+/// Yields a command with a time limit.
+fn perform_within<M: Send + 'static>(out: &mut StepOutput<'_, M>, time: Duration, command: Ask) -> Tag<Ask> {
+    let tag = out.perform(command);
+    out.set_timeout(tag, time);
+    tag
+}
+
 struct Noted {
     handle: JoinHandle<(), Again>,
     log: Arc<Mutex<Vec<String>>>,
@@ -181,7 +188,7 @@ fn unusual_time_limits_of_a_command_are_accepted() {
         body.await.unwrap();
         assert_eq!(host.now(), begun);
         let noted = Noted::spawn(&host, |out| {
-            out.perform_within(Duration::ZERO, Ask(1));
+            perform_within(out, Duration::ZERO, Ask(1));
         });
         host.sleep(TICK).await;
         assert_eq!((noted.log(), shelf.len()), (Failure::TimedOut.to_string(), 0));
@@ -190,7 +197,7 @@ fn unusual_time_limits_of_a_command_are_accepted() {
         for (never, wait) in [(Duration::MAX, CENTURY), (enormous, CENTURY), (LONG, LONG - 2 * TICK)] {
             let body = host.spawn(async move |ctx: Context| ctx.perform(Ask(1)).timeout(never).await);
             let noted = Noted::spawn(&host, move |out| {
-                out.perform_within(never, Ask(1));
+                perform_within(out, never, Ask(1));
             });
             host.sleep(wait).await;
             assert_eq!(shelf.len(), 2);
@@ -218,7 +225,7 @@ fn a_hand_written_process_can_set_deadlines() {
         let (shelf, begun) = (Shelf::default(), host.now());
         let host = shelf.host(&host);
         let noted = Noted::spawn(&host, |out| {
-            let tag = out.perform_within(SHORT, Ask(1));
+            let tag = perform_within(out, SHORT, Ask(1));
             out.set_timeout(tag, LONG);
             // A sleep has a tag like a command, so the process can set a time limit for the sleep.
             let sleep = out.sleep(LONG);
@@ -696,7 +703,7 @@ fn each_of_many_commands_of_a_step_has_its_own_tag_and_answer() {
     let keeps = Arc::clone(&tags);
     let noted = Noted::spawn(&rt, move |out| {
         let all: Vec<Tag<Ask>> = (0..100)
-            .map(|n| if n % 10 == 7 { out.perform_within(Duration::ZERO, Ask(n)) } else { out.perform(Ask(n)) })
+            .map(|n| if n % 10 == 7 { perform_within(out, Duration::ZERO, Ask(n)) } else { out.perform(Ask(n)) })
             .collect();
         assert!(all.iter().step_by(10).all(|tag| out.cancel_yield(*tag) && !out.cancel_yield(*tag)));
         *keeps.lock().unwrap() = all;

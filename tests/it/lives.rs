@@ -178,7 +178,7 @@ fn every_abnormal_exit_states_its_reason() {
     assert!(matches!(rt.block_on(killed), Err(Exit::Killed)));
     let unknown = rt.block_on(rt.execute(EntryPoints::<(), ()>::new(), "go", ())).unwrap_err();
     assert!(matches!(&unknown, Exit::InitFailed(_)), "{unknown:?}");
-    assert!(matches!(unknown.error::<InitError>(), Some(InitError::UnknownMethod { method, .. }) if method == "go"));
+    assert!(matches!(unknown.error::<InitError>(), Some(InitError::UnknownEntry { entry, .. }) if entry == "go"));
 
     let host = rt.host().clone();
     drop(rt);

@@ -221,10 +221,10 @@ fn values(table: &mut Table, pid: Pid) {
     for text in ["7", "<7>", "<x.7.1>", "<1-0.7.1>", "<1.x.1>", "<1.7.0>"] {
         table.error(&format!("ParsePidError {text}"), text.parse::<Pid>().unwrap_err());
     }
-    let unknown = |known| InitError::UnknownMethod { method: "go".into(), known };
-    table.error("InitError UnknownMethod, none", unknown(vec![]));
-    table.error("InitError UnknownMethod", unknown(vec!["run", "stop"]));
-    let wrong = InitError::WrongInput { method: "go".into(), expected: "u16", found: "&str" };
+    let unknown = |known| InitError::UnknownEntry { entry: "go".into(), known };
+    table.error("InitError UnknownEntry, none", unknown(vec![]));
+    table.error("InitError UnknownEntry", unknown(vec!["run", "stop"]));
+    let wrong = InitError::WrongInput { entry: "go".into(), expected: "u16", found: "&str" };
     table.error("InitError WrongInput", wrong);
     table.error("InitError Failed", InitError::failed("no disk"));
     table.error("BuildError DuplicateHandler", BuildError::DuplicateHandler("app::Fetch".into()));

@@ -34,7 +34,7 @@ fn init_runs_on_a_worker_and_close_runs_exactly_once() {
         type Output = ();
         fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
             assert_ne!(std::thread::current().id(), self.spawner);
-            assert_eq!((start.method, start.input.is::<()>()), ("", true));
+            assert_eq!((start.entry, start.input.is::<()>()), ("", true));
             self.calls.lock().unwrap().push("init".into());
             Ok(())
         }
@@ -115,8 +115,8 @@ fn the_error_for_an_unknown_entry_point_names_the_existing_entry_points() {
 
         let exit = host.execute(app(), "burn", ()).await.unwrap_err();
         match exit.error::<InitError>() {
-            Some(InitError::UnknownMethod { method, known }) => {
-                assert_eq!((method.as_str(), &known[..]), ("burn", &["migrate", "serve"][..]));
+            Some(InitError::UnknownEntry { entry, known }) => {
+                assert_eq!((entry.as_str(), &known[..]), ("burn", &["migrate", "serve"][..]));
             }
             other => panic!("{other:?}"),
         }

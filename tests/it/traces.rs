@@ -203,7 +203,7 @@ fn a_process_in_a_turn_at_the_start_of_a_trace_is_not_shown_as_running() {
     assert!(!running.is_empty() && running.iter().all(|state| state.from == state.to), "{running:?}");
 }
 
-/// 9.3b: the name of the slice of a step contains the entry method of the process.
+/// 9.3b: the name of the slice of a step contains the entry point of the process.
 #[test]
 fn a_step_is_named_by_its_entry_method() {
     let rt = Runtime::builder().workers(0).build().unwrap();

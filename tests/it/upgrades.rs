@@ -472,11 +472,11 @@ impl Process for Raw {
     type Output = &'static str;
 
     fn init(&mut self, start: Start<'_>) -> std::result::Result<(), InitError> {
-        self.log(start.method);
-        match start.method {
+        self.log(start.entry);
+        match start.entry {
             "" | "go" => Ok(()),
             "panic" => panic!("boom"),
-            _ => Err(InitError::UnknownMethod { method: start.method.into(), known: vec!["go"] }),
+            _ => Err(InitError::UnknownEntry { entry: start.entry.into(), known: vec!["go"] }),
         }
     }
 
@@ -535,7 +535,7 @@ fn a_hand_written_process_upgrades_to_another_process() {
             "a upgrade refused: Panicked(\"boom\")",
             "x drop",
             "y stay",
-            "a upgrade refused: InitFailed(UnknownMethod { method: \"stay\", known: [\"go\"] })",
+            "a upgrade refused: InitFailed(UnknownEntry { entry: \"stay\", known: [\"go\"] })",
             "y drop",
             "b go",
             "a drop",

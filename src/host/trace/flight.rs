@@ -31,7 +31,7 @@ impl Host {
     /// - the events that a worker has recorded after the copy began.
     /// - the beginning of a slice or of an arrow whose first event was overwritten.
     /// - arrows of messages that were sent before the period [`FlightSummary::complete`].
-    /// - the entry method of a process, if the event of its spawn was overwritten.
+    /// - the entry point of a process, if the event of its spawn was overwritten.
     /// - the values of the counter tracks before the copy.
     ///
     /// # Errors

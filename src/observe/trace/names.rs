@@ -15,8 +15,8 @@ pub(super) struct Names {
     numbers: BTreeMap<String, u32>,
     /// The text and the type name of each label.
     labels: Vec<(String, &'static str)>,
-    /// The type name and the number of the most recent label that has neither a name nor a method. This field saves a
-    /// search, because processes of one type are often spawned one after the other.
+    /// The type name and the number of the most recent label that has neither a name nor an entry point. This field
+    /// saves a search, because processes of one type are often spawned one after the other.
     recent: Option<(&'static str, u32)>,
 }
 
@@ -25,10 +25,10 @@ impl Names {
         Self { numbers: BTreeMap::new(), labels: vec![(OTHERS.to_owned(), "")], recent: None }
     }
 
-    /// Returns the number of the label for a process with this name, type and entry method. The text `method`
-    /// is empty if the process has no entry method. If the table is full, the label may contain only the type.
-    pub(super) fn number(&mut self, name: Option<&str>, type_name: &'static str, method: &str) -> u32 {
-        match (name, method) {
+    /// Returns the number of the label for a process with this name, type and entry point. The text `entry`
+    /// is empty if the process has no entry point. If the table is full, the label may contain only the type.
+    pub(super) fn number(&mut self, name: Option<&str>, type_name: &'static str, entry: &str) -> u32 {
+        match (name, entry) {
             (None, "") => match self.recent {
                 Some((recent, number)) if std::ptr::eq(recent, type_name) => number,
                 _ => {
@@ -37,9 +37,9 @@ impl Names {
                     number
                 }
             },
-            (None, _) => self.intern(&format!("{type_name}::{method}"), type_name),
+            (None, _) => self.intern(&format!("{type_name}::{entry}"), type_name),
             (Some(name), "") => self.intern(&format!("{name} ({type_name})"), type_name),
-            (Some(name), _) => self.intern(&format!("{name} ({type_name}::{method})"), type_name),
+            (Some(name), _) => self.intern(&format!("{name} ({type_name}::{entry})"), type_name),
         }
     }
 
@@ -72,11 +72,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_has_the_name_the_type_and_the_method_of_the_process() {
+    fn a_label_has_the_name_the_type_and_the_entry_point_of_the_process() {
         let mut names = Names::new();
-        let mut label = |name, type_name, method| {
-            let number = names.number(name, type_name, method);
-            assert_eq!(names.number(name, type_name, method), number);
+        let mut label = |name, type_name, entry| {
+            let number = names.number(name, type_name, entry);
+            assert_eq!(names.number(name, type_name, entry), number);
             assert_eq!(names.type_name(number), type_name);
             names.text(number).to_owned()
         };
@@ -92,9 +92,9 @@ mod tests {
         for number in 0..MOST + 10 {
             names.number(Some(&number.to_string()), "T", "");
         }
-        for (name, method) in [(Some("one more"), ""), (Some("one more"), "method"), (None, "method"), (None, "")] {
+        for (name, entry) in [(Some("one more"), ""), (Some("one more"), "entry"), (None, "entry"), (None, "")] {
             for type_name in ["T", "U"] {
-                let number = names.number(name, type_name, method);
+                let number = names.number(name, type_name, entry);
                 assert_eq!((names.text(number), names.type_name(number)), (type_name, type_name));
             }
         }

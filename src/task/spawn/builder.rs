@@ -63,13 +63,13 @@ impl ProcessBuilder {
         self.entry.get_or_insert_default()
     }
 
-    /// Sets the entry method of a process that has several entry methods. Default: an empty name.
-    pub fn entry(mut self, method: impl Into<Cow<'static, str>>) -> Self {
-        self.start_entry().method = method.into();
+    /// Sets the entry point of a process that has several entry points. Default: an empty name.
+    pub fn entry(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.start_entry().name = name.into();
         self
     }
 
-    /// Sets the input of the entry method. Default: `()`.
+    /// Sets the input of the entry point. Default: `()`.
     pub fn input<I: Send + 'static>(mut self, input: I) -> Self {
         self.start_entry().input = Some(Payload::new(input));
         self

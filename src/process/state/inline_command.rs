@@ -26,8 +26,8 @@ pub(crate) type Number = u64;
 pub(crate) enum Inlined {
     /// The command waits for its handler. The second value is the index of the handler.
     Command(Number, u32, Payload),
-    /// The handler has taken the command and has not answered it yet.
-    Running(Number),
+    /// The handler has taken the command and has not answered it yet. The second value is the index of the handler.
+    Running(Number, u32),
     Answer(Number, Answer),
 }
 
@@ -100,6 +100,11 @@ impl InlineCommand {
         self.number.get()
     }
 
+    /// Returns the index of the handler of the command that occupied the storage most recently.
+    pub(crate) fn handler(&self) -> u32 {
+        self.handler.get()
+    }
+
     /// Takes out the command so that its handler can run.
     #[inline]
     pub(crate) fn take_command(&self) -> Option<Payload> {
@@ -160,7 +165,7 @@ impl InlineCommand {
         match self.holds.replace(Holds::Nothing) {
             Holds::Nothing => None,
             Holds::Command => self.command.take().map(|command| Inlined::Command(number, handler, command)),
-            Holds::Running => Some(Inlined::Running(number)),
+            Holds::Running => Some(Inlined::Running(number, handler)),
             Holds::Answer => self.answer.take().map(|answer| Inlined::Answer(number, answer)),
         }
     }
@@ -170,8 +175,9 @@ impl InlineCommand {
         match inlined {
             None => {}
             Some(Inlined::Command(number, handler, command)) => self.offer(number, handler, command),
-            Some(Inlined::Running(number)) => {
+            Some(Inlined::Running(number, handler)) => {
                 self.number.set(number);
+                self.handler.set(handler);
                 self.holds.set(Holds::Running);
             }
             Some(Inlined::Answer(number, answer)) => self.answer(number, answer),

@@ -547,10 +547,10 @@ impl Builder {
     }
 
     /// Sets the number of abnormal exits that [`Host::last_exits`] returns. Default: 64. The runtime keeps one record
-    /// for each of these exits. A record takes about 180 bytes, and additional memory for the text of its error, for its last messages, and for its
-    /// [backtrace](crate::observe::ExitRecord::backtrace). Such a
-    /// record makes an abnormal exit about 0.2 µs slower. If the number is 0, the runtime keeps no record. The runtime
-    /// keeps no records of normal exits, so the number does not change the cost of a normal exit.
+    /// for each of these exits. A record takes about 180 bytes, and additional memory for the text of its error, for
+    /// its last messages, and for its [backtrace](crate::observe::ExitRecord::backtrace). Such a record makes an
+    /// abnormal exit about 0.2 µs slower. If the number is 0, the runtime keeps no record. The runtime keeps no records
+    /// of normal exits, so the number does not change the cost of a normal exit.
     ///
     /// ```
     /// # use procession::{Context, Runtime};

@@ -43,11 +43,12 @@
 //!    answers.
 //! 9. **Enter the state `Complete`.** Step 9 comes before step 10. Therefore a process that receives the exit finds the
 //!    exited process in this state.
-//! 10. **Publish the exit** to the list of the last exits, to the observer, to the futures that wait for the exit, to links and to monitors
-//!     (`Head::publish_exit`, which calls `Links::dissolve`). Step 10 comes after all steps that free a resource,
-//!     because the receiver of an exit may start a successor. Another thread may add a link during the exit. Code that
-//!     adds a link sets `TIED` and then reads `ENDED`. Step 10 sets `ENDED` and then reads `TIED`. Both flags are bits
-//!     of one atomic word. Therefore either step 10 finds the link, or the code that adds the link sees the exit.
+//! 10. **Publish the exit** to the list of the last exits, to the observer, to the futures that wait for the exit, to
+//!     links and to monitors (`Head::publish_exit`, which calls `Links::dissolve`). Step 10 comes after all steps that
+//!     free a resource, because the receiver of an exit may start a successor. Another thread may add a link during the
+//!     exit. Code that adds a link sets `TIED` and then reads `ENDED`. Step 10 sets `ENDED` and then reads `TIED`. Both
+//!     flags are bits of one atomic word. Therefore either step 10 finds the link, or the code that adds the link sees
+//!     the exit.
 //! 11. **Notify a shutdown** that waits for the exit of the last top-level supervisor, or of the last process. If step
 //!     11 came before step 6, the woken shutdown could still count the process as alive, and would wait forever. Step
 //!     11 also comes after step 10. When the last top-level supervisor has exited, a shutdown cancels the other

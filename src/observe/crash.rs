@@ -49,8 +49,7 @@ pub(crate) struct ExitDetails {
 /// exits on request if it is cancelled, if it is killed, or if it is linked to a cancelled or killed process.
 ///
 /// The runtime passes the report of each failure to [`Observer::crashed`](crate::Observer::crashed), at the exit of the
-/// process. `observe::TracingObserver` (feature `tracing`) reports an event with the text of the
-/// report.
+/// process. `observe::TracingObserver` (feature `tracing`) reports an event with the text of the report.
 ///
 /// If no link, monitor, supervisor or join handle receives the exit, the runtime also prints the report to stderr, as
 /// one block of lines. The runtime prints the report of each such process once. Usually the runtime prints the report

@@ -221,8 +221,8 @@ pub struct ProcessDetails {
     /// [`MessageKind::Other`]: crate::observe::MessageKind::Other
     pub message_counts: Vec<MessageCount>,
     /// Memory of the process in bytes. The number includes the control block with the future or the state of the
-    /// process, the rarely used parts of the control block, the queue of the mailbox, the table of outstanding commands,
-    /// and the records of the last messages.
+    /// process, the rarely used parts of the control block, the queue of the mailbox, the table of outstanding
+    /// commands, and the records of the last messages.
     ///
     /// After a burst of commands, the table frees its memory, except 8 bytes for each of the first 524,280 commands
     /// that were outstanding at the same time. The process keeps this remaining memory until its end.

@@ -1,6 +1,7 @@
 //! Runs user code that may panic. The message of a panic becomes a `Reason`, and the panic does not unwind further.
 //!
-//! A panic hook records the location of each panic, and the backtrace if backtraces are enabled. This module does not decide how a process exits after a panic.
+//! A panic hook records the location of each panic, and the backtrace if backtraces are enabled. This module does not
+//! decide how a process exits after a panic.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -30,8 +31,8 @@ thread_local! {
     static LAST: Cell<Option<Panic>> = const { Cell::new(None) };
 }
 
-/// Records the message, the location and the backtrace of a panic. The function `text` later creates a [`Reason`] from this record. A
-/// panic hook is needed, because `catch_unwind` reports neither the location nor the backtrace.
+/// Records the message, the location and the backtrace of a panic. The function `text` later creates a [`Reason`] from
+/// this record. A panic hook is needed, because `catch_unwind` reports neither the location nor the backtrace.
 fn note_panic(panic: &PanicHookInfo<'_>) {
     let message = message_of(panic.payload()).map(str::to_owned);
     if let Some(location) = panic.location() {

@@ -542,8 +542,9 @@ async fn panics_in_a_named_function(_: Context<u64>) {
     panic!("with a backtrace");
 }
 
-/// 9.5f: if `RUST_LIB_BACKTRACE` or `RUST_BACKTRACE` enables backtraces, the exit, the record of the exit and the report
-/// contain the backtrace of a panic. The comparison of exits ignores the backtrace. Otherwise there is no backtrace.
+/// 9.5f: if `RUST_LIB_BACKTRACE` or `RUST_BACKTRACE` enables backtraces, the exit, the record of the exit and the
+/// report contain the backtrace of a panic. The comparison of exits ignores the backtrace. Otherwise there is no
+/// backtrace.
 #[test]
 fn a_report_contains_a_backtrace_if_backtraces_are_enabled() {
     if let Some(role) = role() {

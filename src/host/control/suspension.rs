@@ -102,8 +102,8 @@ impl Host {
         Ok(())
     }
 
-    /// Clears `OBSERVED` of a process that no observer and no trace selects, if the process is not suspended. The caller
-    /// has checked that the runtime does not [observe all processes](Shared::observes_all).
+    /// Clears `OBSERVED` of a process that no observer and no trace selects, if the process is not suspended. The
+    /// caller has checked that the runtime does not [observe all processes](Shared::observes_all).
     pub(crate) fn end_observation(&self, head: &Head) {
         self.shared().suspended.unless_suspended(head.pid(), || head.unset(flag::OBSERVED));
     }

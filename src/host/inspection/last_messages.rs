@@ -1,8 +1,8 @@
 //! Records the last messages of each process, if the runtime was built with this option. A process whose messages are
 //! recorded has the flag `OBSERVED`, so all calls of these functions are on paths that a trace also uses.
 //!
-//! The caller may hold the lock of the mailbox, or of the table of commands. A thread that holds the lock of a log takes
-//! no other lock. Therefore no deadlock is possible.
+//! The caller may hold the lock of the mailbox, or of the table of commands. A thread that holds the lock of a log
+//! takes no other lock. Therefore no deadlock is possible.
 
 use crate::host::Host;
 use crate::host::control::Head;

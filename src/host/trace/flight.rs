@@ -84,7 +84,8 @@ impl Host {
     /// nothing without a flight recorder.
     ///
     /// # Errors
-    /// Returns the error of the system if the thread cannot be started, or if a signal of the options cannot be watched.
+    /// Returns the error of the system if the thread cannot be started, or if a signal of the options cannot be
+    /// watched.
     pub(crate) fn start_record_writer(&self, workers: usize) -> io::Result<()> {
         self.shared().metrics.recorder().allocate_buffers(workers);
         let host = self.clone();

@@ -16,7 +16,7 @@ use crate::platform::sync::{Arc, thread};
 
 impl FlightRecorder {
     /// Writes a record when the program receives a signal of this kind. Default: no signal. Several calls add several
-    /// kinds. Needs the feature `net` and a Unix system. On other systems this method does not exist; a portable program
+    /// kinds. Needs the feature `net` and a Unix system. On other systems this method does not exist. There, a program
     /// can wait for [`ctrl_c`](crate::signal::ctrl_c) and then call
     /// [`Host::write_flight_record`](crate::Host::write_flight_record).
     ///

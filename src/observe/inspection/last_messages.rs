@@ -43,7 +43,7 @@ const MAX_COUNTS: usize = 16;
 /// # Costs
 /// Without these options, the runtime records nothing, and a process needs no additional memory. With these options:
 ///
-/// - A process needs about 800 bytes after its first event, with the default of 8 records. Each further record takes 56
+/// - A process needs about 1 KiB after its first event, with the default of 8 records. Each further record takes 48
 ///   bytes. [`ProcessDetails::memory`](crate::observe::ProcessDetails::memory) includes this memory. The runtime frees
 ///   the records together with the process. Each record of an exit has a copy.
 /// - Each message and each turn takes a slower path, as in a runtime with an [`Observer`](crate::Observer). A record
@@ -362,7 +362,7 @@ mod tests {
     /// The documentation of `InspectOptions` states this size.
     #[cfg(target_pointer_width = "64")]
     #[test]
-    fn a_record_takes_56_bytes() {
-        assert_eq!(size_of::<LastMessage>(), 56);
+    fn a_record_takes_48_bytes() {
+        assert_eq!(size_of::<LastMessage>(), 48);
     }
 }

@@ -805,8 +805,8 @@ impl Builder {
     /// - [`BuildError::DuplicateHandler`] if a command has two handlers.
     /// - [`BuildError::TooManyWorkers`] if more than 48 workers are requested.
     /// - [`BuildError::Invalid`] if an option has an invalid value.
-    /// - [`BuildError::Io`] if a thread could not be started. In this case, `build` stops the threads that it has
-    ///   already started.
+    /// - [`BuildError::Io`] if a thread could not be started, or if a signal of the flight recorder cannot be handled. In
+    ///   this case, `build` stops the threads that it has already started.
     /// - `BuildError::Console` if the socket of the console cannot be opened.
     pub fn build(self) -> Result<Runtime, BuildError> {
         check_thread_name(&self.thread_name)?;

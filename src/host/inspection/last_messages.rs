@@ -23,9 +23,13 @@ impl Host {
     /// traces. `by_sender` is true if this thread runs the sender.
     #[cold]
     pub(in crate::host) fn observe_send(&self, head: &Head, type_name: &'static str, by_sender: bool) {
-        if self.logs_messages() {
-            self.log_message(head, type_name, by_sender);
-        }
+        // Both calls are tail calls. Therefore a message in a trace pushes no registers to the stack.
+        if self.logs_messages() { self.log_and_trace_send(head, type_name, by_sender) } else { self.trace_send(head) }
+    }
+
+    #[inline(never)]
+    fn log_and_trace_send(&self, head: &Head, type_name: &'static str, by_sender: bool) {
+        self.log_message(head, type_name, by_sender);
         self.trace_send(head);
     }
 

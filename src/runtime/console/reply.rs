@@ -11,8 +11,8 @@ use crate::host::{Host, WeakHost};
 use crate::observe::run_times::RunTimeWindow;
 use crate::observe::snapshot::CurrentStep;
 use crate::observe::{
-    CommandCount, ExitRecord, Explanation, Finding, ProcessDetails, ProcessQuery, ProcessRunTime, RunTimes,
-    RunningStep, TypeRunTime, WaitEdge, WaitForGraph, WaitsFor, WorkerMetrics,
+    CommandCount, ExitRecord, Explanation, Finding, LastMessage, ProcessDetails, ProcessQuery, ProcessRunTime,
+    RunTimes, RunningStep, TypeRunTime, WaitEdge, WaitForGraph, WaitsFor, WorkerMetrics,
 };
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Weak};
@@ -228,7 +228,7 @@ fn process(host: &Host, details: ProcessDetails) -> Reply {
         "step": step,
         "run_time_ns": details.run_time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
         "memory_bytes": details.memory,
-        "last_messages": value(&details.last_messages)?,
+        "last_messages": value(&newest(&details.last_messages, MAX_MESSAGES))?,
         "message_counts": value(&details.message_counts)?,
     }))
 }
@@ -375,6 +375,17 @@ fn explanation(host: &Host) -> Value {
     })
 }
 
+/// Maximum number of last messages in the details of a process.
+const MAX_MESSAGES: usize = 100;
+
+/// Maximum number of last messages in the record of an exit.
+const MAX_MESSAGES_OF_EXIT: usize = 8;
+
+/// Returns the newest `most` messages.
+fn newest(messages: &[LastMessage], most: usize) -> &[LastMessage] {
+    &messages[messages.len().saturating_sub(most)..]
+}
+
 /// The newest exit comes first.
 fn last_exits(host: &Host, limit: usize) -> Reply {
     let exits = host.last_exits();
@@ -388,7 +399,7 @@ fn last_exits(host: &Host, limit: usize) -> Reply {
             "location": record.location(),
             "mailbox_len": record.mailbox_len,
             "at_ns": record.at.ns(),
-            "last_messages": value(&record.last_messages)?,
+            "last_messages": value(&newest(&record.last_messages, MAX_MESSAGES_OF_EXIT))?,
         }))
     };
     let rows: Result<Vec<Value>, Fault> = exits.iter().rev().take(limit).map(row).collect();

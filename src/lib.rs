@@ -105,7 +105,8 @@
 //! | list and inspect processes | [`Host::processes`], [`Host::process_details`], [`observe::ProcessQuery`] |
 //! | list names and groups | [`Host::names`], [`Host::groups`] |
 //! | find out why processes wait | [`Host::explain`], [`Host::wait_for_graph`], [`guide::troubleshooting`] |
-//! | see how processes exited | [`Host::last_exits`], [`CrashReport`] |
+//! | see how processes exited | [`Host::last_exits`], [`CrashReport`], [`Observer::crashed`] |
+//! | see the last messages of each process | [`Builder::inspect`], [`observe::LastMessage`] |
 //! | inspect a running program from another terminal | `Builder::console` and the page `guide::console`, with the feature `console` |
 //!
 //! # Limits
@@ -127,7 +128,8 @@
 //!   process of the runtime runs in the child. In the child, a call into the runtime may wait forever for a lock that
 //!   another thread held at the time of the `fork`. The child may start another program, or exit with `_exit`. The
 //!   program that called `fork` continues normally.
-//! - **Signals.** The runtime neither handles nor blocks any signal. The system may deliver a signal on any thread of
+//! - **Signals.** The runtime blocks no signal, and handles only the signals that the program selects (feature `net`:
+//!   `signal`, `FlightRecorder::write_on_signal`). The system may deliver a signal on any thread of
 //!   the runtime. If a signal interrupts a system call in which a thread of the runtime waits, the thread continues to
 //!   wait after the signal. A signal handler must not use the runtime.
 //! - **Targets.** The crate supports targets with 32-bit and with 64-bit pointers. The crate does not compile for

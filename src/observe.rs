@@ -27,6 +27,7 @@ pub use crate::observe::distributions::{CommandTime, Distributions};
 pub use crate::observe::exits::ExitRecord;
 pub use crate::observe::explanation::{Activity, Explanation, Finding};
 pub use crate::observe::histogram::Histogram;
+pub use crate::observe::inspection::last_messages::{InspectOptions, LastMessage, MessageCount, MessageKind};
 pub use crate::observe::inspection::registered::{GroupInfo, Listing, NameInfo};
 pub use crate::observe::inspection::wait_graph::{Deadlock, WaitEdge, WaitForGraph};
 pub use crate::observe::inspection::{
@@ -98,6 +99,12 @@ pub trait Observer: Send + Sync + 'static {
     /// first call of [`transition`](Self::transition).
     fn started(&self, pid: Pid, name: Option<&str>, type_name: &'static str) {}
 
+    /// A process has failed. The report contains all data that the runtime has about the failure.
+    /// The report of an unobserved failure has the same text: see [`CrashReport`]. The runtime also calls this method
+    /// if a supervisor, a link, a monitor or a join handle receives the exit. The runtime does not call this method for
+    /// a normal exit, a cancellation or a kill. The next call for the process is the call of [`ended`](Self::ended).
+    fn crashed(&self, report: &CrashReport) {}
+
     /// A process has exited. The mailbox of the process is closed, its state is dropped, and its pid and its names are
     /// free. `name` is the name of the process. If the process had several names, `name` is the name that the process
     /// registered first. Links, monitors and the join handle receive the exit after this call. This call is the last
@@ -137,6 +144,10 @@ macro_rules! observe_through {
         impl<T: Observer + ?Sized> Observer for $pointer {
             fn started(&self, pid: Pid, name: Option<&str>, type_name: &'static str) {
                 (**self).started(pid, name, type_name);
+            }
+
+            fn crashed(&self, report: &CrashReport) {
+                (**self).crashed(report);
             }
 
             fn ended(&self, pid: Pid, name: Option<&str>, type_name: &'static str, exit: &Exit) {

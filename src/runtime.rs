@@ -40,11 +40,11 @@ use crate::host::{Environment, Host, PanicPolicy, Shared};
 use crate::observe::crash::{CrashReport, OnCrash};
 use crate::observe::exits::ExitHistory;
 use crate::observe::trace::flight::RecordCause;
-use crate::observe::{FlightRecorder, Metrics, Observer, ProcessState, WorkerState};
+use crate::observe::{FlightRecorder, InspectOptions, Metrics, Observer, ProcessState, WorkerState};
 use crate::platform::clock::Clock;
 use crate::platform::random as chance;
 use crate::platform::random::Rng;
-use crate::platform::sync::atomic::Ordering;
+use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::tally::AtomicU32;
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::catch::catch;
@@ -387,6 +387,7 @@ pub struct Builder {
     host: HostBuilder,
     observer: Option<Arc<dyn Observer>>,
     flight: Option<FlightRecorder>,
+    last_messages: usize,
     on_panic: PanicPolicy,
     on_crash: OnCrash,
     exits: ExitHistory,
@@ -422,6 +423,7 @@ impl Builder {
             host: HostBuilder::new(""),
             observer: None,
             flight: None,
+            last_messages: 0,
             on_panic: PanicPolicy::default(),
             on_crash: Box::new(CrashReport::print),
             exits: ExitHistory::default(),
@@ -490,6 +492,31 @@ impl Builder {
         self
     }
 
+    /// Turns on inspections that cost time and memory: the records of the last messages of each process, and optionally
+    /// the flight recorder. Default: off. Without this option, there is no additional cost. [`InspectOptions`] states
+    /// the costs. If the method is called several times, the last call sets the number of records.
+    ///
+    /// ```
+    /// # use procession::observe::InspectOptions;
+    /// # use procession::{Context, Exit, Runtime};
+    /// let rt = Runtime::builder().workers(0).inspect(InspectOptions::new().last_messages(2)).build()?;
+    /// let process = rt.spawn(async |mut ctx: Context<u64>| -> Result<(), Exit> {
+    ///     let divisor = ctx.receive().await?;
+    ///     Err(Exit::failed(format!("no number is divisible by {divisor}")))
+    /// });
+    /// process.send(0)?;
+    /// assert!(rt.block_on(process).is_err());
+    /// let [message] = rt.last_exits()[0].last_messages[..] else { panic!("the process has received one message") };
+    /// assert!(message.to_string().starts_with("message u64 ("));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn inspect(mut self, options: InspectOptions) -> Self {
+        let (last_messages, flight) = options.into_parts();
+        self.last_messages = last_messages;
+        self.flight = flight.or(self.flight);
+        self
+    }
+
     /// Sets the policy for panics. A process that panics exits under every policy. The policy says what the runtime
     /// does in addition. Default: [`PanicPolicy::Observe`].
     pub fn on_panic(mut self, policy: PanicPolicy) -> Self {
@@ -520,9 +547,10 @@ impl Builder {
     }
 
     /// Sets the number of abnormal exits that [`Host::last_exits`] returns. Default: 64. The runtime keeps one record
-    /// for each of these exits. A record takes about 150 bytes, and additional memory for the text of its error. Such a
-    /// record makes an abnormal exit about 0.2 µs slower. If the number is 0, the runtime keeps no record. The runtime
-    /// keeps no records of normal exits, so the number does not change the cost of a normal exit.
+    /// for each of these exits. A record takes about 180 bytes, and additional memory for the text of its error, for
+    /// its last messages, and for its [backtrace](crate::observe::ExitRecord::backtrace). Such a record makes an
+    /// abnormal exit about 0.2 µs slower. If the number is 0, the runtime keeps no record. The runtime keeps no records
+    /// of normal exits, so the number does not change the cost of a normal exit.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -777,8 +805,8 @@ impl Builder {
     /// - [`BuildError::DuplicateHandler`] if a command has two handlers.
     /// - [`BuildError::TooManyWorkers`] if more than 48 workers are requested.
     /// - [`BuildError::Invalid`] if an option has an invalid value.
-    /// - [`BuildError::Io`] if a thread could not be started. In this case, `build` stops the threads that it has
-    ///   already started.
+    /// - [`BuildError::Io`] if a thread could not be started, or if a signal of the flight recorder cannot be handled. In
+    ///   this case, `build` stops the threads that it has already started.
     /// - `BuildError::Console` if the socket of the console cannot be opened.
     pub fn build(self) -> Result<Runtime, BuildError> {
         check_thread_name(&self.thread_name)?;
@@ -823,6 +851,7 @@ impl Builder {
             on_panic: self.on_panic,
             on_crash: self.on_crash,
             exits: self.exits,
+            last_messages: AtomicUsize::new(self.last_messages),
             schedule: to_threads,
             schedule_all: all_to_threads,
             gauges: gauges_of_threads,

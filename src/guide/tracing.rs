@@ -68,37 +68,32 @@
 //! the last events in memory, and writes these events to a file after the fault.
 //! [`Builder::flight_recorder`](crate::Builder::flight_recorder) turns on the flight recorder, and
 //! [`FlightRecorder`](crate::observe::FlightRecorder) has its options. The file has the same format as a trace. The
-//! file can be written on four occasions:
+//! file can be written on five occasions:
 //!
 //! | occasion | how |
 //! |---|---|
 //! | on demand | [`Host::write_flight_record`](crate::Host::write_flight_record) or [`Host::write_flight_record_to`](crate::Host::write_flight_record_to), on any thread |
 //! | a process panics | [`FlightRecorder::write_on_panic`](crate::observe::FlightRecorder::write_on_panic) |
 //! | a worker is in a long step | [`FlightRecorder::write_on_blocked_worker`](crate::observe::FlightRecorder::write_on_blocked_worker) |
+//! | a signal arrives | `FlightRecorder::write_on_signal`, with the feature `net` on Unix |
 //! | a seed of a check fails | [`Check::flight_record`](crate::Check::flight_record); the times in this file are virtual |
 //!
-//! To write a record when a signal arrives, let a process wait for this signal. The blocking pool writes the file, so
-//! no worker waits for the file. This example needs the feature `net` and a Unix system:
+//! With the feature `net` on a Unix system, the program can also write a record when a signal arrives. A blocked worker
+//! does not delay this record:
 //!
 //! ```
 //! # #[cfg(all(feature = "net", unix))]
-//! # mod example {
-//! use procession::signal::unix::{SignalKind, signal};
-//! use procession::{Context, Exit};
-//! use std::path::PathBuf;
+//! # {
+//! use procession::Runtime;
+//! use procession::observe::FlightRecorder;
+//! use procession::signal::unix::SignalKind;
 //!
-//! async fn record_on_signal(ctx: Context, path: PathBuf) -> Result<(), Exit> {
-//!     let mut signals = signal(SignalKind::USER_DEFINED1).map_err(Exit::failed)?;
-//!     loop {
-//!         ctx.run_until_cancelled(signals.recv()).await?.map_err(Exit::failed)?;
-//!         let (host, path) = (ctx.host().clone(), path.clone());
-//!         let written = ctx.host().spawn_blocking(move || host.write_flight_record(path)).await?;
-//!         if let Err(error) = written {
-//!             eprintln!("no flight record: {error}");
-//!         }
-//!     }
-//! }
+//! // `kill -USR1 PID` writes the file `flight-PID-1-1-signal.pftrace` to this folder.
+//! let recorder = FlightRecorder::new().folder("/var/tmp").write_on_signal(SignalKind::USER_DEFINED1);
+//! let rt = Runtime::builder().flight_recorder(recorder).build()?;
+//! # drop(rt);
 //! # }
+//! # Ok::<(), procession::BuildError>(())
 //! ```
 //!
 //! Each buffer keeps a fixed number of events. Therefore the buffer of a busy worker covers a shorter time than the

@@ -536,6 +536,10 @@
 //! <0-9f3c.0.1> "cache" app::cache panicked at src/cache.rs:12:5: no entry 7 (12.5s after the start, mailbox 2)
 //! ```
 //!
+//! With `RUST_LIB_BACKTRACE=1`, a record also contains the [backtrace](crate::observe::ExitRecord::backtrace) of a
+//! panic. With [`Builder::inspect`](crate::Builder::inspect), a record contains the
+//! [last messages](crate::observe::ExitRecord::last_messages) of the process.
+//!
 //! | exit | cause | what to do |
 //! |---|---|---|
 //! | `panicked` | The code of the process panicked at this source line. | Correct the code. A [`Supervisor`](crate::Supervisor) restarts the process. |

@@ -159,7 +159,16 @@ impl<M: Send + 'static> Control<M> {
     fn accepted(&self) {
         self.head.count(Counter::Messages);
         if self.head.is_observed() {
-            self.head.host().trace_send(&self.head);
+            self.head.host().observe_send(&self.head, type_name::<M>(), true);
+        }
+    }
+
+    /// Records a message that the router of another mailbox has passed to this mailbox. The other mailbox has counted
+    /// the message.
+    #[inline]
+    pub(crate) fn accepted_from_router(&self) {
+        if self.head.is_observed() {
+            self.head.host().log_message(&self.head, type_name::<M>(), true);
         }
     }
 
@@ -259,7 +268,11 @@ impl<M: Send + 'static> Control<M> {
 
     /// Counts the message of a waiting sender as accepted, and wakes the sender.
     fn admit(&self, sender: Waker) {
-        self.accepted();
+        self.head.count(Counter::Messages);
+        if self.head.is_observed() {
+            // This thread runs the receiver, and not the sender.
+            self.head.host().observe_send(&self.head, type_name::<M>(), false);
+        }
         panic::wake(sender);
     }
 
@@ -521,6 +534,9 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
+        if self.head.is_observed() {
+            self.head.host().log_signal(&self.head, &signal);
+        }
         self.put_event(|wake_own| self.inbox.signal(self, signal, wake_own))
     }
 
@@ -529,6 +545,9 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes> {
+        if self.head.is_observed() {
+            self.head.host().log_down(&self.head, pid);
+        }
         self.put_event(|wake_own| self.inbox.down(self, number, pid, reason, wake_own).ok_or(())).ok()
     }
 
@@ -632,10 +651,10 @@ impl dyn AnyControl {
     /// has the wrong type. A refused answer stays in `answer`.
     pub(crate) fn complete(&self, tag: Tag, answer: &mut Option<Answer>, from: Answerer) -> Result<(), Late> {
         let head = self.head();
-        let taken = || {
+        let taken = |command: &dyn Fn() -> &'static str| {
             head.count(Counter::Completions);
             if head.is_observed() {
-                head.host().trace_answer(head, tag);
+                head.host().observe_answer(head, tag, command);
             }
         };
         let measured = |command: &'static str, since| head.host().sample_command(command, since);

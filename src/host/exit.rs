@@ -43,11 +43,12 @@
 //!    answers.
 //! 9. **Enter the state `Complete`.** Step 9 comes before step 10. Therefore a process that receives the exit finds the
 //!    exited process in this state.
-//! 10. **Publish the exit** to the observer, to the futures that wait for the exit, to links and to monitors
-//!     (`Head::publish_exit`, which calls `Links::dissolve`). Step 10 comes after all steps that free a resource,
-//!     because the receiver of an exit may start a successor. Another thread may add a link during the exit. Code that
-//!     adds a link sets `TIED` and then reads `ENDED`. Step 10 sets `ENDED` and then reads `TIED`. Both flags are bits
-//!     of one atomic word. Therefore either step 10 finds the link, or the code that adds the link sees the exit.
+//! 10. **Publish the exit** to the list of the last exits, to the observer, to the futures that wait for the exit, to
+//!     links and to monitors (`Head::publish_exit`, which calls `Links::dissolve`). Step 10 comes after all steps that
+//!     free a resource, because the receiver of an exit may start a successor. Another thread may add a link during the
+//!     exit. Code that adds a link sets `TIED` and then reads `ENDED`. Step 10 sets `ENDED` and then reads `TIED`. Both
+//!     flags are bits of one atomic word. Therefore either step 10 finds the link, or the code that adds the link sees
+//!     the exit.
 //! 11. **Notify a shutdown** that waits for the exit of the last top-level supervisor, or of the last process. If step
 //!     11 came before step 6, the woken shutdown could still count the process as alive, and would wait forever. Step
 //!     11 also comes after step 10. When the last top-level supervisor has exited, a shutdown cancels the other
@@ -75,7 +76,7 @@ use crate::observe::{Counter, ProcessState};
 use crate::platform::sync::atomic::{Ordering, fence};
 use crate::platform::sync::planted;
 use crate::process::catch as panic;
-use crate::process::catch::{catch, notify};
+use crate::process::catch::{catch, drop_caught, notify};
 use crate::process::exit::Exit;
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
@@ -165,7 +166,12 @@ impl<M: Send + 'static> Control<M> {
             head.enter(head.flags(), ProcessState::Complete);
         }
         // 10. Publish the exit, first to the observer.
-        let last = owner.last_state(name);
+        let mut last = owner.last_state(name);
+        if let Some(last) = &mut last
+            && !exit.is_normal()
+        {
+            host.report_abnormal_exit(head, last, &exit);
+        }
         if let (Some(last), Some(observer)) = (&last, &host.shared().observer) {
             let _ = catch(|| observer.ended(head.pid(), last.name.as_deref(), last.type_name, &exit));
         }
@@ -257,6 +263,22 @@ impl Host {
             if self.all_ended() {
                 notify(&self.shared().emptied);
             }
+        }
+    }
+
+    /// First part of step 10 for an abnormal exit: adds the details to `last`, records the exit, and reports a failure
+    /// to the observer.
+    #[cold]
+    fn report_abnormal_exit(&self, head: &Head, last: &mut LastState, exit: &Exit) {
+        last.details = Some(Box::new(head.exit_details()));
+        self.record_exit(head, exit, last);
+        if let Some(observer) = &self.shared().observer
+            && exit.is_failure()
+            && let Some(report) = head.crash_report(last, exit)
+        {
+            let _ = catch(|| observer.crashed(&report));
+            // The destructor of the error in the exit is user code.
+            let _ = drop_caught(report);
         }
     }
 

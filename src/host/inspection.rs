@@ -14,6 +14,7 @@
 pub(crate) mod exits;
 pub(crate) mod explain;
 mod joins;
+mod last_messages;
 pub(crate) mod metrics;
 mod registered;
 pub(crate) mod run_times;
@@ -34,6 +35,7 @@ use crate::host::link::listing::LinkLists;
 use crate::host::registry::names::OwnNames;
 use crate::host::registry::{Busy, LocalId};
 use crate::observe::ProcessState;
+use crate::observe::inspection::last_messages::MessageLog;
 use crate::observe::inspection::ranking::Ranking;
 use crate::observe::inspection::{CommandCount, ProcessDetails, ProcessInfo, ProcessQuery, RunningStep, WaitsFor};
 use crate::observe::snapshot::CurrentStep;
@@ -262,6 +264,7 @@ impl Snapshot {
         };
         let info = row(control, type_name, state, figures, names.first().cloned());
         let (inherited, meter) = (head.inherited(), head.meter());
+        let (last_messages, message_counts) = head.message_log_if_any().map(MessageLog::read).unwrap_or_default();
         let details = ProcessDetails {
             // A supervisor spawns its children itself, and a pool spawns its members itself. Therefore the parent of a
             // supervised process is its supervisor or its pool.
@@ -280,6 +283,8 @@ impl Snapshot {
             ready_since: if state == Some(ProcessState::Ready) { head.ready_since() } else { None },
             step: None,
             run_time: meter.and_then(Meter::run_time),
+            last_messages,
+            message_counts,
             memory: control.bytes() + head.boxed_bytes() + figures.bytes,
             info,
         };

@@ -24,7 +24,7 @@ use crate::observe::trace::timeline::Gauges;
 use crate::observe::{Metrics, Observer};
 use crate::platform::clock::Clock;
 use crate::platform::random::Rng;
-use crate::platform::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
+use crate::platform::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Event, Mutex};
 use crate::process::catch::Held;
 use crate::process::sparse_slab::SparseSlab;
@@ -84,6 +84,9 @@ pub(crate) struct Environment {
     pub(crate) on_crash: OnCrash,
     /// The last abnormal exits.
     pub(crate) exits: ExitHistory,
+    /// Number of messages that the runtime records for each process. The value 0 means that the runtime records no
+    /// messages. Only a simulation changes this number, before its first spawn.
+    pub(crate) last_messages: AtomicUsize,
     pub(crate) schedule: Enqueue,
     pub(crate) schedule_all: EnqueueAll,
     pub(crate) gauges: ReadGauges,
@@ -150,6 +153,14 @@ impl Shared {
             suspended: SuspendedProcesses::default(),
             forwarded: Arc::default(),
         }
+    }
+
+    /// Returns whether each process has the flag `OBSERVED` from its spawn to its exit: the runtime has an observer, or
+    /// records the last messages of each process.
+    #[inline]
+    pub(crate) fn observes_all(&self) -> bool {
+        // Two conditions without a branch between them: each spawn calls this function.
+        self.observer.is_some() | (self.last_messages.load(Ordering::Relaxed) != 0)
     }
 }
 

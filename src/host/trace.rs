@@ -68,7 +68,7 @@ impl Host {
 
     /// Returns the pid of the process whose step this thread runs. Returns `None` if this process belongs to another
     /// runtime.
-    fn stepped(&self) -> Option<Pid> {
+    pub(in crate::host) fn stepped(&self) -> Option<Pid> {
         let pid = Current::try_with(Current::pid).flatten()?;
         self.shared().pid_table.is_here(pid).then_some(pid)
     }
@@ -161,7 +161,7 @@ impl Host {
         // and then clears the flags. Therefore either the check below no longer finds the filter, or `end_session`
         // clears the flag after this function has set it.
         let (shared, recorder) = (self.shared(), self.shared().metrics.recorder());
-        if shared.observer.is_none() && !recorder.selects(word(head), type_name) {
+        if !shared.observes_all() && !recorder.selects(word(head), type_name) {
             recorder.between_sessions(|| {
                 if !recorder.selects(word(head), type_name) {
                     self.end_observation(head);
@@ -356,7 +356,7 @@ impl Host {
     fn end_session(&self, filter: &Filter) {
         let recorder = self.shared().metrics.recorder();
         recorder.end_session(filter, || {
-            if self.shared().observer.is_none() {
+            if !self.shared().observes_all() {
                 self.shared().pid_table.visit(|control| {
                     let type_name = process(control).map_or("", |(_, type_name)| type_name);
                     if !recorder.selects(word(control.head()), type_name) {

@@ -81,7 +81,7 @@ impl World {
             Answered::Discard => drop(answer.take()),
             Answered::Notices(_) => unreachable!("it is no stream"),
         };
-        let accepted = self.yields.complete(self.tag, &mut answer, from, || {}, &|_, _| {}, deliver);
+        let accepted = self.yields.complete(self.tag, &mut answer, from, |_| {}, &|_, _| {}, deliver);
         if let Err(late) = accepted {
             assert_eq!(late, Late::Spent);
             let answer = answer.expect("a refused answer stays");

@@ -72,7 +72,7 @@ impl World {
             other => unreachable!("only this thread ends the stream: {other:?}"),
         };
         let answer = &mut Some(Ok(Payload::new(9_u64)));
-        let ended = self.yields.complete(self.tag, answer, Answerer::Completion, || {}, &|_, _| {}, deliver);
+        let ended = self.yields.complete(self.tag, answer, Answerer::Completion, |_| {}, &|_, _| {}, deliver);
         assert_eq!(ended, Ok(()));
     }
 }

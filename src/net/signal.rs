@@ -13,6 +13,8 @@
 //! ```
 
 #[cfg(unix)]
+mod flight;
+#[cfg(unix)]
 pub mod unix;
 #[cfg(windows)]
 mod windows;

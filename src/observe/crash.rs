@@ -1,16 +1,22 @@
-//! The report of a process that failed while no link, monitor, supervisor or join handle received its exit.
+//! The report of a failed process. An observer receives the report of each failure. If no link, monitor, supervisor or
+//! join handle receives the exit, the report is also printed.
 //!
 //! The host fills the report and decides when to print it. This module only formats and prints the report.
 
+use std::backtrace::Backtrace;
 use std::borrow::Cow;
 use std::fmt;
 
 use crate::observe::exits::text_of_exit;
+use crate::observe::inspection::last_messages::LastMessage;
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 
 /// Maximum number of linked processes that a report lists.
 pub(crate) const MAX_LINKS: usize = 16;
+
+/// Maximum number of lines of a backtrace in the text of a report. Most frames have two lines.
+const MAX_BACKTRACE_LINES: usize = 200;
 
 /// Function that receives crash reports.
 pub(crate) type OnCrash = Box<dyn Fn(&CrashReport) + Send + Sync>;
@@ -25,34 +31,56 @@ pub(crate) struct LastState {
     pub(crate) type_name: &'static str,
     /// Number of messages that the process did not read.
     pub(crate) unread: usize,
+    /// Further data about an abnormal exit. The field is `None` for a normal exit, which must be fast.
+    pub(crate) details: Option<Box<ExitDetails>>,
 }
 
-/// Report of a failed process whose exit no link, monitor, supervisor or join handle received.
-///
-/// The runtime makes one report for each such process. Usually the runtime makes the report at the exit of the process.
-/// If the process has a [`JoinHandle`](crate::JoinHandle), the runtime makes the report when the handle is dropped,
-/// unless the handle has taken the exit. As in OTP, an exit on request is not a failure and is not reported. A process
+/// Further data about a process that exited abnormally.
+#[derive(Debug)]
+pub(crate) struct ExitDetails {
+    /// Pids of linked processes, at most [`MAX_LINKS`] + 1. The report lists at most [`MAX_LINKS`] of these pids.
+    pub(crate) links: Vec<Pid>,
+    /// The last messages of the process, oldest first.
+    pub(crate) last_messages: Vec<LastMessage>,
+}
+
+/// Report of a failed process. A failure is a panic, an error, a failed initialization, or an exit that a link has
+/// propagated from a failed process. As in OTP, an exit on request is not a failure and is not reported. A process
 /// exits on request if it is cancelled, if it is killed, or if it is linked to a cancelled or killed process.
 ///
-/// By default the runtime prints the report to stderr, as one block of lines:
+/// The runtime passes the report of each failure to [`Observer::crashed`](crate::Observer::crashed), at the exit of the
+/// process. `observe::TracingObserver` (feature `tracing`) reports an event with the text of the report.
+///
+/// If no link, monitor, supervisor or join handle receives the exit, the runtime also prints the report to stderr, as
+/// one block of lines. The runtime prints the report of each such process once. Usually the runtime prints the report
+/// at the exit of the process. If the process has a [`JoinHandle`](crate::JoinHandle), the runtime prints the report
+/// when the handle is dropped, unless the handle has taken the exit.
+///
+/// The text is the same in all these places. On stderr, a note follows the text:
 ///
 /// ```text
-/// process <0.0.1> "cache" (app::Cache) failed, and no link, monitor, supervisor or join handle received its exit
+/// process <0.0.1> "cache" (app::Cache) failed
 ///   exit:    panicked at src/cache.rs:41:9: boom
 ///   parent:  <0.0.7>
 ///   mailbox: 3 messages
 ///   links:   none
+///   note:    no link, monitor, supervisor or join handle received this exit
 /// ```
 ///
-/// To send the reports to another place or to silence them, use [`Builder::on_crash`](crate::Builder::on_crash). A
-/// [`Simulation`](crate::Simulation) prints no report. In a [`check`](crate::check()), the run of the present seed
-/// fails if no link, monitor, supervisor or join handle receives the exit of a failed process.
+/// With [`Builder::inspect`](crate::Builder::inspect), the report also contains the last messages of the process,
+/// oldest first. If a backtrace was [captured](Exit::panic_backtrace), the report contains its first 200 lines.
+///
+/// To send the printed reports to another place or to silence them, use
+/// [`Builder::on_crash`](crate::Builder::on_crash). A [`Simulation`](crate::Simulation) prints no report. In a
+/// [`check`](crate::check()), the run of the present seed fails if no link, monitor, supervisor or join handle receives
+/// the exit of a failed process.
 ///
 /// The panic hook of the program runs for every panic, before the runtime knows whether a link, monitor, supervisor or
 /// join handle receives the exit. The hook of the standard library prints the thread, the location and the message.
-/// With `RUST_BACKTRACE=1`, this hook also prints the backtrace. The report repeats the location and the message,
-/// because the report and the output of the hook may go to different places. If a program replaces the hook after it
-/// has built its first runtime, the report contains no location.
+/// With `RUST_BACKTRACE=1`, this hook also prints the backtrace. The report repeats these data, because the report and
+/// the output of the hook may go to different places. With `RUST_LIB_BACKTRACE=1` instead, only the report contains the
+/// backtrace. If a program replaces the hook after it has built its first runtime, the report contains no location and
+/// no backtrace.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CrashReport {
@@ -73,6 +101,10 @@ pub struct CrashReport {
     pub mailbox_len: usize,
     /// The processes that were linked with the process at its exit. The list contains at most 16 processes.
     pub links: Vec<Pid>,
+    /// The last messages and other events that the process accepted, oldest first. Without
+    /// [`Builder::inspect`](crate::Builder::inspect), the list is empty. If the process has unread messages, the newest
+    /// messages of the list are unread.
+    pub last_messages: Vec<LastMessage>,
     /// Whether more processes were linked than `links` contains.
     pub(crate) has_more_links: bool,
 }
@@ -83,6 +115,12 @@ impl CrashReport {
     /// process panicked, or if the place is unknown.
     pub fn location(&self) -> Option<&str> {
         self.exit.panic_location()
+    }
+
+    /// Returns the backtrace of the panic, if the runtime has [captured](Exit::panic_backtrace) a backtrace. By
+    /// default, the runtime captures no backtrace.
+    pub fn backtrace(&self) -> Option<&Backtrace> {
+        self.exit.panic_backtrace()
     }
 
     /// Returns the process that failed first. If links caused the exit of this process, the result is the first process
@@ -98,7 +136,7 @@ impl CrashReport {
 
     /// Prints the report to stderr with one write, so that reports of several threads do not mix.
     pub(crate) fn print(&self) {
-        let text = format!("{self}\n");
+        let text = format!("{self}\n  note:    no link, monitor, supervisor or join handle received this exit\n");
         eprint!("{text}");
     }
 }
@@ -110,7 +148,7 @@ impl fmt::Display for CrashReport {
         if let Some(name) = &self.name {
             write!(f, " {name:?}")?;
         }
-        writeln!(f, " ({}) failed, and no link, monitor, supervisor or join handle received its exit", self.type_name)?;
+        writeln!(f, " ({}) failed", self.type_name)?;
         writeln!(f, "  exit:    {}", text_of_exit(&self.exit).replace('\n', "\n           "))?;
         match self.parent {
             Some(parent) => writeln!(f, "  parent:  {parent}")?,
@@ -123,6 +161,22 @@ impl fmt::Display for CrashReport {
             f.write_str(" none")?;
         }
         self.links.iter().try_for_each(|pid| write!(f, " {pid}"))?;
-        if self.has_more_links { f.write_str(" …") } else { Ok(()) }
+        f.write_str(if self.has_more_links { " …" } else { "" })?;
+        if !self.last_messages.is_empty() {
+            f.write_str("\n  last messages:")?;
+            self.last_messages.iter().try_for_each(|message| write!(f, "\n    {message}"))?;
+        }
+        self.backtrace().map_or(Ok(()), |backtrace| write_backtrace(f, backtrace))
+    }
+}
+
+fn write_backtrace(f: &mut fmt::Formatter<'_>, backtrace: &Backtrace) -> fmt::Result {
+    f.write_str("\n  backtrace:")?;
+    let text = backtrace.to_string();
+    let mut lines = text.trim_end().lines();
+    lines.by_ref().take(MAX_BACKTRACE_LINES).try_for_each(|line| write!(f, "\n  {line}"))?;
+    match lines.count() {
+        0 => Ok(()),
+        omitted => write!(f, "\n    … {omitted} more lines"),
     }
 }

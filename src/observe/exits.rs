@@ -4,12 +4,14 @@
 //! contains no value of user code. Therefore a stored record keeps no value of user code alive, and the drop of a
 //! record runs no user code.
 
+use std::backtrace::Backtrace;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use crate::observe::inspection::last_messages::LastMessage;
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, TallyLock};
 use crate::process::catch::catch;
@@ -19,6 +21,9 @@ use crate::process::pid::Pid;
 
 /// Default number of records.
 const DEFAULT: usize = 64;
+
+/// Maximum number of records with a backtrace. A backtrace needs much more memory than the rest of the record.
+const MAX_BACKTRACES: usize = 8;
 
 /// Record of an abnormal exit: see [`Host::last_exits`](crate::Host::last_exits).
 ///
@@ -49,6 +54,9 @@ pub struct ExitRecord {
     pub mailbox_len: usize,
     /// Time of the exit on the clock of the runtime.
     pub at: Instant,
+    /// The last messages and other events that the process accepted, oldest first. Without
+    /// [`Builder::inspect`](crate::Builder::inspect), the list is empty. `Display` does not print this list.
+    pub last_messages: Vec<LastMessage>,
 }
 
 impl ExitRecord {
@@ -57,6 +65,14 @@ impl ExitRecord {
     /// process panicked, or if the place is unknown.
     pub fn location(&self) -> Option<&str> {
         self.exit.panic_location()
+    }
+
+    /// Returns the backtrace of the panic, if the runtime has [captured](Exit::panic_backtrace) a backtrace. By
+    /// default, the runtime captures no backtrace. The runtime keeps the backtraces of at most 8 records. If a ninth
+    /// record with a backtrace is added, the runtime drops the oldest backtrace, and keeps the rest of the oldest
+    /// record.
+    pub fn backtrace(&self) -> Option<&Backtrace> {
+        self.exit.panic_backtrace()
     }
 }
 
@@ -81,8 +97,18 @@ impl fmt::Display for ExitRecord {
 pub(crate) struct ExitHistory {
     /// No protocol depends on this lock: only the code that adds a record and the code that reads the records take the
     /// lock.
-    records: TallyLock<VecDeque<ExitRecord>>,
+    records: TallyLock<Records>,
     capacity: usize,
+}
+
+#[derive(Debug, Default)]
+struct Records {
+    list: VecDeque<ExitRecord>,
+    /// Number of records that were dropped from the front of the list.
+    dropped: u64,
+    /// Numbers of the records with a backtrace, oldest first. The first record of the runtime has the number 0. The
+    /// first numbers may belong to records that were dropped.
+    with_backtrace: VecDeque<u64>,
 }
 
 impl Default for ExitHistory {
@@ -93,7 +119,7 @@ impl Default for ExitHistory {
 
 impl ExitHistory {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { records: TallyLock::new(VecDeque::new()), capacity }
+        Self { records: TallyLock::new(Records::default()), capacity }
     }
 
     /// Returns true if the list never stores a record.
@@ -106,16 +132,36 @@ impl ExitHistory {
     /// lock.
     pub(crate) fn add(&self, record: ExitRecord) {
         let record = ExitRecord { exit: without_errors(&record.exit), ..record };
-        let dropped = self.records.with(|records| {
-            let dropped = if records.len() >= self.capacity { records.pop_front() } else { None };
-            records.push_back(record);
-            dropped
-        });
+        let dropped = self.records.with(|records| records.add(record, self.capacity));
         drop(dropped);
     }
 
     pub(crate) fn list(&self) -> Vec<ExitRecord> {
-        self.records.with(|records| records.iter().cloned().collect())
+        self.records.with(|records| records.list.iter().cloned().collect())
+    }
+}
+
+impl Records {
+    /// Adds a record. Returns the data that the record displaces. The caller drops this data without the lock.
+    fn add(&mut self, record: ExitRecord, capacity: usize) -> (Option<ExitRecord>, Option<Exit>) {
+        let oldest = if self.list.len() >= capacity { self.list.pop_front() } else { None };
+        self.dropped += u64::from(oldest.is_some());
+        if record.backtrace().is_some() {
+            self.with_backtrace.push_back(self.dropped + self.list.len() as u64);
+        }
+        self.list.push_back(record);
+        (oldest, self.drop_backtrace())
+    }
+
+    /// If too many records have a backtrace, removes the oldest backtrace. Returns the exit with this backtrace.
+    fn drop_backtrace(&mut self) -> Option<Exit> {
+        if self.with_backtrace.len() <= MAX_BACKTRACES {
+            return None;
+        }
+        let index = self.with_backtrace.pop_front()?.checked_sub(self.dropped)?;
+        let record = self.list.get_mut(usize::try_from(index).ok()?)?;
+        let exit = record.exit.without_backtrace();
+        Some(std::mem::replace(&mut record.exit, exit))
     }
 }
 
@@ -167,7 +213,16 @@ mod tests {
     fn record(index: u32, exit: Exit) -> ExitRecord {
         let pid = Pid::new(1, 0, index, 1);
         let at = Instant::from_ns(2_500_000);
-        ExitRecord { pid, name: None, type_name: "app::Cache", parent: None, exit, mailbox_len: 0, at }
+        ExitRecord {
+            pid,
+            name: None,
+            type_name: "app::Cache",
+            parent: None,
+            exit,
+            mailbox_len: 0,
+            at,
+            last_messages: Vec::new(),
+        }
     }
 
     #[test]
@@ -178,8 +233,33 @@ mod tests {
     }
 
     #[test]
+    fn only_the_last_8_backtraces_are_kept() {
+        let history = ExitHistory::new(10);
+        let panics = |traced: bool| {
+            let backtrace = traced.then(Backtrace::force_capture);
+            Exit::Panicked(Reason::panic("boom", "src/cache.rs:41:9".into(), backtrace))
+        };
+        let linked = |traced| Exit::Linked { origin: Pid::new(1, 0, 9, 1), reason: Arc::new(panics(traced)) };
+        let traced = || history.list().iter().map(|record| record.backtrace().is_some()).collect::<Vec<_>>();
+        history.add(record(0, linked(true)));
+        (1..8).for_each(|index| history.add(record(index, panics(true))));
+        history.add(record(8, panics(false)));
+        assert_eq!(traced(), [[true; 8].as_slice(), &[false]].concat());
+        history.add(record(9, panics(true)));
+        assert_eq!(traced(), [[false].as_slice(), &[true; 7], &[false, true]].concat());
+        // The exit is the same, apart from the backtrace.
+        assert_eq!(history.list()[0], record(0, linked(false)));
+        assert_eq!(history.list()[0].location(), Some("src/cache.rs:41:9"));
+        // The record 0 is dropped from the list, and then the backtrace of the record 1 is dropped.
+        history.add(record(10, panics(true)));
+        assert_eq!(traced(), [[false].as_slice(), &[true; 6], &[false, true, true]].concat());
+        (11..100).for_each(|index| history.add(record(index, panics(true))));
+        assert_eq!(traced(), [[false; 2].as_slice(), &[true; 8]].concat());
+    }
+
+    #[test]
     fn a_record_is_printed_as_one_line() {
-        let exit = Exit::Panicked(Reason::panic("two\nlines", "src/cache.rs:41:9".into()));
+        let exit = Exit::Panicked(Reason::panic("two\nlines", "src/cache.rs:41:9".into(), None));
         let parent = Some(Pid::new(1, 0, 7, 1));
         let full = ExitRecord { name: Some("cache".into()), parent, mailbox_len: 3, ..record(4, exit) };
         let [pid, parent] = [full.pid, full.parent.expect("set above")].map(|pid| pid.to_string());

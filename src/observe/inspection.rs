@@ -2,6 +2,7 @@
 //!
 //! The host reads the figures and fills in this data. This module only filters, orders and prints the data.
 
+pub(crate) mod last_messages;
 pub(crate) mod ranking;
 pub(crate) mod registered;
 #[cfg(feature = "serde")]
@@ -13,6 +14,7 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
+use crate::observe::inspection::last_messages::{LastMessage, MessageCount};
 use crate::observe::states::ProcessState;
 use crate::platform::clock::Instant;
 use crate::process::pid::Pid;
@@ -207,9 +209,20 @@ pub struct ProcessDetails {
     /// which work counts. The runtime measures this time only if the running time of the process is limited. Otherwise
     /// this field is `None`.
     pub run_time: Option<Duration>,
+    /// The last messages and other events that the process accepted, oldest first. Without
+    /// [`Builder::inspect`](crate::Builder::inspect), the list is empty. The list also contains messages that the
+    /// process has not read yet.
+    pub last_messages: Vec<LastMessage>,
+    /// Number of messages and other events that the process accepted, by kind, largest number first. Without
+    /// [`Builder::inspect`](crate::Builder::inspect), the list is empty. The list has at most 16 entries: if a process
+    /// receives events of more kinds, the last kinds share the entry [`MessageKind::Other`]. The fields `last_messages`
+    /// and `message_counts` belong to one moment.
+    ///
+    /// [`MessageKind::Other`]: crate::observe::MessageKind::Other
+    pub message_counts: Vec<MessageCount>,
     /// Memory of the process in bytes. The number includes the control block with the future or the state of the
-    /// process, the rarely used parts of the control block, the queue of the mailbox, and the table of outstanding
-    /// commands.
+    /// process, the rarely used parts of the control block, the queue of the mailbox, the table of outstanding
+    /// commands, and the records of the last messages.
     ///
     /// After a burst of commands, the table frees its memory, except 8 bytes for each of the first 524,280 commands
     /// that were outstanding at the same time. The process keeps this remaining memory until its end.

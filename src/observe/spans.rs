@@ -5,6 +5,7 @@ use std::fmt;
 
 use tracing::{Span, dispatcher};
 
+use crate::observe::crash::CrashReport;
 use crate::observe::states::{ProcessState, WorkerState};
 use crate::observe::{Observer, Transition};
 use crate::platform::clock::Instant;
@@ -33,7 +34,8 @@ type Spans = Mutex<BTreeMap<Pid, Arc<Span>>>;
 /// | event | level | span | fields |
 /// |---|---|---|---|
 /// | `process started` | `DEBUG` | the process | |
-/// | `process exited` | `DEBUG` for a normal exit, `INFO` for a cancellation or a kill, `ERROR` for a failure | the process | `exit` |
+/// | `process crashed` | `ERROR` | the process | `report`: the text of the [`CrashReport`] |
+/// | `process exited` | `DEBUG` for a normal exit, `INFO` for all other exits | the process | `exit` |
 /// | `long step` | `WARN` | the process, or none for a future without a pid | `worker` |
 /// | `child restarts` | `WARN` | the supervisor | `child`, `exit` |
 ///
@@ -136,13 +138,22 @@ impl Observer for TracingObserver {
         }
     }
 
+    fn crashed(&self, report: &CrashReport) {
+        let tell = || {
+            tracing::error!(target: "procession", %report, "process crashed");
+            self.next(|next| next.crashed(report));
+        };
+        match self.span(report.pid) {
+            Some(span) => span.in_scope(tell),
+            None => tell(),
+        }
+    }
+
     fn ended(&self, pid: Pid, name: Option<&str>, type_name: &'static str, exit: &Exit) {
         let span = self.shard(pid).lock().remove(&pid);
         let report = || {
             if exit.is_normal() {
                 tracing::debug!(target: "procession", %exit, "process exited");
-            } else if exit.is_failure() {
-                tracing::error!(target: "procession", %exit, "process exited");
             } else {
                 tracing::info!(target: "procession", %exit, "process exited");
             }

@@ -1,8 +1,10 @@
 //! Runs user code that may panic. The message of a panic becomes a `Reason`, and the panic does not unwind further.
 //!
-//! A panic hook records the location of each panic. This module does not decide how a process exits after a panic.
+//! A panic hook records the location of each panic, and the backtrace if backtraces are enabled. This module does not
+//! decide how a process exits after a panic.
 
 use std::any::Any;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::Cell;
 use std::io::{Write, stderr};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
@@ -16,22 +18,41 @@ use crate::process::pid::Pid;
 use crate::process::state::PendingSchedule;
 use crate::process::state::current::Current;
 
-/// Message and location of a panic. If the payload of the panic is not a string, the message is `None`.
-type Panic = (Option<String>, String);
+/// Data about a panic that only the panic hook knows.
+struct Panic {
+    /// `None` if the payload of the panic is not a string.
+    message: Option<String>,
+    location: String,
+    backtrace: Option<Backtrace>,
+}
 
 thread_local! {
     /// The most recent panic of this thread. The function `text` takes the panic out of this cell.
     static LAST: Cell<Option<Panic>> = const { Cell::new(None) };
 }
 
-/// Records the message and the location of a panic. The function `text` later creates a [`Reason`] from this record. A
-/// panic hook is needed, because `catch_unwind` does not report the location.
-fn note_location(panic: &PanicHookInfo<'_>) {
+/// Records the message, the location and the backtrace of a panic. The function `text` later creates a [`Reason`] from
+/// this record. A panic hook is needed, because `catch_unwind` reports neither the location nor the backtrace.
+fn note_panic(panic: &PanicHookInfo<'_>) {
     let message = message_of(panic.payload()).map(str::to_owned);
     if let Some(location) = panic.location() {
+        let noted = Panic { message, location: location.to_string(), backtrace: backtrace() };
         // While a thread exits, its thread-locals may already be dropped.
-        let _ = LAST.try_with(|last| last.set(Some((message, location.to_string()))));
+        let _ = LAST.try_with(|last| last.set(Some(noted)));
     }
+}
+
+/// Captures the backtrace of a panic in the code of a process. Returns `None` if backtraces are not enabled. Other
+/// panics of the program end no process, so this function captures no backtrace for these panics.
+fn backtrace() -> Option<Backtrace> {
+    panicking_process()?;
+    // If backtraces are not enabled, `capture` only reads an atomic.
+    Some(Backtrace::capture()).filter(|backtrace| backtrace.status() == BacktraceStatus::Captured)
+}
+
+/// Returns the pid and the code name of the process whose code runs on this thread.
+fn panicking_process() -> Option<(Pid, &'static str)> {
+    Current::try_with(|current| current.dropped.get().or_else(|| current.running())).flatten()
 }
 
 fn message_of(payload: &(dyn Any + Send)) -> Option<&str> {
@@ -55,9 +76,9 @@ fn text(panic: Box<dyn Any + Send>) -> Reason {
     let text = message.unwrap_or("a panic without a text");
     // `resume_unwind` does not call the panic hook. Therefore, after a `resume_unwind`, `LAST` may hold an earlier
     // panic. Usually the messages of two panics differ. If the messages differ, the filter ignores the earlier panic.
-    let last = LAST.try_with(Cell::take).ok().flatten().filter(|(noted, _)| noted.as_deref() == message);
+    let last = LAST.try_with(Cell::take).ok().flatten().filter(|noted| noted.message.as_deref() == message);
     let reason = match last {
-        Some((_, location)) => Reason::panic(text, location),
+        Some(Panic { location, backtrace, .. }) => Reason::panic(text, location, backtrace),
         None => Reason::from(text),
     };
     drop_payload(panic);
@@ -143,10 +164,9 @@ pub(crate) fn install_panic_hook() {
     ADDED.get_or_init(|| {
         let former = take_hook();
         set_hook(Box::new(move |panic| {
-            note_location(panic);
+            note_panic(panic);
             if is_fatal(panic)
-                && let Some((pid, code)) =
-                    Current::try_with(|current| current.dropped.get().or_else(|| current.running())).flatten()
+                && let Some((pid, code)) = panicking_process()
             {
                 // A failed write to standard error cannot be reported.
                 let _ = writeln!(stderr(), "process {pid} ({code}) aborts the program by this panic:");

@@ -3,6 +3,7 @@
 //!
 //! The failure of a command is a `Failure`, not an exit. The module `error` has the errors of refused operations.
 
+use std::backtrace::Backtrace;
 use std::borrow::Cow;
 use std::error::Error;
 use std::hash::{Hash, Hasher};
@@ -35,7 +36,7 @@ pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 ///
 /// Two exits are equal if they are the same variant with equal values. Two values of `Failed` or `InitFailed` are equal
 /// if they hold the same error, or if `Display` writes the same text for both. The comparison ignores the types and the
-/// sources of the errors, and the location of a panic.
+/// sources of the errors, and the location and the backtrace of a panic.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Exit {
@@ -139,6 +140,37 @@ impl Exit {
             Self::Panicked(message) => message.location(),
             Self::Linked { reason, .. } => reason.panic_location(),
             _ => None,
+        }
+    }
+
+    /// Returns the backtrace of the panic. For a `Linked` exit, returns the backtrace of the panic of its `origin`.
+    /// Returns `None` if no backtrace was captured.
+    ///
+    /// The runtime captures a backtrace if the code of a process panics, and if [`Backtrace::capture`] is enabled: the
+    /// environment variable `RUST_LIB_BACKTRACE` or, without this variable, `RUST_BACKTRACE` has a value other than
+    /// `0`. By default, neither variable is set, and the runtime captures nothing. The standard library reads the
+    /// variables at the first panic, and ignores later changes.
+    ///
+    /// The capture makes a panic slower by the time to walk the stack, usually tens of microseconds. The first
+    /// `Display` of a backtrace finds the names of its functions, which can take several milliseconds. All clones of an
+    /// exit share one backtrace. A backtrace takes about 60 bytes for each frame, and after its first `Display` also
+    /// the memory of all its names, usually 10 to 50 KiB.
+    pub fn panic_backtrace(&self) -> Option<&Backtrace> {
+        match self {
+            Self::Panicked(message) => message.backtrace(),
+            Self::Linked { reason, .. } => reason.panic_backtrace(),
+            _ => None,
+        }
+    }
+
+    /// Returns a copy of this exit without the backtrace of the panic.
+    pub(crate) fn without_backtrace(&self) -> Self {
+        match self {
+            Self::Panicked(message) => Self::Panicked(message.without_backtrace()),
+            Self::Linked { origin, reason } if reason.panic_backtrace().is_some() => {
+                Self::Linked { origin: *origin, reason: Arc::new(reason.without_backtrace()) }
+            }
+            exit => exit.clone(),
         }
     }
 
@@ -272,10 +304,12 @@ enum ReasonText {
     Panic(Arc<PanicText>),
 }
 
-/// Message and location of a panic. The location has the form `file:line:column`.
+/// Message, location and backtrace of a panic. The location has the form `file:line:column`.
 struct PanicText {
     message: Box<str>,
     location: Box<str>,
+    /// `None` if backtraces are not enabled.
+    backtrace: Option<Backtrace>,
 }
 
 impl Reason {
@@ -293,9 +327,9 @@ impl Reason {
         Self(ReasonText::Static(text))
     }
 
-    /// Creates a reason with the message and the location of a panic.
-    pub(crate) fn panic(message: &str, location: String) -> Self {
-        Self(ReasonText::Panic(Arc::new(PanicText { message: message.into(), location: location.into() })))
+    /// Creates a reason with the message, the location and the backtrace of a panic.
+    pub(crate) fn panic(message: &str, location: String, backtrace: Option<Backtrace>) -> Self {
+        Self(ReasonText::Panic(Arc::new(PanicText { message: message.into(), location: location.into(), backtrace })))
     }
 
     /// Returns the text of this reason.
@@ -313,6 +347,23 @@ impl Reason {
         match &self.0 {
             ReasonText::Panic(panic) => Some(&panic.location),
             ReasonText::Static(_) | ReasonText::Shared(_) => None,
+        }
+    }
+
+    fn backtrace(&self) -> Option<&Backtrace> {
+        match &self.0 {
+            ReasonText::Panic(panic) => panic.backtrace.as_ref(),
+            ReasonText::Static(_) | ReasonText::Shared(_) => None,
+        }
+    }
+
+    /// Returns a copy of this reason without the backtrace of the panic.
+    fn without_backtrace(&self) -> Self {
+        match &self.0 {
+            ReasonText::Panic(panic) if panic.backtrace.is_some() => {
+                Self::panic(&panic.message, panic.location.clone().into(), None)
+            }
+            _ => self.clone(),
         }
     }
 }
@@ -492,7 +543,7 @@ mod tests {
             (Exit::from(unknown), "initialization failed: unknown entry point `go`; use one of `run`, `stop`"),
             (Exit::from(io_error()), "failed: disk"),
             (Exit::Panicked("index".into()), "panicked: index"),
-            (Exit::Panicked(Reason::panic("index", "src/x.rs:1:2".into())), "panicked at src/x.rs:1:2: index"),
+            (Exit::Panicked(Reason::panic("index", "src/x.rs:1:2".into(), None)), "panicked at src/x.rs:1:2: index"),
             (Exit::Cancelled(Reason::SHUTDOWN), "cancelled: shutdown"),
             (Exit::Killed, "killed"),
             (linked(Exit::Killed), "linked to process <1.7.2>, which exited: killed"),
@@ -589,7 +640,7 @@ mod tests {
 
     #[test]
     fn the_exit_contains_the_location_of_the_panic() {
-        let panicked = Exit::Panicked(Reason::panic("boom", "src/x.rs:1:2".into()));
+        let panicked = Exit::Panicked(Reason::panic("boom", "src/x.rs:1:2".into(), None));
         assert_eq!(
             (panicked.to_string(), panicked.panic_location()),
             ("panicked at src/x.rs:1:2: boom".into(), Some("src/x.rs:1:2"))
@@ -597,7 +648,7 @@ mod tests {
         assert_eq!(linked(panicked.clone()).panic_location(), Some("src/x.rs:1:2"));
         assert_eq!(Exit::failed(BoxError::from(panicked)).panic_location(), Some("src/x.rs:1:2"));
         assert_eq!(Exit::Panicked("boom".into()).panic_location(), None);
-        assert_eq!(Reason::panic("boom", String::new()), Reason::from("boom"));
+        assert_eq!(Reason::panic("boom", String::new(), None), Reason::from("boom"));
     }
 
     #[test]
@@ -634,7 +685,7 @@ mod tests {
             assert_eq!(*one, one.clone());
         }
         assert_eq!(Exit::from(io_error()), Exit::failed("disk"));
-        assert_eq!(Exit::Panicked(Reason::panic("boom", "x.rs:1:2".into())), Exit::Panicked("boom".into()));
+        assert_eq!(Exit::Panicked(Reason::panic("boom", "x.rs:1:2".into(), None)), Exit::Panicked("boom".into()));
     }
 
     #[test]

@@ -302,7 +302,10 @@ mod tests {
             (Failure::Abandoned, "the handler dropped its `Completion` without an answer"),
             (Failure::TimedOut, "the command was not answered before its deadline"),
             (Failure::Panicked("index".into()), "the handler panicked: index"),
-            (Failure::Panicked(Reason::panic("index", "a.rs:1:2".into())), "the handler panicked at a.rs:1:2: index"),
+            (
+                Failure::Panicked(Reason::panic("index", "a.rs:1:2".into(), None)),
+                "the handler panicked at a.rs:1:2: index",
+            ),
             (Failure::from("disk"), "the handler failed: disk"),
         ] {
             assert_eq!(failure.to_string(), text);

@@ -501,7 +501,7 @@ impl Yields {
         tag: Tag,
         answer: &mut Option<Answer>,
         from: Answerer,
-        taken: impl FnOnce(),
+        taken: impl FnOnce(&dyn Fn() -> &'static str),
         measured: &dyn Fn(&'static str, u64),
         deliver: impl FnOnce(Answered, &mut Option<Answer>),
     ) -> Result<(), Late> {
@@ -511,7 +511,7 @@ impl Yields {
         let Some(shared) = self.table.get() else { return Err(Late::Unknown) };
         if from == Answerer::Completion && shared.states.answer(tag) {
             shared.answers.fetch_add(1, Ordering::Relaxed);
-            taken();
+            taken(&|| "");
             deliver(Answered::Event(tag), answer);
             return Ok(());
         }
@@ -558,7 +558,7 @@ impl Yields {
             table.report(tag.number, types, measured);
         }
         self.ended(tag);
-        taken();
+        taken(&|| types().command_name);
         drop(guard);
         deliver(answered, answer);
         if !watchers.is_empty() || sender.is_some() {

@@ -25,10 +25,11 @@ use crate::host::{Environment, Host, PanicPolicy, Phase, Shared};
 use crate::observe::exits::ExitHistory;
 use crate::observe::snapshot::SchedulerGauges;
 use crate::observe::trace::timeline::Gauges;
-use crate::observe::{Counter, FlightRecorder, Metrics, Observer, Sampling};
+use crate::observe::{Counter, FlightRecorder, InspectOptions, Metrics, Observer, Sampling};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::preempt;
 use crate::platform::random::Rng;
+use crate::platform::sync::atomic::AtomicUsize;
 use crate::platform::sync::tally::{AtomicU32, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::catch::catch;
@@ -239,6 +240,7 @@ impl Simulation {
                 reported.lock().push((report.origin(), text));
             }),
             exits: ExitHistory::default(),
+            last_messages: AtomicUsize::new(0),
             schedule: to_queue,
             schedule_all: all_to_queue,
             gauges: gauges_of_queue,
@@ -270,6 +272,19 @@ impl Simulation {
     pub fn flight_recorder(self, recorder: FlightRecorder) -> Self {
         self.host.shared().metrics.recorder().keep_last_events(recorder);
         self
+    }
+
+    /// Turns on inspections that cost memory, as [`Builder::inspect`](crate::Builder::inspect) does. Default: off. Call
+    /// this method before the first spawn: the messages of earlier processes may be missing. The times of the records
+    /// are virtual and exact.
+    #[must_use]
+    pub fn inspect(self, options: InspectOptions) -> Self {
+        let (last_messages, flight) = options.into_parts();
+        self.host.shared().last_messages.store(last_messages, Ordering::Relaxed);
+        match flight {
+            Some(recorder) => self.flight_recorder(recorder),
+            None => self,
+        }
     }
 
     /// Sets the maximum number of time steps without progress. Default: 65,536. A run with fewer time steps is not a

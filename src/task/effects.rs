@@ -247,13 +247,19 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Records the answer to the inline command. This function reads the number of the command from memory. If the
-    /// number were a parameter, each turn would keep the number in a register while the handler runs, although most
-    /// turns are not recorded.
+    /// Records the answer to the inline command of an observed process. This function reads the number of the command
+    /// and the index of the handler from memory. If these values were parameters, each turn would keep them in
+    /// registers while the handler runs, although most turns are not recorded.
     #[cold]
     #[inline(never)]
-    fn trace_inline(&self) {
-        self.head.host().trace_answer(self.head, Tag::inline(self.current.inline.number()));
+    fn observe_inline_answer(&self) {
+        let (host, inline) = (self.head.host(), &self.current.inline);
+        if host.logs_messages() {
+            host.log_answer(self.head, host.namespace().dispatcher().command_name(inline.handler()));
+        }
+        if self.current.is_traced() {
+            host.trace_answer(self.head, Tag::inline(inline.number()));
+        }
     }
 
     fn dispatch_inline<const LAST: bool>(&self, number: Number, handler: u32) {
@@ -267,8 +273,8 @@ impl<'a> Around<'a> {
             if LAST {
                 let _ = drop_caught(self.current.inline.take());
             } else {
-                if self.current.is_traced() {
-                    self.trace_inline();
+                if self.head.is_observed() {
+                    self.observe_inline_answer();
                 }
                 self.current.note_answered();
             }
@@ -289,8 +295,8 @@ impl<'a> Around<'a> {
             } else {
                 host.shared().metrics.add(Counter::Completions, 1);
                 host.sample_command(dispatcher.command_name(handler), since);
-                if self.current.is_traced() {
-                    self.trace_inline();
+                if self.head.is_observed() {
+                    self.observe_inline_answer();
                 }
                 self.current.note_answered();
             }

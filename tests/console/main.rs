@@ -341,6 +341,34 @@ fn the_replies_about_long_cycles_are_bounded() {
     });
 }
 
+/// 9.5g, 9.6b: with `Builder::inspect`, the details of a process contain at most 100 of its last messages, and the record
+/// of an exit contains at most 8.
+#[test]
+fn the_last_messages_are_returned() {
+    within(60, || {
+        let folder = Folder::new();
+        let options = observe::InspectOptions::new().last_messages(1000);
+        let rt = Runtime::builder().workers(0).inspect(options).console(folder.socket()).build().unwrap();
+        let mut client = Client::attach(&folder.socket());
+        let body = async |mut ctx: Context<u8>| -> Result<(), Exit> {
+            ctx.receive().await?;
+            Err(Exit::failed("no disk"))
+        };
+        let process = rt.spawn(body);
+        (0..200).for_each(|number| process.send(number).unwrap());
+        let pid = process.pid().to_string();
+        let details = client.ask(json!({ "request": "process", "pid": pid }));
+        let messages = details["last_messages"].as_array().unwrap();
+        let last = json!({ "kind": "Message", "type_name": "u8", "from": null, "at_ns": messages[99]["at_ns"] });
+        assert_eq!((messages.len(), &messages[99]), (100, &last));
+        assert!(last["at_ns"].as_u64().unwrap() >= messages[0]["at_ns"].as_u64().unwrap());
+        assert_eq!(details["message_counts"], json!([{ "kind": "Message", "type_name": "u8", "count": 200 }]));
+        rt.block_on(process).unwrap_err();
+        let exits = client.ask(json!({ "request": "last_exits" }));
+        assert_eq!(exits["exits"][0]["last_messages"], Value::from(messages[92..].to_vec()));
+    });
+}
+
 /// 9.6b: the server replies with the findings of the explanation, and with the last abnormal exits.
 #[test]
 fn the_explanation_and_the_last_exits_are_returned() {

@@ -8,11 +8,14 @@ use procession::observe::*;
 use procession::*;
 
 use crate::lives::settle;
-use crate::subprocess::{again, role};
+use crate::subprocess::{again, again_with, role};
 use crate::within;
 
 /// Path of this module, as it appears in type names.
 const HERE: &str = module_path!();
+
+/// Last line of a report on stderr.
+const NOTE: &str = "  note:    no link, monitor, supervisor or join handle received this exit\n";
 
 /// Line of the panic in `Cache`. `BODY_LINE` is the line of the panic in `panics`.
 const CACHE_LINE: u32 = line!() + 12;
@@ -117,8 +120,7 @@ fn an_unobserved_failure_is_printed_on_stderr() {
         return;
     }
     let report = |role| again(an_unobserved_failure_is_printed_on_stderr, role, 60).passed().stderr.clone();
-    let head =
-        |text: &str| format!("{text} failed, and no link, monitor, supervisor or join handle received its exit\n");
+    let head = |text: &str| format!("{text} failed\n");
     let place = |line: u32, column: u32| format!("{}:{line}:{column}", file!());
     let stderr = report("process");
     assert_eq!(
@@ -126,6 +128,7 @@ fn an_unobserved_failure_is_printed_on_stderr() {
         head(&format!("process <A> \"cache\" ({HERE}::Cache)"))
             + &format!("  exit:    panicked at {}: the cache is broken\n", place(CACHE_LINE, 13))
             + "  parent:  <B>\n  mailbox: 1 message\n  links:   none\n"
+            + NOTE
     );
     // The panic hook of the standard library prints the thread and the backtrace.
     assert!(stderr.starts_with("\nthread '") && stderr.contains("the cache is broken\nnote: run with"), "{stderr}");
@@ -134,16 +137,19 @@ fn an_unobserved_failure_is_printed_on_stderr() {
         head(&format!("process <A> ({HERE}::panics)"))
             + &format!("  exit:    panicked at {}: two\n           lines\n", place(BODY_LINE, 5))
             + "  parent:  none\n  mailbox: 0 messages\n  links:   none\n"
+            + NOTE
     );
     for role in ["error", "late"] {
         assert_eq!(
             reports(&report(role)),
             head(&format!("process <A> ({HERE}::fails)"))
                 + "  exit:    failed: no luck\n  parent:  none\n  mailbox: 0 messages\n  links:   none\n"
+                + NOTE
         );
     }
     let linked = reports(&report("link"));
-    assert!(linked.ends_with("  parent:  none\n  mailbox: 0 messages\n  links:   <B>\n"), "{linked}");
+    let end = format!("  parent:  none\n  mailbox: 0 messages\n  links:   <B>\n{NOTE}");
+    assert!(linked.ends_with(&end), "{linked}");
     for role in ["killed", "cancelled"] {
         assert_eq!(report(role), "");
     }
@@ -248,10 +254,10 @@ fn a_failure_whose_error_has_no_text_is_reported() {
     let stderr = again(a_failure_whose_error_has_no_text_is_reported, "evil", 60).passed().stderr.clone();
     let report = reports(&stderr);
     let exit = "  exit:    failed: the text of the error panicked: no text\n";
-    assert!(report.contains(exit) && report.ends_with("  links:   none\n"), "{stderr}");
+    assert!(report.contains(exit) && report.ends_with(&format!("  links:   none\n{NOTE}")), "{stderr}");
 }
 
-/// 9.5b: a report lists at most 16 linked processes. The text ends with "…" only if more processes were linked.
+/// 9.5b: a report lists at most 16 linked processes. The list ends with "…" only if more processes were linked.
 #[test]
 fn a_report_shows_whether_its_list_of_links_is_complete() {
     for (count, is_complete) in [(15, true), (16, true), (17, false)] {
@@ -269,7 +275,10 @@ fn a_report_shows_whether_its_list_of_links_is_complete() {
         });
         let told = told.lock().unwrap();
         let [report] = &told[..] else { panic!("{told:?}") };
-        assert_eq!((report.links.len(), !report.to_string().ends_with('…')), (count.min(16), is_complete), "{report}");
+        // With `RUST_BACKTRACE=1`, a backtrace follows the line of the links.
+        let text = report.to_string();
+        let links = text.lines().find(|line| line.starts_with("  links: ")).expect("the report lists the links");
+        assert_eq!((report.links.len(), !links.ends_with('…')), (count.min(16), is_complete), "{report}");
     }
 }
 
@@ -451,4 +460,128 @@ fn an_observer_receives_starts_and_exits() {
         drop(rt);
         assert!(log.of(left).last().unwrap().starts_with(&format!("ended None {HERE}::waits: ")));
     });
+}
+
+/// Observer that stores the reports and the exits, in the order of the calls.
+#[derive(Clone, Default)]
+struct Reports(Arc<Mutex<Vec<(Pid, Option<CrashReport>)>>>);
+
+impl Observer for Reports {
+    fn crashed(&self, report: &CrashReport) {
+        self.0.lock().unwrap().push((report.pid, Some(report.clone())));
+        panic!("in the observer");
+    }
+
+    fn ended(&self, pid: Pid, _: Option<&str>, _: &'static str, _: &Exit) {
+        self.0.lock().unwrap().push((pid, None));
+    }
+}
+
+impl Reports {
+    /// Returns the report of a process. Asserts that the observer has received at most one report of this process, and
+    /// that the next call was the call of `ended`.
+    fn of(&self, pid: Pid) -> Option<CrashReport> {
+        let mut all: Vec<_> = self.0.lock().unwrap().iter().filter(|(of, _)| *of == pid).cloned().collect();
+        assert!(all.pop().is_some_and(|(_, report)| report.is_none()), "the process has not ended");
+        assert!(all.len() <= 1, "{all:?}");
+        all.pop()?.1
+    }
+}
+
+/// 9.5e: an observer receives the report of each failure before `ended`, whether or not the exit is received. An
+/// observer receives no report of a normal exit, a cancellation or a kill. The report for the observer does not count
+/// as a receipt of the exit. The record of the exit exists before the report.
+#[test]
+fn an_observer_receives_the_report_of_each_failure() {
+    let (reports, told) = (Reports::default(), Arc::new(Mutex::new(Vec::new())));
+    let unobserved = Arc::clone(&told);
+    let builder = Runtime::builder().workers(0).observer(reports.clone());
+    let rt = builder.on_crash(move |report| unobserved.lock().unwrap().push(report.to_string())).build().unwrap();
+    let joined = rt.spawn(fails);
+    let pid = joined.pid();
+    rt.block_on(joined).unwrap_err();
+    let report = reports.of(pid).expect("a failure");
+    assert_eq!(
+        (report.type_name, report.exit.to_string()),
+        (std::any::type_name_of_val(&fails), "failed: no luck".into())
+    );
+    assert_eq!(report.location(), None);
+    let child = Child::new("child", panics).restart(RestartPolicy::Temporary);
+    let supervisor = rt.spawn_process(Supervisor::one_for_one().add(child));
+    settle(&rt);
+    let supervised = rt.last_exits()[1].pid;
+    let report = reports.of(supervised).expect("a failure");
+    assert_eq!((report.parent, report.exit.to_string().lines().count()), (Some(supervisor.pid()), 2));
+    let linked = rt.spawn(async |ctx: Context| {
+        drop(ctx.spawn_link(panics));
+        std::future::pending::<()>().await;
+    });
+    let pid = linked.pid();
+    rt.block_on(linked).unwrap_err();
+    let report = reports.of(pid).expect("a failure");
+    assert!(matches!(report.exit, Exit::Linked { .. }) && report.location().is_some(), "{report}");
+    let (killed, cancelled, normal) = (rt.spawn(waits), rt.spawn(waits), rt.spawn(async |_: Context| {}));
+    rt.kill(killed.pid()).unwrap();
+    rt.cancel(cancelled.pid(), "enough", std::time::Duration::from_secs(3600)).unwrap();
+    settle(&rt);
+    for pid in [killed.pid(), cancelled.pid(), normal.pid()] {
+        assert!(reports.of(pid).is_none());
+    }
+    assert_eq!((told.lock().unwrap().as_slice(), rt.counters().unobserved), (&[][..], 0));
+    let dropped = rt.spawn(fails);
+    let pid = dropped.pid();
+    drop(dropped);
+    settle(&rt);
+    let report = reports.of(pid).expect("a failure");
+    assert_eq!((told.lock().unwrap().as_slice(), rt.counters().unobserved), (&[report.to_string()][..], 1));
+}
+
+/// A process that panics in this function has the name of the function in its backtrace.
+#[inline(never)]
+async fn panics_in_a_named_function(_: Context<u64>) {
+    panic!("with a backtrace");
+}
+
+/// 9.5f: if `RUST_LIB_BACKTRACE` or `RUST_BACKTRACE` enables backtraces, the exit, the record of the exit and the
+/// report contain the backtrace of a panic. The comparison of exits ignores the backtrace. Otherwise there is no
+/// backtrace.
+#[test]
+fn a_report_contains_a_backtrace_if_backtraces_are_enabled() {
+    if let Some(role) = role() {
+        let told = Arc::new(Mutex::new(None));
+        let report = Arc::clone(&told);
+        let builder = Runtime::builder().on_crash(move |one| *report.lock().unwrap() = Some(one.clone()));
+        run_to_end(builder, |rt| {
+            let exit = rt.block_on(rt.spawn(panics_in_a_named_function)).unwrap_err();
+            let is_named = |text: &dyn std::fmt::Display| text.to_string().contains("panics_in_a_named_function");
+            assert_eq!(exit.panic_backtrace().is_some_and(|trace| is_named(trace)), role == "on");
+            assert_eq!(exit, Exit::Panicked("with a backtrace".into()));
+            let record = &rt.last_exits()[0];
+            assert_eq!(record.backtrace().is_some_and(|trace| is_named(trace)), role == "on");
+            assert_eq!(record.to_string().lines().count(), 1);
+            drop(rt.spawn(panics_in_a_named_function));
+        });
+        let told = told.lock().unwrap();
+        let report = told.as_ref().expect("an unobserved failure");
+        assert_eq!(report.backtrace().is_some(), role == "on");
+        let text = report.to_string();
+        let Some((before, backtrace)) = text.split_once("\n  backtrace:\n") else {
+            return assert_eq!((role.as_str(), text.lines().count()), ("off", 5), "{text}");
+        };
+        assert!(before.ends_with("  links:   none") && backtrace.contains("panics_in_a_named_function"), "{text}");
+        // The report contains at most 200 lines of the backtrace.
+        assert!(backtrace.lines().count() <= 201, "{text}");
+        return;
+    }
+    for (role, variables) in [
+        ("off", &[("RUST_BACKTRACE", "0")][..]),
+        ("on", &[("RUST_BACKTRACE", "1")]),
+        ("on", &[("RUST_BACKTRACE", "0"), ("RUST_LIB_BACKTRACE", "1")]),
+        ("off", &[("RUST_BACKTRACE", "1"), ("RUST_LIB_BACKTRACE", "0")]),
+    ] {
+        let prepare = |command: &mut std::process::Command| {
+            command.env_remove("RUST_LIB_BACKTRACE").envs(variables.iter().copied());
+        };
+        again_with(a_report_contains_a_backtrace_if_backtraces_are_enabled, role, 120, prepare).passed();
+    }
 }

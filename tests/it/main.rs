@@ -28,6 +28,7 @@ mod hosts;
 mod inspection;
 mod joins;
 mod large;
+mod last_messages;
 mod layers;
 mod links;
 mod lives;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use procession::layer::*;
-use procession::observe::FlightRecorder;
+use procession::observe::{FlightRecorder, InspectOptions};
 use procession::*;
 
 use crate::{shut_down, within};
@@ -81,6 +81,9 @@ fn runtime_settings() -> Vec<Setting<Builder>> {
     }));
     all.extend(each("flight_recorder.max_files", &[0, u32::MAX], |b: Builder, count| {
         b.flight_recorder(FlightRecorder::new().write_on_panic(true).max_files(count))
+    }));
+    all.extend(each("inspect.last_messages", &COUNTS, |b: Builder, count| {
+        b.inspect(InspectOptions::new().last_messages(count))
     }));
     all.extend(each("limits.steps", &[0, 1, u64::MAX], |b: Builder, most| b.limits(Limits::new().steps(most))));
     all.extend(each("limits.time", &TIMES, |b: Builder, most| b.limits(Limits::new().time(most))));

@@ -275,12 +275,69 @@ fn the_level_of_an_exit_depends_on_its_kind() {
         ("normal", Level::DEBUG),
         ("killed", Level::INFO),
         ("cancelled", Level::INFO),
-        ("failed", Level::ERROR),
-        ("panicked", Level::ERROR),
+        ("failed", Level::INFO),
+        ("panicked", Level::INFO),
     ];
     assert_eq!(levels, expected.map(|(name, level)| (name.to_owned(), level)).into());
     let failed = log.events("process exited").into_iter().find(|event| log.field(event, "name") == "failed");
     assert!(failed.unwrap().fields.get("exit").contains("no luck"));
+    // Each failure causes one event with the level `ERROR`.
+    let crashed: Vec<_> =
+        log.events("process crashed").iter().map(|event| (log.field(event, "name"), event.level)).collect();
+    assert_eq!(crashed, ["failed", "panicked"].map(|name| (name.to_owned(), Level::ERROR)));
+}
+
+/// 9.4a, 9.5e: the observer, the event of `tracing` and the report on stderr contain the same text. The text contains
+/// the name, the messages and the backtrace of the process.
+#[test]
+fn the_observer_and_tracing_and_stderr_report_a_crash_with_the_same_text() {
+    use crate::subprocess::{again_with, role};
+    use procession::observe::InspectOptions;
+
+    /// Prints each report.
+    struct Prints;
+    impl Observer for Prints {
+        fn crashed(&self, report: &CrashReport) {
+            print!("<observer>{report}</observer>");
+        }
+    }
+
+    if role().is_some() {
+        let log = Arc::new(Log::default());
+        with_default(Arc::clone(&log), || {
+            let observer = TracingObserver::with(Prints);
+            let builder = Runtime::builder().workers(0).observer(observer).inspect(InspectOptions::new());
+            let rt = builder.build().unwrap();
+            let fails = rt.process().name("divides").spawn(async |mut ctx: Context<u64>| {
+                let number = ctx.receive().await?;
+                assert_ne!(number, 0, "a division\nby zero");
+                Ok::<_, Exit>(())
+            });
+            let fails = fails.unwrap();
+            (0..3).for_each(|number| fails.send(number).unwrap());
+            drop(fails);
+            crate::lives::settle(&rt);
+        });
+        let crashes = log.events("process crashed");
+        let [crash] = &crashes[..] else { panic!("{crashes:?}") };
+        print!("<tracing>{}</tracing>", crash.fields.get("report"));
+        return;
+    }
+    let test = the_observer_and_tracing_and_stderr_report_a_crash_with_the_same_text;
+    let ran = again_with(test, "child", 120, |command| _ = command.env("RUST_LIB_BACKTRACE", "1"));
+    let (stdout, stderr) = (&ran.passed().stdout, &ran.stderr);
+    let between = |tag: &str| {
+        let (_, after) = stdout.split_once(&format!("<{tag}>")).unwrap_or_else(|| panic!("{ran:#?}"));
+        after.split_once(&format!("</{tag}>")).unwrap_or_else(|| panic!("{ran:#?}")).0
+    };
+    let text = between("observer");
+    assert_eq!(between("tracing"), text);
+    let note = "  note:    no link, monitor, supervisor or join handle received this exit\n";
+    assert!(stderr.ends_with(&format!("\n{text}\n{note}")), "{ran:#?}");
+    assert!(text.starts_with("process <") && text.contains("\"divides\""), "{text}");
+    for part in ["by zero\n", "\n  mailbox: 2 messages\n", "\n    message u64 (", "\n  backtrace:\n"] {
+        assert_eq!(text.matches(part).count(), if part.contains("u64") { 3 } else { 1 }, "{text}");
+    }
 }
 
 /// 9.4a: a restart of a child is a warning in the span of its supervisor.

@@ -5,6 +5,7 @@
 use std::sync::mpsc;
 
 use futures::StreamExt;
+use procession::observe::{FlightRecorder, FlightSummary};
 use procession::signal::ctrl_c;
 use procession::signal::unix::{Signal, SignalKind, signal, signal_in};
 use procession::*;
@@ -110,4 +111,114 @@ fn the_end_of_the_runtime_ends_a_wait_for_a_signal() {
         drop(rt);
         waits.join().unwrap();
     });
+}
+
+/// Folder for flight records, which is removed at the end of the test.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("procession-signals-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Receives the path of each file that a flight recorder has written.
+type Written = mpsc::Receiver<std::path::PathBuf>;
+
+/// Returns a flight recorder that writes to the folder, and the receiver of the paths.
+fn recorder(folder: &Folder) -> (FlightRecorder, Written) {
+    let (tell, written) = mpsc::channel();
+    let on_written = move |path: &std::path::Path, result: &std::io::Result<FlightSummary>| {
+        assert!(result.as_ref().unwrap().events > 0);
+        tell.send(path.to_owned()).unwrap();
+    };
+    (FlightRecorder::new().folder(&folder.0).on_written(on_written), written)
+}
+
+fn next(written: &Written) -> String {
+    let limit = std::time::Duration::from_secs(60) * crate::patience();
+    let path = written.recv_timeout(limit).expect("the file is written in time");
+    assert!(std::fs::metadata(&path).unwrap().len() > 100);
+    path.file_name().unwrap().to_str().unwrap().to_owned()
+}
+
+/// 9.3f: a signal makes the runtime write a flight record, even if its only worker is blocked. Each further signal
+/// writes a further file. After the end of the runtime, the signal has no effect.
+#[test]
+fn a_signal_writes_a_flight_record() {
+    if role().is_none() {
+        again(a_signal_writes_a_flight_record, "child", 120).passed();
+        return;
+    }
+    let folder = Folder::new();
+    let (recorder, written) = recorder(&folder);
+    let recorder = recorder.write_on_signal(SignalKind::USER_DEFINED1).write_on_signal(SignalKind::USER_DEFINED2);
+    let rt =
+        Runtime::builder().workers(1).node(9).max_replacement_threads(0).flight_recorder(recorder).build().unwrap();
+    let ((begun, has_begun), (release, is_released)) = (mpsc::channel(), mpsc::channel::<()>());
+    let blocked = rt.spawn(async move |_: Context| {
+        begun.send(()).unwrap();
+        is_released.recv().unwrap();
+    });
+    has_begun.recv().unwrap();
+    for (kind, number) in
+        [(SignalKind::USER_DEFINED1, 1), (SignalKind::USER_DEFINED1, 2), (SignalKind::USER_DEFINED2, 3)]
+    {
+        raise(kind);
+        let name = next(&written);
+        assert_eq!(name, format!("flight-{}-9-{number}-signal.pftrace", std::process::id()));
+    }
+    release.send(()).unwrap();
+    futures::executor::block_on(blocked).unwrap();
+    drop(rt);
+    raise(SignalKind::USER_DEFINED1);
+    // The drop of the runtime has dropped the function that would send the path of a further file.
+    assert!(written.recv().is_err());
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 3);
+}
+
+/// 9.3f: two runtimes and a `Signal` receive the same signal. The maximum number of files for signals does not include
+/// the files for panics.
+#[test]
+fn each_runtime_receives_the_signal_of_its_flight_recorder() {
+    if role().is_none() {
+        again(each_runtime_receives_the_signal_of_its_flight_recorder, "child", 120).passed();
+        return;
+    }
+    let folder = Folder::new();
+    let runtimes = [3, 4].map(|node| {
+        let (recorder, written) = recorder(&folder);
+        let recorder = recorder.write_on_panic(true).max_files(1).write_on_signal(SignalKind::HANGUP);
+        let builder = Runtime::builder().workers(0).node(node).on_crash(|_| ()).flight_recorder(recorder);
+        (builder.build().unwrap(), written)
+    });
+    let (first, _) = &runtimes[0];
+    let mut other = signal_in(first.host(), SignalKind::HANGUP).unwrap();
+    for (rt, written) in &runtimes {
+        rt.block_on(rt.spawn(async |_: Context| panic!("on purpose"))).unwrap_err();
+        assert!(next(written).ends_with("-1-panic.pftrace"));
+    }
+    raise(SignalKind::HANGUP);
+    for (rt, written) in &runtimes {
+        assert!(next(written).ends_with(&format!("-{}-1-signal.pftrace", rt.node())));
+    }
+    first.block_on(other.recv()).unwrap();
+}
+
+/// 9.3f: if a program cannot handle the signal, the build of the runtime returns an error.
+#[test]
+fn a_flight_recorder_with_an_impossible_signal_is_refused() {
+    for number in [libc::SIGKILL, libc::SIGSEGV, 0, -1, i32::MAX] {
+        let recorder = FlightRecorder::new().write_on_signal(SignalKind::from_raw(number));
+        let built = Runtime::builder().workers(1).flight_recorder(recorder).build();
+        assert!(matches!(built, Err(BuildError::Io(_))), "{number}: {built:?}");
+    }
 }

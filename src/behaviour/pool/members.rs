@@ -85,8 +85,15 @@ fn taken<M>(pushed: Result<Wakes, Unsent<M>>) -> Result<Wakes, NotAccepted<M>> {
     })
 }
 
+/// Records that the member has accepted a message, in the records of the pool and of the member.
+#[inline]
+fn accepted_by<M: Send + 'static>(member: &Control<M>, accepted: &dyn Fn()) {
+    accepted();
+    member.accepted_from_router();
+}
+
 fn give<M: Send + 'static>(member: &Control<M>, message: M, accepted: &dyn Fn()) -> Result<(), NotAccepted<M>> {
-    taken(member.inbox.push(member, message, accepted)).map(Wakes::wake)
+    taken(member.inbox.push(member, message, || accepted_by(member, accepted))).map(Wakes::wake)
 }
 
 impl<M: Send + 'static> Members<M> {
@@ -249,6 +256,7 @@ impl<M: Send + 'static> Members<M> {
         // its unread messages may be in the queue. Without the lock or without the check, the message could overtake
         // earlier messages of the same sender.
         let mut message = Some(message);
+        let accepted = || accepted_by(member, accepted);
         let push = || member.inbox.push(member, message.take().expect("just put there"), accepted);
         let pushed = pool.inbox.if_none_waits(push);
         match pushed.map(taken) {

@@ -17,7 +17,8 @@ use crate::host::control::waits::{MoreWaits, Wait, WaitRecord, Waits};
 use crate::host::link::Links;
 use crate::host::registry::{LocalId, groups, names};
 use crate::host::timer::pending::Pending;
-use crate::observe::crash::{CrashReport, LastState, MAX_LINKS};
+use crate::observe::crash::{CrashReport, ExitDetails, LastState, MAX_LINKS};
+use crate::observe::inspection::last_messages::MessageLog;
 use crate::observe::metrics::{SampledProcess, begin_sampled_turn};
 use crate::observe::{Counter, ProcessState, Sampled};
 use crate::platform::clock::Instant;
@@ -50,7 +51,8 @@ pub(crate) mod flag {
     pub(crate) const LISTENED: u16 = 1 << 6;
     /// The steps of the process are limited, and therefore a meter measures each step.
     pub(crate) const LIMITED: u16 = 1 << 7;
-    /// The runtime has an observer, a trace records the events of the process, or the process is suspended.
+    /// The runtime has an observer or records the last messages, a trace records the events of the process, or the
+    /// process is suspended.
     pub(crate) const OBSERVED: u16 = 1 << 8;
     /// The process has a table of links and monitors.
     pub(crate) const TIED: u16 = 1 << 9;
@@ -156,16 +158,9 @@ struct Abnormal {
     /// Whether the runtime has already tried to report the exit as unobserved. If an `Exited` future was pending
     /// during this attempt, the drop of the last pending `Exited` future repeats the attempt.
     is_report_requested: AtomicBool,
-    /// Details for the crash report. The value is `None` if the exit is no failure, or if the mailbox belonged to no
+    /// Data for the crash report. The value is `None` if the exit is no failure, or if the mailbox belonged to no
     /// process.
-    crash: Option<CrashDetails>,
-}
-
-#[derive(Debug)]
-struct CrashDetails {
-    last: LastState,
-    /// Pids of linked processes, at most [`MAX_LINKS`] + 1. The report lists at most [`MAX_LINKS`] of these pids.
-    links: Vec<Pid>,
+    crash: Option<LastState>,
 }
 
 /// Parts of the head that are used more rarely than [`Rare`]. These parts are allocated in a box at the first use.
@@ -186,6 +181,8 @@ struct RarestParts {
     pending: Pending,
     names: names::Own,
     groups: groups::Own,
+    /// The last messages of the process. Allocated at the first event, if the runtime records the last messages.
+    messages: OnceBox<MessageLog>,
 }
 
 /// Limit of the size of [`Rare`]. Under a model checker the size is not checked, because the atomics and locks of a
@@ -246,7 +243,7 @@ impl Head {
         parent: Option<Pid>,
         given: SpawnSettings,
     ) -> Self {
-        let observed = if host.shared().observer.is_some() { flag::OBSERVED } else { 0 };
+        let observed = if host.shared().observes_all() { flag::OBSERVED } else { 0 };
         let flags = flags | given.flags | observed;
         Self {
             run,
@@ -407,6 +404,17 @@ impl Head {
         self.rarest_if_any().map(|rarer| &rarer.pending)
     }
 
+    /// Returns the log of the last messages. If the log does not exist, this function allocates a log with room for
+    /// `capacity` records.
+    pub(crate) fn message_log(&self, capacity: usize) -> &MessageLog {
+        self.rare().rarer().messages.get_or_init(|| Box::new(MessageLog::new(capacity)))
+    }
+
+    /// Returns the log of the last messages, if the process has received an event and the runtime records the messages.
+    pub(crate) fn message_log_if_any(&self) -> Option<&MessageLog> {
+        self.rarest_if_any()?.messages.get()
+    }
+
     /// Changes the number of calls and sleeps that the process waits for. This number does not include outstanding
     /// commands. The caller sets `here` to true if this thread runs a step of the process. Only the thread that runs
     /// the process writes `Head::waiting`. Therefore that thread needs no read-modify-write operation. All other
@@ -499,7 +507,8 @@ impl Head {
     /// are not included.
     pub(crate) fn boxed_bytes(&self) -> usize {
         let Some(rare) = self.rare.get() else { return 0 };
-        size_of::<Rare>() + rare.rarest.get().map_or(0, |_| size_of::<RarestParts>()) + rare.yields.bytes()
+        let log = self.message_log_if_any().map_or(0, MessageLog::bytes);
+        size_of::<Rare>() + rare.rarest.get().map_or(0, |_| size_of::<RarestParts>()) + rare.yields.bytes() + log
     }
 
     /// Returns the number of answers of any kind that the process waits for.
@@ -621,8 +630,8 @@ impl Head {
         self.run.is_waiting()
     }
 
-    /// Returns whether the runtime has an observer, a trace records the events of this process, or the process is
-    /// suspended.
+    /// Returns whether the runtime has an observer or records the last messages, a trace records the events of this
+    /// process, or the process is suspended.
     #[inline]
     pub(crate) fn is_observed(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & flag::OBSERVED != 0
@@ -729,17 +738,32 @@ impl Head {
         if is_awaited || received.swap(true, Ordering::SeqCst) {
             return None;
         }
-        let CrashDetails { last, links } = crash.as_ref()?;
+        self.crash_report(crash.as_ref()?, exit.get())
+    }
+
+    /// Creates the crash report of the process. Returns `None` if `last` contains no details, because the exit is
+    /// normal.
+    pub(crate) fn crash_report(&self, last: &LastState, exit: &Exit) -> Option<CrashReport> {
+        let ExitDetails { links, last_messages } = last.details.as_deref()?;
         Some(CrashReport {
             pid: self.pid(),
             name: last.name.clone(),
             type_name: last.type_name,
             parent: self.parent(),
-            exit: exit.get().clone(),
+            exit: exit.clone(),
             mailbox_len: last.unread,
             links: links.iter().take(MAX_LINKS).copied().collect(),
+            last_messages: last_messages.clone(),
             has_more_links: links.len() > MAX_LINKS,
         })
+    }
+
+    /// Reads the details of an abnormal exit. The links are not dissolved yet.
+    pub(crate) fn exit_details(&self) -> ExitDetails {
+        ExitDetails {
+            links: self.links_if_any().map_or(Vec::new(), |links| links.linked(MAX_LINKS + 1)),
+            last_messages: self.message_log_if_any().map_or(Vec::new(), MessageLog::last),
+        }
     }
 
     /// Returns the process whose step spawned this process.
@@ -785,13 +809,7 @@ impl Head {
 
     #[cold]
     fn set_abnormal(&self, exit: Exit, last: Option<LastState>) {
-        if let Some(last) = &last {
-            self.host().record_exit(self, &exit, last);
-        }
-        let crash = last.filter(|_| exit.is_failure()).map(|last| CrashDetails {
-            last,
-            links: self.links_if_any().map_or(Vec::new(), |links| links.linked(MAX_LINKS + 1)),
-        });
+        let crash = last.filter(|_| exit.is_failure());
         let _ = self.rare().exit.set(Box::new(Abnormal {
             exit: Held::new(exit),
             received: AtomicBool::new(false),

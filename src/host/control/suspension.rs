@@ -89,7 +89,7 @@ impl Host {
         let (control, type_name) = self.suspendable(pid)?;
         let shared = self.shared();
         if shared.suspended.remove(|| pid) {
-            if shared.observer.is_none() {
+            if !shared.observes_all() {
                 let recorder = shared.metrics.recorder();
                 recorder.between_sessions(|| {
                     if !recorder.selects(pid.word(), type_name) {
@@ -102,7 +102,8 @@ impl Host {
         Ok(())
     }
 
-    /// Clears `OBSERVED` of a process that no observer and no trace selects, if the process is not suspended.
+    /// Clears `OBSERVED` of a process that no observer and no trace selects, if the process is not suspended. The
+    /// caller has checked that the runtime does not [observe all processes](Shared::observes_all).
     pub(crate) fn end_observation(&self, head: &Head) {
         self.shared().suspended.unless_suspended(head.pid(), || head.unset(flag::OBSERVED));
     }

@@ -49,6 +49,7 @@ impl Host {
             parent: head.parent(),
             exit: exit.clone(),
             mailbox_len: last.unread,
+            last_messages: last.details.as_ref().map_or(Vec::new(), |details| details.last_messages.clone()),
             at: self.now(),
         });
     }

@@ -11,6 +11,8 @@ use std::path::PathBuf;
 use crate::host::Host;
 use crate::host::inspection::{first_name, process};
 use crate::host::trace::{Processes, word};
+#[cfg(all(feature = "net", unix, not(any(procession_loom, procession_shuttle))))]
+pub(crate) use crate::observe::trace::flight::FlightRecorder;
 #[cfg(feature = "console")]
 pub(crate) use crate::observe::trace::flight::RecordRefusal;
 use crate::observe::trace::flight::{FlightCopy, FlightSummary};
@@ -82,7 +84,8 @@ impl Host {
     /// nothing without a flight recorder.
     ///
     /// # Errors
-    /// Returns the error of the system if the thread cannot be started.
+    /// Returns the error of the system if the thread cannot be started, or if a signal of the options cannot be
+    /// watched.
     pub(crate) fn start_record_writer(&self, workers: usize) -> io::Result<()> {
         self.shared().metrics.recorder().allocate_buffers(workers);
         let host = self.clone();

@@ -77,7 +77,8 @@ pub struct Signal {
 /// Returns an error if the handler cannot be installed: the kind does not exist, or the signal is `SIGKILL`, `SIGSTOP`,
 /// `SIGILL`, `SIGFPE` or `SIGSEGV`. Returns an error if the thread has no runtime, or if the runtime is a simulation.
 pub fn signal(kind: SignalKind) -> io::Result<Signal> {
-    register(kind, Async::new)
+    let (arrivals, handler) = register(kind, |stream| non_blocking(stream).and_then(Async::new))?;
+    Ok(Signal { arrivals, handler })
 }
 
 /// Does the same as [`signal`], on the runtime of `host`.
@@ -85,21 +86,28 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
 /// # Errors
 /// Fails under the same conditions as [`signal`].
 pub fn signal_in(host: &Host, kind: SignalKind) -> io::Result<Signal> {
-    register(kind, |stream| Async::new_in(host, stream))
+    let (arrivals, handler) = register(kind, |stream| Async::new_in(host, non_blocking(stream)?))?;
+    Ok(Signal { arrivals, handler })
 }
 
-fn register(kind: SignalKind, new: impl FnOnce(UnixStream) -> io::Result<Async<UnixStream>>) -> io::Result<Signal> {
+fn non_blocking(stream: UnixStream) -> io::Result<UnixStream> {
+    stream.set_nonblocking(true)?;
+    Ok(stream)
+}
+
+/// Registers a signal handler that writes to one end of a new socket. `new` takes the other end. If `new` fails, this
+/// function registers no handler.
+pub(super) fn register<T>(kind: SignalKind, new: impl FnOnce(UnixStream) -> io::Result<T>) -> io::Result<(T, SigId)> {
     if number::FORBIDDEN.contains(&kind.0) {
         let text = format!("a program cannot handle signal {}", kind.0);
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     let (reader, writer) = UnixStream::pair()?;
-    reader.set_nonblocking(true)?;
-    let arrivals = new(reader)?;
+    let reader = new(reader)?;
     // The writes of the handler do not block. If the socket is full, the handler drops its byte. Nevertheless, no
     // wake-up is lost, because the bytes in the full socket already wake the reader.
     let handler = signal_hook::low_level::pipe::register(kind.0, writer)?;
-    Ok(Signal { arrivals, handler })
+    Ok((reader, handler))
 }
 
 impl Signal {

@@ -4,6 +4,7 @@
 //! A flight recorder keeps the rings of a runtime full: each new record overwrites the oldest record of its ring. A
 //! reader copies all rings, and converts the copies. The reader takes no lock that a worker waits for.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
@@ -31,6 +32,10 @@ const MORE_NUMBERS: u32 = 100;
 
 /// Function that is called after the runtime has written a record automatically.
 type OnWritten = Arc<dyn Fn(&Path, &io::Result<FlightSummary>) + Send + Sync>;
+
+/// Function that begins to watch for a signal. The argument is the function that requests a record. The watch ends when
+/// the returned value is dropped.
+pub(crate) type WatchSignal = Arc<dyn Fn(Box<dyn Fn() + Send>) -> io::Result<Box<dyn Any + Send>> + Send + Sync>;
 
 /// Options of the flight recorder: see [`Builder::flight_recorder`](crate::Builder::flight_recorder).
 ///
@@ -60,6 +65,8 @@ pub struct FlightRecorder {
     folder: PathBuf,
     on_panic: bool,
     on_blocked: bool,
+    /// One function for each signal that requests a record. The module `net` provides the functions.
+    on_signals: Vec<WatchSignal>,
     max_files: u32,
     on_written: OnWritten,
 }
@@ -71,6 +78,7 @@ impl fmt::Debug for FlightRecorder {
             .field("folder", &self.folder)
             .field("on_panic", &self.on_panic)
             .field("on_blocked_worker", &self.on_blocked)
+            .field("on_signals", &self.on_signals.len())
             .field("max_files", &self.max_files)
             .finish_non_exhaustive()
     }
@@ -90,6 +98,7 @@ impl FlightRecorder {
             folder: PathBuf::from("."),
             on_panic: false,
             on_blocked: false,
+            on_signals: Vec::new(),
             max_files: 8,
             on_written: Arc::new(print_result),
         }
@@ -139,7 +148,7 @@ impl FlightRecorder {
     /// Sets the maximum number of files that the runtime writes automatically. Default: 8. When the runtime has begun
     /// this number of files, it writes no file for further panics and long steps. If several panics or long steps occur
     /// before the thread of the flight recorder begins to write a file, they share this file. The files that the
-    /// runtime writes for consoles are counted separately, and have the same maximum.
+    /// runtime writes for signals, and the files for consoles, are counted separately, and have the same maximum.
     pub fn max_files(mut self, count: u32) -> Self {
         self.max_files = count;
         self
@@ -150,6 +159,13 @@ impl FlightRecorder {
     /// function is caught and ignored.
     pub fn on_written(mut self, f: impl Fn(&Path, &io::Result<FlightSummary>) + Send + Sync + 'static) -> Self {
         self.on_written = Arc::new(f);
+        self
+    }
+
+    /// Adds a signal that requests a record.
+    #[cfg(all(feature = "net", unix, not(any(procession_loom, procession_shuttle))))]
+    pub(crate) fn add_signal(mut self, watch: WatchSignal) -> Self {
+        self.on_signals.push(watch);
         self
     }
 
@@ -185,6 +201,7 @@ pub struct FlightSummary {
 pub(crate) enum RecordCause {
     Panic,
     BlockedWorker,
+    Signal,
 }
 
 impl RecordCause {
@@ -192,6 +209,7 @@ impl RecordCause {
         match self {
             Self::Panic => "panic",
             Self::BlockedWorker => "blocked",
+            Self::Signal => "signal",
         }
     }
 }
@@ -201,14 +219,18 @@ pub(super) struct Flight {
     options: FlightRecorder,
     requests: Mutex<Requests>,
     changed: Condvar,
+    /// The watches of the signals that request a record.
+    watches: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
 #[derive(Debug, Default)]
 struct Requests {
     /// Cause of the next file.
     pending: Option<RecordCause>,
-    /// Number of files that were begun.
+    /// Number of files that were begun because of a panic or a long step.
     begun: u32,
+    /// Number of files that were begun because of a signal.
+    begun_by_signal: u32,
     has_thread: bool,
     /// The thread that writes the files. `None` before the thread runs.
     thread: Option<thread::ThreadId>,
@@ -242,9 +264,19 @@ impl fmt::Display for RecordRefusal {
     }
 }
 
+impl Requests {
+    /// Returns the number of files that were begun because of this cause.
+    fn begun_for(&mut self, cause: RecordCause) -> &mut u32 {
+        match cause {
+            RecordCause::Panic | RecordCause::BlockedWorker => &mut self.begun,
+            RecordCause::Signal => &mut self.begun_by_signal,
+        }
+    }
+}
+
 impl Flight {
     pub(super) fn new(options: FlightRecorder) -> Self {
-        Self { options, requests: Mutex::default(), changed: Condvar::new() }
+        Self { options, requests: Mutex::default(), changed: Condvar::new(), watches: Mutex::default() }
     }
 
     pub(super) fn records(&self) -> usize {
@@ -255,6 +287,7 @@ impl Flight {
         match cause {
             RecordCause::Panic => self.options.on_panic,
             RecordCause::BlockedWorker => self.options.on_blocked,
+            RecordCause::Signal => !self.options.on_signals.is_empty(),
         }
     }
 
@@ -262,7 +295,7 @@ impl Flight {
     fn request(&self, cause: RecordCause) {
         if self.is_enabled(cause) {
             let mut requests = self.requests.lock();
-            if requests.has_thread && requests.begun < self.options.max_files {
+            if requests.has_thread && *requests.begun_for(cause) < self.options.max_files {
                 requests.pending.get_or_insert(cause);
                 drop(requests);
                 self.changed.notify_all();
@@ -276,8 +309,9 @@ impl Flight {
         while !wait_while(&self.changed, self.requests.lock(), Duration::from_secs(3600), is_quiet) {}
         let mut requests = self.requests.lock();
         let cause = requests.pending.take()?;
-        requests.begun += 1;
-        Some((cause, requests.begun))
+        let begun = requests.begun_for(cause);
+        *begun += 1;
+        Some((cause, *begun))
     }
 
     /// Main function of the thread.
@@ -350,6 +384,9 @@ impl Flight {
     /// because the function of `on_written` drops the runtime, the call does not wait for the thread. In this case, the
     /// thread ends after the function of `on_written` has returned.
     fn stop(&self) {
+        // The end of a watch may wait for a thread. Therefore the watches are dropped without the lock.
+        let watches = std::mem::take(&mut *self.watches.lock());
+        drop(watches);
         self.requests.lock().stop = true;
         self.changed.notify_all();
         let here = thread::current().id();
@@ -428,18 +465,20 @@ impl Recorder {
 }
 
 impl Metrics {
-    /// Starts the thread that writes the requested records, if the options need it. The thread ends after
+    /// Starts the thread that writes the requested records, if the options need it, and begins to watch for the signals
+    /// of the options. The thread and the watches end after
     /// [`Recorder::stop_writer`]. `label` is a part of the file names.
     ///
     /// # Errors
-    /// Returns the error of the system if the thread cannot be started.
+    /// Returns the error of the system if the thread cannot be started, or if a signal cannot be watched.
     pub(crate) fn start_record_writer(
         self: &Arc<Self>,
         label: String,
         write: impl Fn(&Path) -> io::Result<FlightSummary> + Send + 'static,
     ) -> io::Result<()> {
         let Some(flight) = self.recorder().flight.get() else { return Ok(()) };
-        if !flight.is_enabled(RecordCause::Panic) && !flight.is_enabled(RecordCause::BlockedWorker) {
+        let causes = [RecordCause::Panic, RecordCause::BlockedWorker, RecordCause::Signal];
+        if !causes.into_iter().any(|cause| flight.is_enabled(cause)) {
             return Ok(());
         }
         flight.requests.lock().has_thread = true;
@@ -454,7 +493,19 @@ impl Metrics {
         if started.is_err() {
             flight.has_ended();
         }
-        started.map(drop)
+        started?;
+        for watch in &flight.options.on_signals {
+            // The watch must not keep the metrics alive, because the metrics own the watch.
+            let metrics = Arc::downgrade(self);
+            let request = move || {
+                if let Some(metrics) = metrics.upgrade() {
+                    metrics.recorder().request_record(RecordCause::Signal);
+                }
+            };
+            let watch = watch(Box::new(request))?;
+            flight.watches.lock().push(watch);
+        }
+        Ok(())
     }
 }
 

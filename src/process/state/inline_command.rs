@@ -27,8 +27,8 @@ pub(crate) type Number = u64;
 pub(crate) enum Inlined {
     /// The command waits for its handler. The second value is the index of the handler.
     Command(Number, u32, Payload, Line),
-    /// The handler has taken the command and has not answered it yet.
-    Running(Number, Line),
+    /// The handler has taken the command and has not answered it yet. The second value is the index of the handler.
+    Running(Number, u32, Line),
     Answer(Number, Answer),
 }
 
@@ -111,6 +111,11 @@ impl InlineCommand {
         self.line.get()
     }
 
+    /// Returns the index of the handler of the command that occupied the storage most recently.
+    pub(crate) fn handler(&self) -> u32 {
+        self.handler.get()
+    }
+
     /// Takes out the command so that its handler can run.
     #[inline]
     pub(crate) fn take_command(&self) -> Option<Payload> {
@@ -171,7 +176,7 @@ impl InlineCommand {
         match self.holds.replace(Holds::Nothing) {
             Holds::Nothing => None,
             Holds::Command => self.command.take().map(|command| Inlined::Command(number, handler, command, line)),
-            Holds::Running => Some(Inlined::Running(number, line)),
+            Holds::Running => Some(Inlined::Running(number, handler, line)),
             Holds::Answer => self.answer.take().map(|answer| Inlined::Answer(number, answer)),
         }
     }
@@ -181,8 +186,9 @@ impl InlineCommand {
         match inlined {
             None => {}
             Some(Inlined::Command(number, handler, command, line)) => self.offer(number, handler, command, line),
-            Some(Inlined::Running(number, line)) => {
+            Some(Inlined::Running(number, handler, line)) => {
                 self.number.set(number);
+                self.handler.set(handler);
                 self.line.set(line);
                 self.holds.set(Holds::Running);
             }

@@ -417,7 +417,7 @@ mod tests {
             yields.measure(tag, since);
             let report = |name, since| reported.set(Some((name, since)));
             let answer = &mut Some(Ok(Payload::new(())));
-            yields.complete(tag, answer, Answerer::Completion, || {}, &report, |_, _| {}).unwrap();
+            yields.complete(tag, answer, Answerer::Completion, |_| {}, &report, |_, _| {}).unwrap();
             assert_eq!(reported.take(), Some((type_name::<NamedCommand>(), since)));
         }
     }

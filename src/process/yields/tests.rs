@@ -54,7 +54,7 @@ fn a_cancelled_answer_is_discarded_after_an_inline_command_was_cancelled() {
 fn answer(yields: &Yields, tag: Tag, from: Answerer) -> Result<Answered, Late> {
     let mut action = None;
     let answer = &mut Some(Ok(Payload::new(())));
-    yields.complete(tag, answer, from, || {}, &|_, _| {}, |answered, _| action = Some(answered))?;
+    yields.complete(tag, answer, from, |_| {}, &|_, _| {}, |answered, _| action = Some(answered))?;
     Ok(action.expect("an accepted answer has an action"))
 }
 

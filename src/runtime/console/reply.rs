@@ -11,8 +11,8 @@ use crate::host::{Host, WeakHost};
 use crate::observe::run_times::RunTimeWindow;
 use crate::observe::snapshot::CurrentStep;
 use crate::observe::{
-    CommandCount, ExitRecord, Explanation, Finding, ProcessDetails, ProcessQuery, ProcessRunTime, RunTimes,
-    RunningStep, TypeRunTime, WaitEdge, WaitForGraph, WaitsFor, WorkerMetrics,
+    CommandCount, ExitRecord, Explanation, Finding, LastMessage, ProcessDetails, ProcessQuery, ProcessRunTime,
+    RunTimes, RunningStep, TypeRunTime, WaitEdge, WaitForGraph, WaitsFor, WorkerMetrics,
 };
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Weak};
@@ -141,7 +141,7 @@ impl Inspected {
             ConsoleRequest::WaitForGraph { limit } => Ok(wait_for_graph(host, host.wait_for_graph(), limit)),
             ConsoleRequest::Workers => workers(host, threads),
             ConsoleRequest::Explain => Ok(explanation(host)),
-            ConsoleRequest::LastExits { limit } => Ok(last_exits(host, limit)),
+            ConsoleRequest::LastExits { limit } => last_exits(host, limit),
             ConsoleRequest::Names(prefix) => Ok(registered::names(host, &prefix)),
             ConsoleRequest::Groups(prefix) => Ok(registered::groups(host, &prefix)),
             ConsoleRequest::Timers => Ok(registered::timers(host)),
@@ -228,6 +228,8 @@ fn process(host: &Host, details: ProcessDetails) -> Reply {
         "step": step,
         "run_time_ns": details.run_time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
         "memory_bytes": details.memory,
+        "last_messages": value(&newest(&details.last_messages, MAX_MESSAGES))?,
+        "message_counts": value(&details.message_counts)?,
     }))
 }
 
@@ -380,11 +382,22 @@ fn explanation(host: &Host) -> Value {
     })
 }
 
+/// Maximum number of last messages in the details of a process.
+const MAX_MESSAGES: usize = 100;
+
+/// Maximum number of last messages in the record of an exit.
+const MAX_MESSAGES_OF_EXIT: usize = 8;
+
+/// Returns the newest `most` messages.
+fn newest(messages: &[LastMessage], most: usize) -> &[LastMessage] {
+    &messages[messages.len().saturating_sub(most)..]
+}
+
 /// The newest exit comes first.
-fn last_exits(host: &Host, limit: usize) -> Value {
+fn last_exits(host: &Host, limit: usize) -> Reply {
     let exits = host.last_exits();
     let row = |record: &ExitRecord| {
-        json!({
+        Ok(json!({
             "pid": record.pid.to_string(),
             "name": record.name,
             "type_name": record.type_name,
@@ -393,9 +406,11 @@ fn last_exits(host: &Host, limit: usize) -> Value {
             "location": record.location(),
             "mailbox_len": record.mailbox_len,
             "at_ns": record.at.ns(),
-        })
+            "last_messages": value(&newest(&record.last_messages, MAX_MESSAGES_OF_EXIT))?,
+        }))
     };
-    json!({ "now_ns": host.now().ns(), "exits": list(exits.iter().rev().take(limit).map(row)) })
+    let rows: Result<Vec<Value>, Fault> = exits.iter().rev().take(limit).map(row).collect();
+    Ok(json!({ "now_ns": host.now().ns(), "exits": rows? }))
 }
 
 fn value(of: &impl serde::Serialize) -> Reply {

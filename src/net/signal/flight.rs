@@ -1,0 +1,93 @@
+//! The option of the flight recorder that writes a record when a signal arrives.
+//!
+//! A thread waits for the signal, and not a process. Therefore the runtime writes the record even if all workers are
+//! blocked. The crate `signal-hook` installs a signal handler. The handler writes one byte to a socket, and the thread
+//! reads the other end of this socket.
+
+use std::io::{self, Read};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+use signal_hook::SigId;
+
+use crate::host::trace::flight::FlightRecorder;
+use crate::net::signal::unix::{SignalKind, register};
+use crate::platform::sync::{Arc, thread};
+
+impl FlightRecorder {
+    /// Writes a record when the program receives a signal of this kind. Default: no signal. Several calls add several
+    /// kinds. Needs the feature `net` and a Unix system. On other systems this method does not exist. There, a program
+    /// can wait for [`ctrl_c`](crate::signal::ctrl_c) and then call
+    /// [`Host::write_flight_record`](crate::Host::write_flight_record).
+    ///
+    /// The runtime writes a file to the [folder](Self::folder), for example `flight-4711-1-1-signal.pftrace`. One
+    /// thread for each kind waits for the signal, and the thread of the flight recorder writes the file. So a record is
+    /// written even if all workers are blocked. Signals that arrive before the thread of the flight recorder begins to
+    /// write a file share this file. The runtime writes at most [`max_files`](Self::max_files) files for all signals.
+    ///
+    /// The build of the runtime installs a handler for the kind. The handler stays installed until the program ends. So
+    /// the signal never has its default effect again, even after the runtime was dropped. Before the build, and without
+    /// this option, `SIGUSR1` and `SIGUSR2` end the program. If several runtimes of a program, or a
+    /// [`Signal`](crate::signal::unix::Signal), wait for the same kind, each of them receives the signal.
+    ///
+    /// If the kind does not exist, or if a program cannot handle it, [`Builder::build`](crate::Builder::build) returns
+    /// [`BuildError::Io`](crate::BuildError::Io). A [`Simulation`](crate::Simulation) ignores this option.
+    ///
+    /// ```
+    /// # use procession::Runtime;
+    /// # use procession::observe::FlightRecorder;
+    /// use procession::signal::unix::SignalKind;
+    ///
+    /// // `kill -USR1 PID` makes the program write a record.
+    /// let recorder = FlightRecorder::new().write_on_signal(SignalKind::USER_DEFINED1);
+    /// let rt = Runtime::builder().flight_recorder(recorder).build()?;
+    /// # Ok::<(), procession::BuildError>(())
+    /// ```
+    pub fn write_on_signal(self, kind: SignalKind) -> Self {
+        self.add_signal(Arc::new(move |request| Ok(Box::new(SignalWatch::begin(kind, request)?))))
+    }
+}
+
+/// A thread that waits for a signal. The drop of this value ends the thread.
+struct SignalWatch {
+    arrivals: UnixStream,
+    handler: SigId,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl SignalWatch {
+    /// Starts the thread. The thread calls `request` after each arrival of the signal.
+    fn begin(kind: SignalKind, request: Box<dyn Fn() + Send>) -> io::Result<Self> {
+        let (arrivals, handler) = register(kind, Ok)?;
+        let mut watch = Self { arrivals, handler, thread: None };
+        let reader = watch.arrivals.try_clone()?;
+        let name = "procession-signal".to_owned();
+        watch.thread = Some(thread::Builder::new().name(name).spawn(move || wait(reader, &request))?);
+        Ok(watch)
+    }
+}
+
+/// Calls `request` after each arrival of the signal, until the socket is shut down.
+fn wait(mut arrivals: UnixStream, request: &dyn Fn()) {
+    let mut bytes = [0; 64];
+    loop {
+        match arrivals.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(_) => request(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+impl Drop for SignalWatch {
+    fn drop(&mut self) {
+        signal_hook::low_level::unregister(self.handler);
+        // The end of the handler closes the other end of the socket. But a child of a `fork` may keep a copy of the
+        // other end open. Therefore this code also shuts the socket down, so that the thread always returns.
+        let _ = self.arrivals.shutdown(Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The last messages of a process, and the options that turn on their recording.
+//!
+//! The host records each message and each other event when the mailbox or the table of commands accepts it. This module
+//! stores the records in a ring of a fixed size. A record contains no value of user code.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use crate::observe::trace::flight::FlightRecorder;
+use crate::platform::clock::Instant;
+use crate::platform::sync::Lock;
+use crate::process::event::Signal;
+use crate::process::pid::Pid;
+
+/// Default number of records for each process.
+const DEFAULT: usize = 8;
+
+/// Maximum number of records for each process.
+const MOST: usize = 1024;
+
+/// Maximum number of counts for each process.
+const MAX_COUNTS: usize = 16;
+
+/// Options of the inspection that are off by default: see [`Builder::inspect`](crate::Builder::inspect).
+///
+/// With these options, the runtime records the last messages of each process. A message is recorded when the mailbox
+/// accepts it, before the process reads it. The runtime also records the other [kinds](MessageKind) of events. The
+/// records are in [`ProcessDetails::last_messages`](crate::observe::ProcessDetails::last_messages), in each
+/// [`CrashReport`](crate::CrashReport), and in each [`ExitRecord`](crate::observe::ExitRecord).
+///
+/// ```
+/// # use procession::observe::{InspectOptions, MessageKind};
+/// # use procession::{Context, Runtime};
+/// let rt = Runtime::builder().workers(0).inspect(InspectOptions::new()).build()?;
+/// let process = rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await.map(drop));
+/// process.send(7)?;
+/// let details = rt.process_details(process.pid()).expect("the process has not run");
+/// assert_eq!(details.last_messages[0].kind, MessageKind::Message { type_name: "u64" });
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+///
+/// # Costs
+/// Without these options, the runtime records nothing, and a process needs no additional memory. With these options:
+///
+/// - A process needs about 1 KiB after its first event, with the default of 8 records. Each further record takes 48
+///   bytes. [`ProcessDetails::memory`](crate::observe::ProcessDetails::memory) includes this memory. The runtime frees
+///   the records together with the process. Each record of an exit has a copy.
+/// - Each message and each turn takes a slower path, as in a runtime with an [`Observer`](crate::Observer). A record
+///   takes a lock of the process for a few instructions.
+#[derive(Debug, Clone)]
+#[must_use = "the options have no effect until they are passed to a builder"]
+pub struct InspectOptions {
+    last_messages: usize,
+    flight: Option<FlightRecorder>,
+}
+
+impl Default for InspectOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl InspectOptions {
+    /// Creates options that record the last 8 messages of each process.
+    pub fn new() -> Self {
+        Self { last_messages: DEFAULT, flight: None }
+    }
+
+    /// Sets the number of records for each process. Default: 8. At most 1,024; a larger number has the effect of 1,024.
+    /// If the number is 0, the runtime records no messages.
+    pub fn last_messages(mut self, count: usize) -> Self {
+        self.last_messages = count.min(MOST);
+        self
+    }
+
+    /// Also turns on the flight recorder, as [`Builder::flight_recorder`](crate::Builder::flight_recorder) does.
+    /// Default: these options do not change the flight recorder of the builder. The flight recorder and the last
+    /// messages are independent. The flight recorder keeps the events of all processes, for a short period. The last
+    /// messages are kept for each process, however long the process has received nothing.
+    pub fn flight_recorder(mut self, recorder: FlightRecorder) -> Self {
+        self.flight = Some(recorder);
+        self
+    }
+
+    /// Returns the number of records for each process, and the flight recorder.
+    pub(crate) fn into_parts(self) -> (usize, Option<FlightRecorder>) {
+        (self.last_messages, self.flight)
+    }
+}
+
+/// Kind of an event that a process receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MessageKind {
+    /// A message. A call is also a message: the caller sends the request to the callee.
+    Message {
+        /// Name of the type of the messages of the process.
+        type_name: &'static str,
+    },
+    /// The answer to a command.
+    Answer {
+        /// Name of the type of the command. All commands that are identified by a name have the type
+        /// [`NamedCommand`](crate::NamedCommand).
+        command: &'static str,
+    },
+    /// A notice of a stream: the stream has an item that the process has requested, or has ended.
+    StreamNotice,
+    /// A request to exit.
+    Cancel,
+    /// The exit of a monitored process.
+    Down,
+    /// The exit of a linked process. The process traps exits.
+    Exit,
+    /// A process has joined a monitored group.
+    Joined,
+    /// A process has left a monitored group.
+    Left,
+    /// All events of further kinds. This kind occurs only in [`MessageCount`].
+    Other,
+}
+
+impl MessageKind {
+    /// Returns the kind of a signal, and the process that the signal is about. Returns `None` for an answer, because
+    /// the answer is recorded when the command is completed.
+    pub(crate) fn of(signal: &Signal) -> Option<(Self, Option<Pid>)> {
+        Some(match signal {
+            Signal::Completed(_) => return None,
+            Signal::Notice(_) => (Self::StreamNotice, None),
+            Signal::Cancel { .. } => (Self::Cancel, None),
+            Signal::Down { pid, .. } => (Self::Down, Some(*pid)),
+            Signal::Exit { from, .. } => (Self::Exit, Some(*from)),
+            Signal::Joined { pid, .. } => (Self::Joined, Some(*pid)),
+            Signal::Left { pid, .. } => (Self::Left, Some(*pid)),
+        })
+    }
+
+    /// Returns the name of the variant.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Message { .. } => "Message",
+            Self::Answer { .. } => "Answer",
+            Self::StreamNotice => "StreamNotice",
+            Self::Cancel => "Cancel",
+            Self::Down => "Down",
+            Self::Exit => "Exit",
+            Self::Joined => "Joined",
+            Self::Left => "Left",
+            Self::Other => "Other",
+        }
+    }
+
+    /// Returns the type of the message or of the command.
+    pub fn type_name(self) -> Option<&'static str> {
+        match self {
+            Self::Message { type_name } | Self::Answer { command: type_name } => Some(type_name),
+            _ => None,
+        }
+    }
+}
+
+/// Prints the kind, for example `message app::Msg` or `answer to app::Fetch`.
+impl fmt::Display for MessageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Message { type_name } => write!(f, "message {type_name}"),
+            Self::Answer { command } => write!(f, "answer to {command}"),
+            Self::StreamNotice => f.write_str("notice of a stream"),
+            Self::Cancel => f.write_str("cancellation"),
+            Self::Down => f.write_str("exit of a monitored process"),
+            Self::Exit => f.write_str("exit of a linked process"),
+            Self::Joined => f.write_str("join of a group"),
+            Self::Left => f.write_str("leave of a group"),
+            Self::Other => f.write_str("other events"),
+        }
+    }
+}
+
+/// Record of a message, or of another event, that a process has received: see [`InspectOptions`].
+///
+/// `Display` prints the record as one line:
+///
+/// ```text
+/// message app::Msg from <0.0.7> (12.5s after the start)
+/// ```
+///
+/// With the feature `serde`, a record implements `Serialize`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LastMessage {
+    /// Kind of the event.
+    pub kind: MessageKind,
+    /// For a message: the process whose step sent the message. For an exit, a join or a leave: the process that exited,
+    /// joined or left. `None` if the runtime does not know the process: for example, a thread outside the processes has
+    /// sent the message, a timer has sent it, or the sender had waited for free space in the mailbox.
+    pub from: Option<Pid>,
+    /// Time at which the mailbox accepted the event. A worker does not read the clock for a record, so this time has
+    /// the same error as [`ProcessInfo::waiting_since`](crate::observe::ProcessInfo::waiting_since): the time may be
+    /// too early, usually by less than half of the [long step threshold](crate::Builder::long_step_threshold). A thread
+    /// without a worker reads the clock. In a [`Simulation`](crate::Simulation), the time is exact.
+    pub at: Instant,
+}
+
+impl fmt::Display for LastMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = Duration::from_nanos(self.at.ns());
+        match (self.kind, self.from) {
+            (kind @ (MessageKind::Message { .. } | MessageKind::Answer { .. }), Some(from)) => {
+                write!(f, "{kind} from {from}")?;
+            }
+            (kind, Some(from)) => write!(f, "{kind}: {from}")?,
+            (kind, None) => write!(f, "{kind}")?,
+        }
+        write!(f, " ({at:?} after the start)")
+    }
+}
+
+/// Number of events of one kind that a process has received: see
+/// [`ProcessDetails::message_counts`](crate::observe::ProcessDetails::message_counts).
+///
+/// With the feature `serde`, a count implements `Serialize`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MessageCount {
+    /// Kind of the events.
+    pub kind: MessageKind,
+    /// Number of events since the start of the process. At least 1.
+    pub count: u64,
+}
+
+/// The last messages of one process.
+#[derive(Debug)]
+pub(crate) struct MessageLog(Lock<Records>);
+
+#[derive(Debug)]
+struct Records {
+    /// The last records, oldest first. The whole memory is allocated at the beginning, because a caller may hold the
+    /// lock of a mailbox.
+    last: VecDeque<LastMessage>,
+    capacity: usize,
+    /// Counts by kind, in the order of the first event of each kind. The last count may have the kind `Other`.
+    counts: Vec<MessageCount>,
+}
+
+impl MessageLog {
+    /// Creates an empty log for `capacity` records, at least 1.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self(Lock::new(Records {
+            last: VecDeque::with_capacity(capacity),
+            capacity,
+            counts: Vec::with_capacity(MAX_COUNTS / 4),
+        }))
+    }
+
+    /// Adds a record. If the log is full, this function drops the oldest record.
+    pub(crate) fn add(&self, record: LastMessage) {
+        let mut records = self.0.lock();
+        if records.last.len() >= records.capacity {
+            records.last.pop_front();
+        }
+        records.last.push_back(record);
+        records.count(record.kind);
+    }
+
+    /// Returns the records, oldest first, and the counts, largest first.
+    pub(crate) fn read(&self) -> (Vec<LastMessage>, Vec<MessageCount>) {
+        let (last, mut counts) = {
+            let records = self.0.lock();
+            (records.last.iter().copied().collect(), records.counts.clone())
+        };
+        counts.sort_by_key(|count| std::cmp::Reverse(count.count));
+        (last, counts)
+    }
+
+    /// Returns the records, oldest first.
+    pub(crate) fn last(&self) -> Vec<LastMessage> {
+        self.0.lock().last.iter().copied().collect()
+    }
+
+    /// Returns the memory of the log in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let records = self.0.lock();
+        size_of::<Self>()
+            + records.last.capacity() * size_of::<LastMessage>()
+            + records.counts.capacity() * size_of::<MessageCount>()
+    }
+}
+
+impl Records {
+    fn count(&mut self, kind: MessageKind) {
+        let found = self.counts.iter().position(|one| one.kind == kind);
+        // The last place is for all further kinds.
+        let at = found.or_else(|| self.counts.len().checked_sub(MAX_COUNTS).map(|_| MAX_COUNTS - 1));
+        match at {
+            Some(at) => self.counts[at].count += 1,
+            None => {
+                let kind = if self.counts.len() == MAX_COUNTS - 1 { MessageKind::Other } else { kind };
+                self.counts.push(MessageCount { kind, count: 1 });
+            }
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+mod serialize {
+    use serde::ser::{Serialize, SerializeStruct, Serializer};
+
+    use super::{LastMessage, MessageCount};
+
+    /// Writes a struct with the fields `kind` (the name of the variant), `type_name` (the type of the message or of the
+    /// command, or null), `from`, and `at_ns` (in nanoseconds since the start of the runtime).
+    impl Serialize for LastMessage {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let mut row = serializer.serialize_struct("LastMessage", 4)?;
+            row.serialize_field("kind", self.kind.name())?;
+            row.serialize_field("type_name", &self.kind.type_name())?;
+            row.serialize_field("from", &self.from)?;
+            row.serialize_field("at_ns", &self.at.ns())?;
+            row.end()
+        }
+    }
+
+    /// Writes a struct with the fields `kind` (the name of the variant), `type_name` (the type of the message or of the
+    /// command, or null), and `count`.
+    impl Serialize for MessageCount {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let mut row = serializer.serialize_struct("MessageCount", 3)?;
+            row.serialize_field("kind", self.kind.name())?;
+            row.serialize_field("type_name", &self.kind.type_name())?;
+            row.serialize_field("count", &self.count)?;
+            row.end()
+        }
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_keeps_the_last_records_and_at_most_16_counts() {
+        let log = MessageLog::new(2);
+        let bytes = log.bytes();
+        let names: Vec<&'static str> = (0..20).map(|number| &*format!("command {number}").leak()).collect();
+        for (at, command) in names.iter().enumerate() {
+            log.add(LastMessage { kind: MessageKind::Answer { command }, from: None, at: Instant::from_ns(at as u64) });
+        }
+        log.add(LastMessage { kind: MessageKind::Cancel, from: None, at: Instant::from_ns(20) });
+        log.add(LastMessage { kind: MessageKind::Answer { command: names[3] }, from: None, at: Instant::from_ns(21) });
+        let (last, counts) = log.read();
+        assert_eq!(last, log.last());
+        assert_eq!(last.iter().map(|one| one.at.ns()).collect::<Vec<_>>(), [20, 21]);
+        assert_eq!(counts.len(), MAX_COUNTS);
+        // 15 kinds have their own count. The other 5 commands and the cancellation share a count.
+        assert_eq!(counts[0], MessageCount { kind: MessageKind::Other, count: 6 });
+        assert_eq!(counts[1], MessageCount { kind: MessageKind::Answer { command: names[3] }, count: 2 });
+        assert_eq!(counts.iter().map(|count| count.count).sum::<u64>(), 22);
+        // The counts grow up to their bound. The records need no further memory.
+        assert!(log.bytes() <= bytes + MAX_COUNTS * size_of::<MessageCount>());
+    }
+
+    /// The documentation of `InspectOptions` states this size.
+    #[cfg(target_pointer_width = "64")]
+    #[test]
+    fn a_record_takes_48_bytes() {
+        assert_eq!(size_of::<LastMessage>(), 48);
+    }
+}

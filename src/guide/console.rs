@@ -28,6 +28,20 @@
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 //!
+//! The first view of the program contains rates, totals, delays, and the states of the processes and workers:
+//!
+//! <div>
+#![doc = include_str!("console-overview.svg")]
+//! </div>
+//!
+//! The digit keys select the other views. In this view, two processes call each other, and wait forever:
+//!
+//! <div>
+#![doc = include_str!("console-waits.svg")]
+//! </div>
+//!
+//! The page [`troubleshooting`](super::troubleshooting) shows the view for each symptom.
+//!
 //! # Security
 //!
 //! - Only root and clients with the user id of the program can use the Unix socket. The socket file gets the

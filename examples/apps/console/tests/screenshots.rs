@@ -1,4 +1,4 @@
-//! The images in the folder `screenshots`. The file `screenshots.json` beside this file contains the replies of a real
+//! The images in the folder `screenshots`, and the images of the console in the folder `src/guide`. The file `screenshots.json` beside this file contains the replies of a real
 //! program. The test plays these replies back, draws the screens, and compares the screens with the images.
 //!
 //! After a change of a view, this command draws the images again:
@@ -158,8 +158,17 @@ fn pruned(request: &str, reply: &Value) -> Value {
     }
 }
 
-/// Plays the recorded replies back. Returns the names and the contents of the images.
-fn draw(recorded: &Value) -> Vec<(String, String)> {
+/// The path of an image. The README and the guide of the crate show two images. The package of the crate contains its
+/// folder `src`, but no file of this package.
+fn path(name: &str) -> PathBuf {
+    match name {
+        "overview" | "waits" => folder().join(format!("../../../src/guide/console-{name}.svg")),
+        _ => folder().join(format!("screenshots/{name}.svg")),
+    }
+}
+
+/// Plays the recorded replies back. Returns the paths and the contents of the images.
+fn draw(recorded: &Value) -> Vec<(PathBuf, String)> {
     let mut app = App::new("socket".into());
     let mut images = Vec::new();
     for (screen, (name, keys, ..)) in recorded.as_array().unwrap().iter().zip(SCREENS) {
@@ -172,7 +181,7 @@ fn draw(recorded: &Value) -> Vec<(String, String)> {
             }
         }
         let label = format!("The view {name} of the console, attached to the program console-demo");
-        images.push((format!("{name}.svg"), render(&buffer(&app), &label)));
+        images.push((path(name), render(&buffer(&app), &label)));
     }
     assert_eq!(images.len(), SCREENS.len());
     images
@@ -182,15 +191,13 @@ fn draw(recorded: &Value) -> Vec<(String, String)> {
 #[test]
 fn the_images_show_the_screens_of_the_console() {
     let mode = std::env::var("SCREENSHOTS").unwrap_or_default();
-    let (recorded, images) = (folder().join("tests/screenshots.json"), folder().join("screenshots"));
+    let recorded = folder().join("tests/screenshots.json");
     if mode == "record" {
         std::fs::write(&recorded, format!("{}\n", record())).unwrap();
     }
     let recorded: Value = serde_json::from_slice(&std::fs::read(recorded).unwrap()).unwrap();
-    for (name, drawn) in draw(&recorded) {
-        let path = images.join(name);
+    for (path, drawn) in draw(&recorded) {
         if !mode.is_empty() {
-            std::fs::create_dir_all(&images).unwrap();
             std::fs::write(&path, &drawn).unwrap();
         }
         let image = std::fs::read_to_string(&path).unwrap();

@@ -32,6 +32,12 @@ impl Intensity {
         self.within
     }
 
+    /// Returns the number of counted restarts in the window that ends at `now`.
+    pub(crate) fn used(&self, now: Instant) -> u32 {
+        // The list never has more entries than `most`, which is a `u32`.
+        self.restarts.iter().filter(|&&restart| now - restart < self.within).count() as u32
+    }
+
     /// If the maximum is not reached, counts a restart and returns true. If the maximum is reached, returns false.
     /// When the time `within` has passed after a restart, this restart is no longer counted.
     pub(crate) fn allows(&mut self, now: Instant) -> bool {
@@ -57,9 +63,12 @@ mod tests {
         assert_eq!((intensity.most(), intensity.within()), (2, Duration::from_millis(100)));
         let asked = [0, 50, 99, 100, 120, 150, 151, 1_000, 1_000, 1_000].map(|ms| intensity.allows(at(ms)));
         assert_eq!(asked, [true, true, false, true, false, true, false, true, true, false]);
+        // The restarts at 1,000 ms leave the window 100 ms later.
+        assert_eq!([1_000, 1_099, 1_100].map(|ms| intensity.used(at(ms))), [2, 2, 0]);
         assert!(!Intensity::new(0, Duration::from_secs(1)).allows(at(0)));
         // If the window is zero, no restart is counted.
         let mut forgets = Intensity::new(1, Duration::ZERO);
         assert!(forgets.allows(at(5)) && forgets.allows(at(5)));
+        assert_eq!(forgets.used(at(5)), 0);
     }
 }

@@ -531,7 +531,7 @@ impl Supervisor {
                 Some(id) if self.plan.restart(id, me.now()) => self.kept(id).starters.push(reply),
                 _ => reply.send(Err(Exit::NoProcess)),
             },
-            SupervisorMessage::WhichChildren(reply) => reply.send(self.tree(me.pid())),
+            SupervisorMessage::WhichChildren(reply) => reply.send(self.tree(me.pid(), me.now())),
             SupervisorMessage::CountChildren(reply) => reply.send(self.live_children.len()),
         }
     }

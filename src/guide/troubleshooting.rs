@@ -11,15 +11,16 @@
 //! | a call or a command waits forever | [A call never returns](#a-call-never-returns) |
 //! | a process does not exist any more | [A process has disappeared](#a-process-has-disappeared) |
 //!
-//! Each section begins with the call that shows the cause, and with the output of this call. In the outputs, the pids
-//! and the paths of types are shortened.
+//! Each section begins with the call that shows the cause, and with the output of this call. Then the section shows the
+//! view of the console for this symptom. In the outputs, the pids and the paths of types are
+//! shortened.
 //!
 //! These tools help with all symptoms:
 //!
 //! - [`Host::explain`](crate::Host::explain) lists the reasons why processes do not run: see
 //!   [Ask the runtime](#ask-the-runtime).
 //! - With the feature `console`, the program `procession-console` shows the results of all these tools for a running
-//!   program, from another terminal: see `Builder::console`.
+//!   program, from another terminal: see `Builder::console`. A digit key selects a view.
 //! - [`Host::metrics`](crate::Host::metrics) returns a snapshot of all figures of the runtime: see
 //!   [Read the figures](#read-the-figures).
 //! - An [`Observer`](crate::Observer) receives the start, each transition and the exit of each process. An observer
@@ -236,6 +237,17 @@
 //! 1 process: 0 running, 1 ready, 0 waiting
 //! ```
 //!
+//! The view `Explain` of the console (key `6`) shows the same text:
+//!
+//! ```text
+//! 1 process is alive, but no thread runs it: there is no worker, and no thread is
+//! in `run` or `block_on`
+//! what to do: poll `Runtime::run`, call `Runtime::block_on`, or set
+//! `Builder::workers`
+//!
+//! 1 process: 0 running, 1 ready, 0 waiting
+//! ```
+//!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
 //! | The runtime has no workers, and no thread is inside `run` or `block_on`. | `Builder::workers(0)` in the code | Poll [`Runtime::run`](crate::Runtime::run) while processes must run, or use workers. |
@@ -283,6 +295,16 @@
 //! running: <0-9f3c.0.1> "index" app::index: Running, mailbox 0 (peak 0)
 //! ```
 //!
+//! The view `Workers` of the console (key `5`) shows the worker, its process, and the time for which the process has run one
+//! step. `replaced` means that another thread runs the other processes of the worker. If no thread can replace the worker,
+//! the state is `blocked, not replaced`:
+//!
+//! ```text
+//! 1 workers requested, 1 replaced
+//! WORKER  STATE                  QUEUE  RUNS                    FOR AT LEAST
+//! 0       blocked, replaced          0  <0-9f3c.0.1>            1.2 s
+//! ```
+//!
 //! Many short steps can also use all CPU time. [`Host::sample_run_times`](crate::Host::sample_run_times) finds the
 //! processes with the longest run times in a window of time. The run times are estimates, because the runtime measures
 //! one turn in 64:
@@ -308,6 +330,8 @@
 //! 91.2ms of run time in a window of 100.1ms
 //! <0-9f3c.0.1> "index" app::index: 100.0 %, 91.2ms in 210816 turns, last on worker 0
 //! ```
+//!
+//! The view `Workers` of the console lists the same processes below the workers, in the table `BUSIEST`.
 //!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
@@ -346,6 +370,15 @@
 //! ```text
 //! the mailbox of <0-9f3c.0.1> "log" app::log holds 2000 messages and has never been longer; the process is Idle and does not receive
 //! what to do: read `Host::process_details` of the process to see what it waits for
+//! ```
+//!
+//! The view `Processes` of the console (key `2`) begins with the longest mailbox. The column `PEAK` contains the largest
+//! length so far:
+//!
+//! ```text
+//! 1 processes, by mailbox_len, largest first
+//! PID                NAME OR TYPE       STATE         MAIL  PEAK CMDS WAITS  LINKS
+//! <0-9f3c.0.1>       log                Idle          2000  2000    0     0      0
 //! ```
 //!
 //! The field `memory` of [`Host::metrics`](crate::Host::metrics) shows the memory of the crate's own structures.
@@ -395,6 +428,18 @@
 //! the runtime shuts down, and 1 cancelled process waits and did not exit:
 //!   <0-9f3c.0.1> app::session waits for the end of a sleep
 //! what to do: await `cancelled` or `receive` together with the other event, or set time limits
+//! ```
+//!
+//! While the shutdown runs, the view `Explain` of the console (key `6`) shows the same text, and then the number of
+//! processes:
+//!
+//! ```text
+//! the runtime shuts down, and 1 cancelled process waits and did not exit:
+//!   <0-9f3c.0.1> app::session waits for the end of a sleep
+//! what to do: await `cancelled` or `receive` together with the other event, or set
+//! time limits
+//!
+//! 1 process: 0 running, 0 ready, 1 waiting (1 for the end of a sleep)
 //! ```
 //!
 //! If a process does not exit, the shutdown waits until the deadline, and then kills the process. If the runtime has
@@ -454,6 +499,19 @@
 //! refused: 1, dead letters: 1
 //! ```
 //!
+//! The view `Overview` of the console (key `1`) shows these counters. In the left column, the first number is the rate
+//! per second, and the second number is the total since the start:
+//!
+//! ```text
+//! refused           0.0         1   commands 0  timers 0
+//! dropped           0.0         0   Workers 0
+//! dead letters      0.0         1   running 0  searching 0  parked 0  blocked 0
+//! late replies      0.0         0   queues: local 0  global 0  priority 0
+//! ```
+//!
+//! To see whether a message arrives at its process, and when the process receives the message, press `t` in the view of this
+//! process. The console then shows a live trace with the sender of each message.
+//!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
 //! | The send was refused, and the sender ignored the error. | the counter `refused` | Handle the error of [`send`](crate::Address::send), which contains the message. |
@@ -493,6 +551,18 @@
 //! ```text
 //! the answer to a call to <0-9f3c.0.1> at src/shop.rs:41
 //! ```
+//!
+//! In the view `Processes` or `Waits` of the console, Enter opens the view of one process. This view of the console (key
+//! `3`) shows what the process waits for, and for how long:
+//!
+//! ```text
+//! names         shop
+//! type          app::shop
+//! state         Blocked for 12 s, priority Normal
+//! waits for     the answer to a call to <0-9f3c.0.1> at src/shop.rs:41
+//! ```
+//!
+//! The view `Waits` (key `4`) shows the deadlocks, and all processes that wait for another process.
 //!
 //! If the process that holds the [`Reply`](crate::Reply) exits or drops the `Reply`, the call fails immediately. The
 //! called process may have passed the `Reply` to another process. The output names the other process only if the called
@@ -539,6 +609,16 @@
 //! With `RUST_LIB_BACKTRACE=1`, a record also contains the [backtrace](crate::observe::ExitRecord::backtrace) of a
 //! panic. With [`Builder::inspect`](crate::Builder::inspect), a record contains the
 //! [last messages](crate::observe::ExitRecord::last_messages) of the process.
+//!
+//! The view `Exits` of the console (key `7`) lists the newest exit first, and shows the details of the selected exit:
+//!
+//! ```text
+//! AGO      PID                NAME OR TYPE     EXIT
+//! 12 s     <0-9f3c.0.1>       cache            panicked at …he.rs:12:5: no entry 7
+//!
+//! app::cache: 2 unread messages
+//! at src/cache.rs:12:5
+//! ```
 //!
 //! | exit | cause | what to do |
 //! |---|---|---|

@@ -569,7 +569,7 @@ fn the_handlers_are_listed_with_their_outstanding_commands() {
     });
 }
 
-/// 9.4c: the supervisors and their children are listed with their restarts.
+/// 9.4c: the supervisors and their children are listed with their restarts. Each supervisor has its restart budget.
 #[test]
 fn the_supervision_tree_is_listed_from_the_top() {
     within(60, || {
@@ -588,8 +588,11 @@ fn the_supervision_tree_is_listed_from_the_top() {
             })
         };
         let (outer, inner) = (child("outer"), child.clone());
-        let below = move || Supervisor::one_for_all().add(inner("inner"));
-        let top = Supervisor::one_for_one().add(outer).add(Child::process("below", below));
+        let below = move || Supervisor::one_for_all().intensity(5, Duration::from_secs(3_600)).add(inner("inner"));
+        let top = Supervisor::one_for_one()
+            .intensity(3, Duration::from_secs(3_600))
+            .add(outer)
+            .add(Child::process("below", below));
         let top = rt.process().name("top").spawn_process(top).unwrap();
         rt.block_on(top.started()).unwrap();
         let first: Pid = told.recv().unwrap();
@@ -599,10 +602,20 @@ fn the_supervision_tree_is_listed_from_the_top() {
         let rows = client.ask(json!({ "request": "supervision_tree" }));
         let text = |row: &Value| {
             let name = row["name"].as_str().unwrap_or("-");
-            format!("{} {name} {} {}", row["depth"], row["restarts"], row["supervisor"]["strategy"])
+            let supervisor = &row["supervisor"];
+            let budget =
+                ["strategy", "max_restarts", "recent_restarts", "restarts_left"].map(|field| &supervisor[field]);
+            let budget: String = budget.into_iter().map(|value| format!(" {value}")).collect();
+            format!("{} {name} {}{budget}", row["depth"], row["restarts"])
         };
         let rows: Vec<_> = rows["rows"].as_array().unwrap().iter().map(text).collect();
-        assert_eq!(rows, ["0 top 0 \"one for one\"", "1 outer 1 null", "1 below 0 \"one for all\"", "2 inner 0 null"]);
+        let expected = [
+            "0 top 0 \"one for one\" 3 1 2",
+            "1 outer 1 null null null null",
+            "1 below 0 \"one for all\" 5 0 5",
+            "2 inner 0 null null null null",
+        ];
+        assert_eq!(rows, expected);
     });
 }
 
@@ -782,6 +795,34 @@ fn the_server_answers_while_all_workers_are_blocked() {
         }
         drop(held);
         blocked.into_iter().for_each(|one| rt.block_on(one).unwrap());
+    });
+}
+
+/// 9.4c: the row of a worker in a long step states whether another worker has taken its place.
+#[test]
+fn a_blocked_worker_is_replaced_if_a_replacement_is_permitted() {
+    within(60, || {
+        for (replacements, expected) in [(1, true), (0, false)] {
+            let folder = Folder::new();
+            let builder = Runtime::builder().workers(1).max_replacement_threads(replacements).console(folder.socket());
+            let rt = builder.build().unwrap();
+            let (open, gate) = mpsc::channel::<()>();
+            let process = rt.spawn(async move |_: Context| _ = gate.recv());
+            let mut client = Client::attach(&folder.socket());
+            let blocked = loop {
+                let reply = client.ask(json!({ "request": "workers" }));
+                let mut rows = reply["workers"].as_array().unwrap().clone();
+                rows.retain(|row| row["state"] == "blocked" && !row["blocked_since_ns"].is_null());
+                // The replacement starts shortly after the report of the long step.
+                if rows.first().is_some_and(|row| row["is_replaced"] == expected) {
+                    break rows.remove(0);
+                }
+                std::thread::yield_now();
+            };
+            assert_eq!(blocked["process"], process.pid().to_string());
+            drop(open);
+            rt.block_on(process).unwrap();
+        }
     });
 }
 

@@ -15,10 +15,11 @@ use crate::process::exit::Exit;
 use crate::process::failure::CallError;
 use crate::process::pid::Pid;
 
-/// Snapshot of a supervisor and its children. `Display` prints the snapshot as a tree:
+/// Snapshot of a supervisor and its children. `Display` prints the snapshot as a tree. If a supervisor has counted
+/// restarts in its window, its line also contains the [number of restarts left](Self::restarts_left):
 ///
 /// ```text
-/// one for one, 3 restarts within 5s <0-8f3a.0.1>
+/// one for one, 3 restarts within 5s, 1 left <0-8f3a.0.1>
 /// ├─ counter <0-8f3a.4.2> up, restarted 2 times, the last time it ended: panicked: boom
 /// └─ rooms <0-8f3a.5.1> up
 ///    │ one for all, 3 restarts within 5s
@@ -35,6 +36,10 @@ pub struct SupervisionTree {
     pub restarts: u32,
     /// Length of the sliding window.
     pub within: Duration,
+    /// Number of counted restarts in the window that ended when the supervisor answered: from 0 to
+    /// [`restarts`](Self::restarts). A restart on request is not counted. With a window of zero, this number is always
+    /// 0.
+    pub recent_restarts: u32,
     /// The children, in the order in which they were added.
     pub children: Vec<ChildInfo>,
 }
@@ -89,7 +94,7 @@ impl fmt::Display for ChildState {
 }
 
 impl Supervisor {
-    pub(super) fn tree(&self, pid: Pid) -> SupervisionTree {
+    pub(super) fn tree(&self, pid: Pid, now: Instant) -> SupervisionTree {
         let children = self.children.iter().map(|(&id, kept)| ChildInfo {
             name: kept.child.spec.name.as_deref().map(str::to_owned),
             pid: self.live_children.get(id).map(|member| member.pid),
@@ -114,6 +119,7 @@ impl Supervisor {
             },
             restarts: self.plan.intensity().most(),
             within: self.plan.intensity().within(),
+            recent_restarts: self.plan.intensity().used(now),
             children: children.collect(),
         }
     }
@@ -169,9 +175,17 @@ async fn fill(host: &Host, tree: &mut SupervisionTree, until: Option<Instant>) {
 }
 
 impl SupervisionTree {
+    /// Returns the restart budget: the number of further restarts that the supervisor would have made at the time of
+    /// its answer. The next restart after these restarts exceeds the
+    /// [intensity](crate::Supervisor::intensity). Each counted restart that leaves the window increases the budget by 1.
+    pub fn restarts_left(&self) -> u32 {
+        self.restarts - self.recent_restarts.min(self.restarts)
+    }
+
     fn head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = if self.restarts == 1 { "" } else { "s" };
-        write!(f, "{}, {} restart{plural} within {:?}", self.strategy, self.restarts, self.within)
+        write!(f, "{}, {} restart{plural} within {:?}", self.strategy, self.restarts, self.within)?;
+        if self.recent_restarts == 0 { Ok(()) } else { write!(f, ", {} left", self.restarts_left()) }
     }
 
     fn print(&self, f: &mut fmt::Formatter<'_>, indent: &str) -> fmt::Result {

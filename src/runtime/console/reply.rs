@@ -329,6 +329,8 @@ fn workers(host: &Host, threads: &Threads) -> Reply {
             row["process"] = pid.into();
             row["polls"] = (*polls).into();
             row["blocked_since_ns"] = blocked_since.map(Instant::ns).into();
+            // `Finding::BlockedWorker` has the same flag.
+            row["is_replaced"] = (blocked_since.is_some() && gauges.is_complete).into();
         }
         Ok(row)
     };

@@ -101,5 +101,11 @@ fn add_children(tree: &SupervisionTree, depth: usize, rows: &mut Rows) {
 
 fn supervisor(tree: &SupervisionTree) -> Value {
     let within = u64::try_from(tree.within.as_nanos()).unwrap_or(u64::MAX);
-    json!({ "strategy": tree.strategy, "max_restarts": tree.restarts, "within_ns": within })
+    json!({
+        "strategy": tree.strategy,
+        "max_restarts": tree.restarts,
+        "within_ns": within,
+        "recent_restarts": tree.recent_restarts,
+        "restarts_left": tree.restarts_left(),
+    })
 }

@@ -13,8 +13,10 @@ use crate::keys::{self, Command};
 use crate::model::{
     Details, Explanation, Graph, Hello, Interval, LastExits, Metrics, Overview, Processes, RunTimes, Tree, Workers,
 };
+use crate::rates::Rates;
 use crate::registry::Registry;
 use crate::trace::{self, Trace};
+use crate::views;
 
 /// Number of rows that the console asks for. A screen shows fewer rows.
 pub(crate) const ROWS: u64 = 200;
@@ -92,13 +94,15 @@ impl View {
 
 /// Columns by which the table can be sorted. Each entry contains the name of the column in the protocol. The flag is
 /// true if the order is descending until the user reverses the order.
-pub const COLUMNS: [(&str, bool); 15] = [
+pub const COLUMNS: [(&str, bool); 17] = [
     ("mailbox_len", true),
     ("mailbox_peak", true),
     ("yields", true),
     ("waits", true),
     ("links", true),
     ("monitors", true),
+    ("monitored_by", true),
+    ("signals", true),
     ("steps", true),
     ("last_worker", true),
     ("pid", false),
@@ -171,6 +175,8 @@ pub struct App {
     pub pid: Option<String>,
     /// `None` if the process has exited.
     pub details: Option<Details>,
+    /// Rates of the process that the view `Process` shows.
+    pub rates: Rates,
     pub graph: Graph,
     pub workers: Workers,
     /// `None` while the server collects no run times for this console.
@@ -198,7 +204,12 @@ impl App {
         match self.view {
             View::Overview => all.push(("overview", Vec::new())),
             View::Processes => all.push(("processes", self.query())),
-            View::Process => all.extend(self.pid.clone().map(|pid| ("process", vec![("pid", pid.into())]))),
+            View::Process => {
+                all.extend(self.pid.clone().map(|pid| ("process", vec![("pid", pid.into())])));
+                if self.measures_messages() {
+                    all.extend(self.trace.requests());
+                }
+            }
             View::Waits => all.push(("wait_for_graph", vec![("limit", ROWS.into())])),
             View::Workers => {
                 all.push(("workers", Vec::new()));
@@ -213,7 +224,7 @@ impl App {
             View::Registry => all.push(self.registry.request()),
             View::Trace => all.extend(self.trace.requests()),
         }
-        if self.view != View::Trace {
+        if !self.needs_trace() {
             all.extend(self.trace.stop());
         }
         if self.view != View::Workers && self.run_times.is_some() {
@@ -224,7 +235,17 @@ impl App {
 
     /// Returns the request for the further events of the live trace, if the present view shows the trace.
     pub fn further_request(&self) -> Option<Request> {
-        (self.view == View::Trace).then(|| self.trace.further_request()).flatten()
+        self.needs_trace().then(|| self.trace.further_request()).flatten()
+    }
+
+    /// Whether the present view shows the live trace, or a figure from the live trace.
+    fn needs_trace(&self) -> bool {
+        self.view == View::Trace || self.measures_messages()
+    }
+
+    /// Whether the present view measures the messages of its process with a live trace.
+    fn measures_messages(&self) -> bool {
+        self.view == View::Process && self.rates.messages.is_on && self.pid.as_ref() == Some(&self.trace.pid)
     }
 
     /// Whether the server knows the request `run_times`. Such a server also knows the time at which a process began to
@@ -285,12 +306,20 @@ impl App {
                 self.processes = parse(value)?;
                 self.clamp();
             }
-            "process" => self.details = Some(parse(value)?),
+            "process" => {
+                let details = parse(value)?;
+                self.rates.add(&details);
+                self.details = Some(details);
+                self.clamp();
+            }
             "wait_for_graph" => {
                 self.graph = parse(value)?;
                 self.clamp();
             }
-            "explain" => self.explanation = parse(value)?,
+            "explain" => {
+                self.explanation = parse(value)?;
+                self.clamp();
+            }
             "last_exits" => {
                 self.exits = parse(value)?;
                 self.clamp();
@@ -302,10 +331,14 @@ impl App {
             "workers" => {
                 self.workers = parse(value)?;
                 self.note_tasks();
+                self.clamp();
             }
             "run_times" => self.run_times = Some(parse(value)?),
             "stop_run_times" => self.run_times = None,
-            _ if trace::is_trace(request) => self.trace.store(request, value)?,
+            _ if trace::is_trace(request) => {
+                self.trace.store(request, value)?;
+                self.measure(request);
+            }
             _ => {
                 self.registry.store(request, value)?;
                 self.clamp();
@@ -314,11 +347,28 @@ impl App {
         Ok(())
     }
 
+    /// Computes the number of messages per second after a reply about the live trace.
+    fn measure(&mut self, request: &str) {
+        if !self.measures_messages() {
+            return;
+        }
+        if request == "trace" {
+            self.rates.messages.restart();
+        } else if self.trace.unread == 0 {
+            self.rates.messages.add(&self.trace);
+        }
+        // After its last event, the trace begins again with the next refresh.
+        if self.trace.has_reached_limit() {
+            self.trace = Trace::to_measure(&self.trace.pid);
+        }
+    }
+
     /// Forgets the readings of an earlier program. The counters of the new program begin at 0.
     fn forget(&mut self) {
         self.snapshots.clear();
         self.history.clear();
         self.since.clear();
+        self.rates = Rates::default();
         self.run_times = None;
     }
 
@@ -348,7 +398,11 @@ impl App {
     fn rows(&self) -> usize {
         match self.view {
             View::Processes => self.processes.rows.len(),
+            // The selected row is the first row on the screen.
+            View::Process => self.details.as_ref().map_or(0, views::process::row_count),
+            View::Explain => views::explain::row_count(&self.explanation),
             View::Waits => self.graph.edges.len(),
+            View::Workers => self.workers.workers.len(),
             View::Exits => self.exits.exits.len(),
             View::Tree => self.tree.rows.len(),
             View::Registry => self.registry.rows(),
@@ -368,7 +422,8 @@ impl App {
             View::Process | View::Trace => self.pid.as_deref(),
             View::Tree => self.tree.rows.get(self.selected)?.pid.as_deref(),
             View::Registry => self.registry.pid(self.selected),
-            View::Overview | View::Workers | View::Explain | View::Exits => None,
+            View::Workers => self.workers.workers.get(self.selected)?.process.as_deref(),
+            View::Overview | View::Explain | View::Exits => None,
         }
     }
 
@@ -478,6 +533,14 @@ impl App {
                 self.trace = Trace::of(pid);
                 return self.show(View::Trace);
             }
+            Command::Measure => {
+                let Some(pid) = &self.pid else { return self.say("no process is selected") };
+                self.rates.messages.toggle();
+                if self.rates.messages.is_on {
+                    self.trace = Trace::to_measure(pid);
+                }
+                return Effect::Refresh;
+            }
             Command::Restart => return self.ask_about_restart(),
             Command::FlightRecord => return self.ask("write a flight record?".into(), ("write_flight_record", vec![])),
             Command::MoreWorkers => return self.ask_about_workers(self.workers.requested + 1),
@@ -492,6 +555,9 @@ impl App {
         }
         if view == View::Process {
             self.details = None;
+        }
+        if !self.measures_messages() {
+            self.rates.messages.is_on = false;
         }
         Effect::Refresh
     }

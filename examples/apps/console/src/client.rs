@@ -97,6 +97,21 @@ impl fmt::Debug for Client {
     }
 }
 
+/// Adds the usual cause of an error to its text. Returns the error unchanged if the cause is not known.
+fn explained(error: io::Error, is_path: bool) -> io::Error {
+    use io::ErrorKind as Kind;
+    let hint = match (error.kind(), is_path) {
+        (Kind::NotFound, true) => "no program has opened this socket: start it with PROCESSION_CONSOLE=PATH",
+        (Kind::ConnectionRefused, true) => "the program that has opened this socket has ended",
+        (Kind::PermissionDenied, true) => "only root and the user of the program can open the socket",
+        (Kind::ConnectionRefused, false) => "no program listens at this address: see Builder::console_tcp",
+        (Kind::InvalidInput, false) => "--tcp needs HOST:PORT",
+        (Kind::WouldBlock | Kind::TimedOut, _) => "the program has not answered within 10 s",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error}; {hint}"))
+}
+
 /// Connects to one of the addresses of a host. All attempts together have the time limit [`TIMEOUT`].
 fn connect_tcp(address: &str) -> io::Result<TcpStream> {
     let until = Instant::now() + TIMEOUT;
@@ -121,9 +136,9 @@ impl Client {
     /// Returns an error if the program cannot be reached, refuses the client, or speaks another version.
     pub fn connect(target: &Target) -> Result<Self, Error> {
         let (stream, token) = match target {
-            Target::Path(path) => (connect_unix(path)?, None),
+            Target::Path(path) => (connect_unix(path).map_err(|error| explained(error, true))?, None),
             Target::Tcp { address, token } => {
-                let stream = connect_tcp(address)?;
+                let stream = connect_tcp(address).map_err(|error| explained(error, false))?;
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(TIMEOUT))?;
                 stream.set_write_timeout(Some(TIMEOUT))?;
@@ -174,7 +189,7 @@ impl Client {
 
     fn line(&mut self) -> Result<Value, Error> {
         let mut line = Vec::new();
-        (&mut self.stream).take(LONGEST_LINE).read_until(b'\n', &mut line)?;
+        (&mut self.stream).take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(|error| explained(error, false))?;
         match line.last() {
             None => Err(Error::Io(io::Error::new(io::ErrorKind::UnexpectedEof, "the program has closed it"))),
             Some(b'\n') => serde_json::from_slice(&line).map_err(|error| Error::Protocol(format!("no JSON: {error}"))),

@@ -40,6 +40,8 @@ pub enum Command {
     Suspend,
     /// Starts the live trace of the process.
     Trace,
+    /// Begins or ends the measurement of the messages of the process.
+    Measure,
     /// Restarts the child of a supervisor.
     Restart,
     /// Writes a flight record.
@@ -52,8 +54,9 @@ pub enum Command {
     Quit,
 }
 
-const LISTS: &[View] = &[View::Processes, View::Waits, View::Exits, View::Tree, View::Registry];
-const OPENED: &[View] = &[View::Processes, View::Waits, View::Tree, View::Registry];
+const LISTS: &[View] =
+    &[View::Processes, View::Process, View::Waits, View::Workers, View::Exits, View::Tree, View::Registry];
+const OPENED: &[View] = &[View::Processes, View::Waits, View::Workers, View::Tree, View::Registry];
 const PROCESSES: &[View] = &[View::Processes, View::Process];
 const CHILDREN: &[View] = &[View::Process, View::Tree];
 const RUNTIME: &[View] = &[View::Overview, View::Workers];
@@ -74,6 +77,8 @@ const KEYS: &[(KeyCode, Command, &[View], &str)] = &[
     (KeyCode::Char('p'), Command::Pause, &[], "p pause"),
     (KeyCode::Up, Command::Up, LISTS, ""),
     (KeyCode::Down, Command::Down, LISTS, ""),
+    (KeyCode::Up, Command::Up, &[View::Explain], "↑↓ scroll"),
+    (KeyCode::Down, Command::Down, &[View::Explain], ""),
     (KeyCode::Enter, Command::Open, OPENED, "↑↓⏎ open"),
     (KeyCode::Char('s'), Command::NextColumn, &[View::Processes], "s sort"),
     (KeyCode::Char('r'), Command::Reverse, &[View::Processes], "r reverse"),
@@ -90,6 +95,7 @@ const KEYS: &[(KeyCode, Command, &[View], &str)] = &[
     (KeyCode::Char('-'), Command::FewerWorkers, &[View::Workers], "- remove worker"),
     (KeyCode::Char('t'), Command::Trace, &[View::Process], "t trace"),
     (KeyCode::Char('t'), Command::Trace, &[View::Trace], "t trace again"),
+    (KeyCode::Char('m'), Command::Measure, &[View::Process], ""),
     (KeyCode::Char('F'), Command::FlightRecord, RUNTIME, "F flight record"),
     (KeyCode::Esc, Command::Back, &[View::Trace], "Esc back"),
     (KeyCode::Esc, Command::Back, &[View::Process], ""),

@@ -11,9 +11,11 @@
 //! | `keys.rs` | the keys of each view |
 //! | `registry.rs` | the state of the view of names, groups, timers and handlers |
 //! | `trace.rs` | the state and the texts of the live trace of a process |
+//! | `rates.rs` | the rates of one process |
 //! | `filter.rs` | the text that selects processes |
 //! | `views.rs` | draws the state; the folder `views` has one file for each view |
 //! | `terminal.rs` | the loop that reads keys, asks the server, and draws |
+//! | `svg.rs` | renders a screen as an image for the documentation |
 //! | `report.rs` | the output of `--once`, and the conditions of `--fail-if` |
 //! | `recording.rs` | reads a recording: an execution trace, or a flight record |
 //! | `player.rs` | steps through a recording |
@@ -25,9 +27,11 @@ pub mod filter;
 pub mod keys;
 pub mod model;
 pub mod player;
+pub mod rates;
 pub mod recording;
 pub mod registry;
 pub mod report;
+pub mod svg;
 pub mod terminal;
 pub mod trace;
 pub mod views;

@@ -4,7 +4,7 @@
 //!     cargo run --release -p procession-console -- /tmp/app.console
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -34,7 +34,7 @@ Usage: procession-console [OPTIONS] SOCKET
   --trace PID          trace this process, and print its events; includes --once; the trace ends after the time of
                        --interval (at most 600), after 10000 events, or when the process exits
   --fail-if CONDITION  exit with status 1 if the condition holds; includes --once, may be repeated
-                       conditions: deadlock, blocked-worker, panic, finding
+                       conditions: deadlock, blocked-worker, panic, finding, no-restarts-left
   --help               this text
 
 Exit status: 0, or 1 if a condition of --fail-if holds, or 2 after an error.";
@@ -72,17 +72,24 @@ fn options() -> Result<Option<Options>, Failure> {
             Long("trace") => trace = Some(arguments.value()?.string()?),
             Long("fail-if") => conditions.push(condition(&arguments.value()?.string()?)?),
             Long("help") => return Ok(None),
-            other => return Err(other.unexpected().into()),
+            other => return Err(format!("{}; --help lists the options", other.unexpected()).into()),
         }
     }
     let source = match (path, address) {
+        (Some(path), None) if Path::new(&path).is_dir() => {
+            return Err(format!("{}: this is a folder; name a socket or a recording", path.display()).into());
+        }
         // A socket is no regular file.
         (Some(path), None) if Path::new(&path).is_file() => Source::Recording(path.into()),
         (Some(path), None) => Source::Program(Target::Path(path.into())),
         (None, Some(address)) => {
             // A token on the command line would be visible to other users of the machine.
             let token = std::env::var("PROCESSION_CONSOLE_TOKEN");
-            let token = token.map_err(|error| format!("PROCESSION_CONSOLE_TOKEN: {error}"))?;
+            let token = token.map_err(|error| {
+                format!(
+                    "PROCESSION_CONSOLE_TOKEN: {error}; --tcp needs the token of Builder::console_tcp in this variable"
+                )
+            })?;
             Source::Program(Target::Tcp { address, token })
         }
         _ => return Err("name either a socket, a recording or --tcp; --help lists the options".into()),
@@ -106,7 +113,10 @@ fn seconds(text: &str) -> Result<Duration, Failure> {
 
 fn condition(text: &str) -> Result<Condition, Failure> {
     let found = Condition::ALL.into_iter().find(|condition| condition.name() == text);
-    found.ok_or_else(|| format!("--fail-if: unknown condition {text}; --help lists the conditions").into())
+    found.ok_or_else(|| {
+        let names = Condition::ALL.map(Condition::name).join(", ");
+        format!("--fail-if: unknown condition {text}; the conditions are {names}").into()
+    })
 }
 
 fn open(path: &Path, options: &Options) -> Result<ExitCode, Failure> {
@@ -119,9 +129,19 @@ fn open(path: &Path, options: &Options) -> Result<ExitCode, Failure> {
     } else if options.is_once {
         print(&recording.summary_text())?;
     } else {
+        check_terminal()?;
         terminal::play(&mut Player::new(recording))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// # Errors
+/// Returns an error if the output is no terminal, for example if the console runs in a pipe or in CI.
+fn check_terminal() -> Result<(), Failure> {
+    if io::stdout().is_terminal() {
+        return Ok(());
+    }
+    Err("the output is no terminal; use --once, --json or --fail-if".into())
 }
 
 fn run(options: Options) -> Result<ExitCode, Failure> {
@@ -130,9 +150,12 @@ fn run(options: Options) -> Result<ExitCode, Failure> {
         Source::Program(target) => target.clone(),
     };
     let title = target.to_string();
+    let is_screen = !options.is_once && !options.is_json && options.conditions.is_empty() && options.trace.is_none();
+    if is_screen {
+        check_terminal()?;
+    }
     let mut connection = Connection::open(target).map_err(|error| format!("{title}: {error}"))?;
-    let is_screen = !options.is_once && !options.is_json && options.conditions.is_empty();
-    if is_screen && options.trace.is_none() {
+    if is_screen {
         terminal::run(&mut connection, &mut App::new(title), options.interval)?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 /// Reply to `hello`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -136,6 +137,7 @@ pub struct Row {
 #[serde(default)]
 #[expect(missing_docs, reason = "the protocol documents the fields")]
 pub struct Processes {
+    pub now_ns: u64,
     pub processes_alive: u64,
     pub rows: Vec<Row>,
 }
@@ -148,6 +150,9 @@ pub struct WaitsFor {
     pub kind: String,
     pub pid: Option<String>,
     pub text: String,
+    /// Fields that only a newer server sends.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
 }
 
 /// Number of outstanding commands of one type.
@@ -157,6 +162,20 @@ pub struct WaitsFor {
 pub struct CommandCount {
     pub command: String,
     pub count: u64,
+    pub measured_since_ns: Option<u64>,
+    /// Fields that only a newer server sends.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// Step that a worker runs now.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct RunningStep {
+    pub worker: u64,
+    pub blocked_since_ns: Option<u64>,
+    pub is_asked_to_yield: bool,
 }
 
 /// Reply to `process`.
@@ -166,6 +185,7 @@ pub struct CommandCount {
 pub struct Details {
     pub now_ns: u64,
     pub info: Row,
+    pub supervisor: Option<String>,
     pub names: Vec<String>,
     pub groups: Vec<String>,
     pub links: Vec<String>,
@@ -175,7 +195,15 @@ pub struct Details {
     pub yields: Vec<CommandCount>,
     pub timers_ns: Vec<u64>,
     pub deadline_ns: Option<u64>,
+    pub inherited_values: Vec<String>,
     pub waits_for: Vec<WaitsFor>,
+    pub ready_since_ns: Option<u64>,
+    pub step: Option<RunningStep>,
+    pub run_time_ns: Option<u64>,
+    pub memory_bytes: Option<u64>,
+    /// Fields that only a newer server sends. The view of the process shows these fields too.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
 }
 
 /// Process that waits for another process.
@@ -222,6 +250,8 @@ pub struct Worker {
     pub process: Option<String>,
     pub polls: Option<u64>,
     pub blocked_since_ns: Option<u64>,
+    /// Whether another worker has taken the place of a blocked worker. An older server does not send this field.
+    pub is_replaced: Option<bool>,
 }
 
 /// Reply to `workers`.
@@ -283,6 +313,8 @@ pub struct Supervisor {
     pub strategy: String,
     pub max_restarts: u64,
     pub within_ns: u64,
+    /// An older server does not send this field.
+    pub restarts_left: Option<u64>,
 }
 
 /// A supervisor, or a child of a supervisor.
@@ -455,6 +487,7 @@ pub struct TraceEvent {
 #[serde(default)]
 #[expect(missing_docs, reason = "the protocol documents the fields")]
 pub struct TraceEvents {
+    pub now_ns: u64,
     pub events: Vec<TraceEvent>,
     pub unread: u64,
     pub event_count: u64,

@@ -6,11 +6,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::client::Error;
-use crate::model::{Explanation, Graph, Hello, Histogram, LastExits, Overview, Processes, Workers};
+use crate::model::{
+    Explanation, Graph, Hello, Histogram, LastExits, Overview, Processes, Supervisor, Tree, TreeRow, Workers,
+};
 use crate::terminal::Connection;
 use crate::trace;
-use crate::views::processes_label;
-use crate::views::{duration, number};
+use crate::views::{duration, number, processes_label, worker_state};
 
 /// Number of processes in the report.
 const ROWS: u64 = 20;
@@ -34,11 +35,13 @@ pub enum Condition {
     Panic,
     /// The explanation of the runtime has a finding.
     Finding,
+    /// A supervisor has used up its restarts. Its next restart ends the supervisor.
+    NoRestartsLeft,
 }
 
 impl Condition {
     /// All conditions.
-    pub const ALL: [Self; 4] = [Self::Deadlock, Self::BlockedWorker, Self::Panic, Self::Finding];
+    pub const ALL: [Self; 5] = [Self::Deadlock, Self::BlockedWorker, Self::Panic, Self::Finding, Self::NoRestartsLeft];
 
     /// Name of the condition on the command line.
     pub fn name(self) -> &'static str {
@@ -47,6 +50,7 @@ impl Condition {
             Self::BlockedWorker => "blocked-worker",
             Self::Panic => "panic",
             Self::Finding => "finding",
+            Self::NoRestartsLeft => "no-restarts-left",
         }
     }
 
@@ -57,6 +61,7 @@ impl Condition {
             Self::BlockedWorker => reading.workers.workers.iter().any(|worker| worker.state == "blocked"),
             Self::Panic => reading.overview.metrics.counters.get("panics").is_some_and(|&panics| panics != 0),
             Self::Finding => !reading.explanation.findings.is_empty(),
+            Self::NoRestartsLeft => reading.supervisors().any(|(_, supervisor)| supervisor.restarts_left == Some(0)),
         }
     }
 }
@@ -72,6 +77,8 @@ pub struct Reading {
     pub workers: Workers,
     pub explanation: Explanation,
     pub exits: LastExits,
+    /// Empty if the server does not know the request, or if the supervisors have not answered.
+    pub tree: Tree,
     /// The lines of the trace. Empty without a trace.
     pub trace: Vec<String>,
     /// The replies. The keys are the names of the requests.
@@ -95,6 +102,7 @@ impl Reading {
             "workers": get("workers", Vec::new())?,
             "explain": get("explain", Vec::new())?,
             "last_exits": get("last_exits", vec![("limit", ROWS.into())])?,
+            "supervision_tree": answered(get("supervision_tree", Vec::new()))?,
             "names": known(get("names", vec![("limit", TABLE_ROWS.into())]))?,
             "groups": known(get("groups", vec![("limit", TABLE_ROWS.into())]))?,
             "timers": known(get("timers", Vec::new()))?,
@@ -119,9 +127,18 @@ impl Reading {
             workers: serde_json::from_value(json["workers"].clone())?,
             explanation: serde_json::from_value(json["explain"].clone())?,
             exits: serde_json::from_value(json["last_exits"].clone())?,
+            tree: match &json["supervision_tree"] {
+                Value::Null => Tree::default(),
+                tree => serde_json::from_value(tree.clone())?,
+            },
             trace: if json["trace"].is_null() { Vec::new() } else { trace::text(&json["trace"])? },
             json,
         })
+    }
+
+    /// The supervisors, with their rows in the supervision tree.
+    fn supervisors(&self) -> impl Iterator<Item = (&TreeRow, &Supervisor)> {
+        self.tree.rows.iter().filter_map(|row| Some((row, row.supervisor.as_ref()?)))
     }
 
     /// The report for people.
@@ -143,8 +160,20 @@ impl Reading {
             let runs = worker.process.as_deref().map_or(String::new(), |pid| format!(", runs {pid}"));
             line(
                 &mut text,
-                format_args!("worker {}: {}, {} queued{runs}", worker.worker, worker.state, worker.local_queue_depth),
+                format_args!(
+                    "worker {}: {}, {} queued{runs}",
+                    worker.worker,
+                    worker_state(worker),
+                    worker.local_queue_depth
+                ),
             );
+        }
+        for (row, Supervisor { strategy, max_restarts, within_ns, restarts_left }) in self.supervisors() {
+            let (pid, name) = (row.pid.as_deref().unwrap_or("-"), row.name.as_deref().unwrap_or("(no name)"));
+            let left = restarts_left.map_or_else(|| "?".to_owned(), number);
+            let within = duration(Duration::from_nanos(*within_ns));
+            let budget = format_args!("{left} of {max_restarts} restarts left in {within}");
+            line(&mut text, format_args!("supervisor: {pid} {name}: {strategy}, {budget}"));
         }
         line(&mut text, format_args!("{} processes, longest mailboxes first:", number(processes.processes_alive)));
         for row in &processes.rows {
@@ -187,6 +216,14 @@ fn known(reply: Result<Value, Error>) -> Result<Value, Error> {
     match reply {
         Err(Error::Refused { kind, .. }) if kind == "unknown_request" => Ok(Value::Null),
         reply => reply,
+    }
+}
+
+/// Returns null if the supervisors have not answered, because no worker is free. Otherwise returns the reply.
+fn answered(reply: Result<Value, Error>) -> Result<Value, Error> {
+    match reply {
+        Err(Error::Refused { kind, .. }) if kind == "no_answer" => Ok(Value::Null),
+        reply => known(reply),
     }
 }
 
@@ -242,17 +279,30 @@ mod tests {
     #[test]
     fn each_condition_depends_on_its_figure() {
         let holds = |reading: &Reading| Condition::ALL.map(|condition| condition.holds(reading));
-        assert_eq!(holds(&reading(0, "running", 0)), [false; 4]);
-        assert_eq!(holds(&reading(1, "running", 0)), [true, false, false, true]);
-        assert_eq!(holds(&reading(0, "blocked", 0)), [false, true, false, false]);
-        assert_eq!(holds(&reading(0, "parked", 2)), [false, false, true, false]);
+        assert_eq!(holds(&reading(0, "running", 0)), [false; 5]);
+        assert_eq!(holds(&reading(1, "running", 0)), [true, false, false, true, false]);
+        assert_eq!(holds(&reading(0, "blocked", 0)), [false, true, false, false, false]);
+        assert_eq!(holds(&reading(0, "parked", 2)), [false, false, true, false, false]);
+        let mut json = reading(0, "running", 0).json;
+        for (left, expected) in [(json!(1), false), (json!(0), true), (Value::Null, false)] {
+            let supervisor = json!({
+                "strategy": "one for one", "max_restarts": 3, "within_ns": 5_000_000_000_u64, "restarts_left": left,
+            });
+            json["supervision_tree"] = json!({ "rows": [{ "pid": "<1.5.1>", "supervisor": supervisor }] });
+            let reading = Reading::parse(json.clone()).unwrap();
+            assert_eq!(holds(&reading), [false, false, false, false, expected]);
+            let left = left.as_u64().map_or("?".into(), |left| left.to_string());
+            let line = format!("supervisor: <1.5.1> (no name): one for one, {left} of 3 restarts left in 5.0 s\n");
+            assert!(reading.text().contains(&line), "{}", reading.text());
+        }
     }
 
     #[test]
     fn a_request_that_an_older_server_does_not_know_has_the_value_null() {
         let refused = |kind: &str| Err(Error::Refused { kind: kind.into(), message: "no".into() });
         assert!(known(refused("unknown_request")).is_ok_and(|reply| reply.is_null()));
-        assert!(known(refused("ended")).is_err());
+        assert!(known(refused("ended")).is_err() && answered(refused("ended")).is_err());
+        assert!(["no_answer", "unknown_request"].iter().all(|kind| answered(refused(kind)).is_ok()));
         assert!(known(Ok(json!({ "name_count": 0 }))).is_ok_and(|reply| reply["name_count"] == 0));
     }
 

@@ -120,12 +120,12 @@ fn step_through(terminal: &mut DefaultTerminal, player: &mut Player) -> io::Resu
 }
 
 /// Asks for the figures of the present view. If the connection is lost, the function sends no further requests.
-fn refresh(connection: &mut Connection, app: &mut App) {
+pub fn refresh(connection: &mut Connection, app: &mut App) {
     refresh_with(app, |request| connection.request(request));
 }
 
 /// Sends the requests of a refresh with the function `ask`.
-fn refresh_with(app: &mut App, mut ask: impl FnMut(Request) -> Result<serde_json::Value, Error>) {
+pub fn refresh_with(app: &mut App, mut ask: impl FnMut(Request) -> Result<serde_json::Value, Error>) {
     // Returns whether the connection exists.
     let mut send = |app: &mut App, request: Request| {
         let name = request.0;

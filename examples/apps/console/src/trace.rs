@@ -49,27 +49,45 @@ pub enum Phase {
 pub struct Trace {
     pub phase: Phase,
     pub pid: String,
+    /// Maximum number of events per second.
+    pub(crate) max_rate: u64,
     pub start: TraceStart,
     /// The last events, oldest first.
     pub events: VecDeque<TraceEvent>,
     pub event_count: u64,
     pub lost: u64,
     pub unread: u64,
+    /// Time of the last reply.
+    pub now_ns: u64,
+    /// Number of events that the console has read.
+    pub read: u64,
+    /// Number of messages that the process has received, according to the events that the console has read.
+    pub received: u64,
 }
 
 impl Trace {
     /// A new trace of a process.
     pub fn of(pid: &str) -> Self {
-        Self { phase: Phase::Wanted, pid: pid.to_owned(), ..Self::default() }
+        Self { phase: Phase::Wanted, pid: pid.to_owned(), max_rate: LIMITS.1, ..Self::default() }
+    }
+
+    /// A new trace that measures the number of messages. The server permits no larger rate.
+    pub fn to_measure(pid: &str) -> Self {
+        Self { max_rate: REPORT_LIMITS.1, ..Self::of(pid) }
     }
 
     /// Returns the requests that the console sends while the screen shows the trace.
     pub fn requests(&self) -> Vec<Request> {
         match self.phase {
-            Phase::Wanted => vec![start(&self.pid, LIMITS), next_part()],
+            Phase::Wanted => vec![start(&self.pid, (LIMITS.0, self.max_rate, LIMITS.2)), next_part()],
             Phase::Running => vec![next_part()],
             Phase::Off | Phase::Ended(_) => Vec::new(),
         }
+    }
+
+    /// Whether the trace has reached a limit, and can begin again.
+    pub fn has_reached_limit(&self) -> bool {
+        matches!(&self.phase, Phase::Ended(reason) if [MAX_EVENTS, MAX_TIME].contains(&reason.as_str()))
     }
 
     /// Returns the request for the events that the last reply did not contain.
@@ -93,7 +111,10 @@ impl Trace {
                 self.phase = Phase::Running;
             }
             "trace_events" => {
-                let TraceEvents { events, unread, event_count, lost, ended } = serde_json::from_value(value)?;
+                let TraceEvents { now_ns, events, unread, event_count, lost, ended } = serde_json::from_value(value)?;
+                self.read += events.len() as u64;
+                self.received += events.iter().filter(|event| event.event == "received").count() as u64;
+                self.now_ns = now_ns;
                 self.events.extend(events);
                 self.events.drain(..self.events.len().saturating_sub(KEPT));
                 (self.event_count, self.lost, self.unread) = (event_count, lost, unread);
@@ -128,10 +149,13 @@ fn next_part() -> Request {
     ("trace_events", vec![("limit", PART.into())])
 }
 
+const MAX_EVENTS: &str = "the maximum number of events";
+const MAX_TIME: &str = "the maximum time";
+
 fn reason_text(reason: &str) -> &str {
     match reason {
-        "max_events" => "the maximum number of events",
-        "max_ms" => "the maximum time",
+        "max_events" => MAX_EVENTS,
+        "max_ms" => MAX_TIME,
         "exit" => "the process has exited",
         other => other,
     }
@@ -209,6 +233,7 @@ mod tests {
         let many: Vec<_> = (0..1_001).map(|at| json!({ "at_ns": at, "event": "received" })).collect();
         trace.store("trace_events", json!({ "events": many, "unread": 1, "ended": "exit", "lost": 3 })).unwrap();
         assert_eq!((trace.events.len(), trace.events[0].at_ns, trace.lost), (KEPT, 1, 3));
+        assert_eq!((trace.received, trace.has_reached_limit()), (1_001, false));
         assert_eq!(trace.phase, Phase::Running);
         trace.store("trace_events", json!({ "events": [], "unread": 0, "ended": "exit" })).unwrap();
         assert_eq!((trace.phase.clone(), names(&trace)), (Phase::Ended("the process has exited".into()), vec![]));

@@ -1,9 +1,9 @@
 //! Draws the state of the console. The functions only read the state, so tests can draw any state on a buffer.
 
 mod exits;
-mod explain;
+pub(crate) mod explain;
 mod overview;
-mod process;
+pub(crate) mod process;
 mod processes;
 pub(crate) mod recording;
 mod registry;
@@ -14,18 +14,25 @@ mod workers;
 
 use std::time::Duration;
 
-use ratatui::Frame;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
+use ratatui::{Frame, Terminal};
 
 use crate::app::{App, Prompt, View};
 use crate::keys;
+use crate::player::Player;
 
 pub(crate) use processes::label as processes_label;
+pub(crate) use workers::state as worker_state;
 
-const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+/// Titles of rows and columns.
+const TITLE: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
+/// Bars of charts.
+const CHART: Style = Style::new().fg(Color::Green);
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 const ALARM: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
@@ -58,19 +65,43 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     frame.render_widget(Paragraph::new(keys::help(app.view)).style(DIM), help);
 }
 
+/// Returns the screen of 80 x 24 characters that [`draw`] draws.
+pub fn buffer(app: &App) -> Buffer {
+    buffer_with(|frame| draw(frame, app))
+}
+
+/// Returns the screen of 80 x 24 characters that shows the present moment of a recording.
+pub fn player_buffer(player: &Player) -> Buffer {
+    buffer_with(|frame| recording::draw(frame, player))
+}
+
+/// Returns a screen of 80 x 24 characters.
+fn buffer_with(draw: impl FnOnce(&mut Frame<'_>)) -> Buffer {
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(80, 24));
+    let Ok(_) = terminal.draw(draw);
+    terminal.backend().buffer().clone()
+}
+
+/// Returns the rows of a screen, without trailing spaces.
+pub fn rows(buffer: &Buffer) -> Vec<String> {
+    let Rect { width, height, .. } = buffer.area;
+    let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+    (0..height).map(row).collect()
+}
+
 fn title_line(app: &App) -> Paragraph<'_> {
     let hello = &app.hello;
     let mut text = format!("{} (process {}), node {}", hello.program, hello.program_pid, hello.node);
     text.push_str(if hello.actions { ", actions on" } else { "" });
     text.push_str(if app.is_paused { ", PAUSED" } else { "" });
-    Paragraph::new(Line::styled(text, BOLD))
+    Paragraph::new(Line::styled(text, TITLE))
 }
 
 fn tab_line(view: View) -> Paragraph<'static> {
     // The line has no room for a space between a number and its name. The style separates them.
     let tab = |(index, one): (usize, &View)| {
         let style = if *one == view { SELECTED } else { Style::new() };
-        [Span::styled(format!("{}", index + 1), BOLD), Span::styled(one.name(), style), Span::raw(" ")]
+        [Span::styled(format!("{}", index + 1), TITLE), Span::styled(one.name(), style), Span::raw(" ")]
     };
     Paragraph::new(Line::from_iter(View::ALL.iter().enumerate().flat_map(tab)))
 }
@@ -83,7 +114,7 @@ fn message_line(app: &App) -> Paragraph<'_> {
                 View::Registry => "prefix of the names",
                 _ => "filter (NAME type=TEXT state=STATE)",
             };
-            Paragraph::new(format!("{title}: {text}_")).style(BOLD)
+            Paragraph::new(format!("{title}: {text}_")).style(TITLE)
         }
         _ => {
             let text = app.error.as_ref().or(app.message.as_ref());
@@ -113,6 +144,15 @@ pub fn number(value: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// A number with at most seven characters.
+pub fn short(value: u64) -> String {
+    match value {
+        0..1_000_000 => number(value),
+        1_000_000..1_000_000_000 => format!("{:.1} M", value as f64 / 1e6),
+        _ => format!("{:.1} G", value as f64 / 1e9),
+    }
 }
 
 /// A duration with three significant digits at most.
@@ -155,18 +195,11 @@ pub fn fit(text: &str, width: usize) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
-
     use super::*;
 
     /// Returns the screen of 80 x 24 characters, without trailing spaces.
     pub(crate) fn screen(app: &App) -> Vec<String> {
-        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
-        terminal.draw(|frame| draw(frame, app)).unwrap();
-        let buffer = terminal.backend().buffer();
-        let row = |y| (0..80).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
-        (0..24).map(row).collect()
+        rows(&buffer(app))
     }
 
     #[test]
@@ -181,6 +214,12 @@ pub(crate) mod tests {
             app.message = Some("a message".into());
             assert_eq!(screen(&app)[22], "a message");
         }
+    }
+
+    #[test]
+    fn large_numbers_are_short() {
+        let numbers = [0, 999_999, 1_000_000, 123_456_789, 1_234_567_890].map(short);
+        assert_eq!(numbers, ["0", "999,999", "1.0 M", "123.5 M", "1.2 G"]);
     }
 
     #[test]

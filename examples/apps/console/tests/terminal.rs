@@ -143,7 +143,9 @@ fn keys_switch_between_the_views_of_a_running_program() {
     }
     assert!(graph.contains("console-demo.rs:"), "{graph}");
     screen.press("5");
-    screen.wait("the blocked worker", |text| text.lines().any(|line| line.contains("blocked ") && line.ends_with('s')));
+    screen.wait("the blocked worker", |text| {
+        text.lines().any(|line| line.contains("blocked, replaced ") && line.ends_with('s'))
+    });
     screen.press("6");
     screen.wait_for("deadlock of 2 processes:");
     screen.wait_for("what to do: ");
@@ -151,7 +153,9 @@ fn keys_switch_between_the_views_of_a_running_program() {
     screen.wait_for("no abnormal exit");
     screen.press("8");
     let tree = screen.wait_for("clerk-2");
-    assert!(tree.lines().nth(3).unwrap().starts_with("clerks ") && tree.contains("  clerk-1"), "{tree}");
+    let supervisor = tree.lines().nth(3).unwrap();
+    assert!(supervisor.starts_with("clerks ") && supervisor.ends_with("0  3 of 3 in 5.0 s"), "{tree}");
+    assert!(tree.contains("  clerk-1"), "{tree}");
     screen.press("1");
     screen.wait_for("steps per second");
     screen.press("q");
@@ -213,9 +217,9 @@ fn actions_are_confirmed_and_change_the_program() {
     screen.press("7");
     screen.wait("the exit", |text| text.lines().any(|line| line.contains("archive") && line.ends_with("killed")));
     screen.press("5");
-    screen.wait_for("2 workers requested");
+    screen.wait_for("2 workers requested, 1 replaced");
     screen.press("+y");
-    screen.wait_for("3 workers requested");
+    screen.wait_for("3 workers requested, ");
     screen.press("F");
     screen.wait_for("write a flight record? (y/n)");
     screen.press("y");
@@ -281,12 +285,83 @@ fn scripts_get_text_or_json_and_an_exit_status() {
         ),
         (Some(2), Some(2), Some(2), Some(2))
     );
-    let mut missing = Command::new(env!("CARGO_BIN_EXE_procession-console"));
-    let missing = missing.args(["--once", "/nonexistent/socket"]).output().unwrap();
-    assert_eq!(missing.status.code(), Some(2));
-    assert!(
-        String::from_utf8(missing.stderr).unwrap().starts_with("procession-console: /nonexistent/socket: connection: ")
-    );
+    let tree = &value["supervision_tree"]["rows"][0];
+    assert_eq!((&tree["name"], &tree["supervisor"]["restarts_left"]), (&"clerks".into(), &3.into()), "{value}");
+    assert!(stdout(&text).contains(" clerks: one for one, 3 of 3 restarts left in 5.0 s\n"), "{}", stdout(&text));
+    assert_eq!(status(&["--fail-if", "no-restarts-left"]), Some(0));
+}
+
+/// The error of a common mistake states the cause, and what to do.
+#[test]
+fn the_error_of_a_common_mistake_states_what_to_do() {
+    let (folder, recording) = record("mistakes");
+    let path = |name: &str| folder.0.join(name).display().to_string();
+    let error = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_procession-console"));
+        let output = command.args(arguments).env_remove("PROCESSION_CONSOLE_TOKEN").output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        text.strip_prefix("procession-console: ").unwrap().trim_end().to_owned()
+    };
+    let ended = std::os::unix::net::UnixListener::bind(path("ended")).unwrap();
+    drop(ended);
+    let silent = std::os::unix::net::UnixListener::bind(path("silent")).unwrap();
+    let other = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let (mut client, _) = silent.accept().unwrap();
+            client.write_all(b"{\"hello\": 1}\n").unwrap();
+        }
+    });
+    std::fs::write(path("text"), "a text").unwrap();
+    let socket = path("socket");
+    let _rt = Runtime::builder().workers(0).console(&socket).build().unwrap();
+    for (arguments, expected) in [
+        (
+            &["--once", &path("none")][..],
+            "No such file or directory (os error 2); no program has opened this socket: start it with PROCESSION_CONSOLE=PATH",
+        ),
+        (
+            &["--once", &path("ended")],
+            "Connection refused (os error 111); the program that has opened this socket has ended",
+        ),
+        (&["--once", &path("silent")], "the server is no console server"),
+        (&["--once", &path("text")], "no recording, or a damaged recording: no packet begins at byte 0"),
+        (&["--once", &path("")], ": this is a folder; name a socket or a recording"),
+        (&[&socket], "the output is no terminal; use --once, --json or --fail-if"),
+        (&[recording.to_str().unwrap()], "the output is no terminal; use --once, --json or --fail-if"),
+        (&["--once", "--tcp", "localhost:1"], "--tcp needs the token of Builder::console_tcp in this variable"),
+        (&[], "name either a socket, a recording or --tcp; --help lists the options"),
+        (&["--dance", &socket], "invalid option '--dance'; --help lists the options"),
+        (&[&socket, &socket], "; --help lists the options"),
+        (
+            &["--fail-if", "deadlok", &socket],
+            "unknown condition deadlok; the conditions are deadlock, blocked-worker, panic, finding, no-restarts-left",
+        ),
+        (&["--trace", "clerk-1", &socket], "field `pid`: not a pid: it must stand between `<` and `>`"),
+    ] {
+        let text = error(arguments);
+        assert!(text.ends_with(expected), "{arguments:?}: {text}");
+    }
+    // Another program, or a console without the right token, gets no answer.
+    error(&["--once", &path("silent")]);
+    other.join().unwrap();
+    let token = "0123456789abcdef";
+    let rt = Runtime::builder().workers(0).console_tcp(([127, 0, 0, 1], 0), token).build().unwrap();
+    let address = rt.console_address().unwrap().to_string();
+    let tcp = |address: &str, token: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_procession-console"));
+        command.args(["--once", "--tcp", address]).env("PROCESSION_CONSOLE_TOKEN", token).output().unwrap()
+    };
+    assert_eq!(tcp(&address, token).status.code(), Some(0));
+    for (address, token, expected) in
+        [(address.as_str(), "wrong", "the token is wrong\n"), ("127.0.0.1", token, "; --tcp needs HOST:PORT\n")]
+    {
+        let text = String::from_utf8(tcp(address, token).stderr).unwrap();
+        assert!(text.ends_with(expected), "{text}");
+    }
+    drop(rt);
+    let text = String::from_utf8(tcp(&address, token).stderr).unwrap();
+    assert!(text.ends_with("; no program listens at this address: see Builder::console_tcp\n"), "{text}");
 }
 
 /// A reader such as `head -1` ends before the console has printed everything. The exit status stays the same.
@@ -354,6 +429,39 @@ fn a_process_is_traced_on_the_screen_and_for_scripts() {
     assert!(screen.console.wait().unwrap().success());
 }
 
+/// 9.4c: the view of a process shows its rates.
+#[test]
+fn the_rates_of_a_process_are_shown() {
+    let demo = Demo::start("rates");
+    let mut screen = Screen::open(&demo);
+    screen.wait_for("Processes 7");
+    screen.press("2");
+    screen.wait_for("archive");
+    screen.press("/clerk-1\r");
+    screen.wait("one row", |text| text.contains("clerk-1") && !text.contains("archive"));
+    screen.press("\r");
+    let rate = |text: &str, name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        let number = line.get(14..)?.split_whitespace().next()?.trim_start_matches('~').replace(',', "");
+        number.parse::<u64>().ok()
+    };
+    // The clerk sends itself a message every 10 ms.
+    let details = screen.wait("the steps", |text| rate(text, "steps/s").is_some_and(|rate| rate > 0));
+    assert!(details.contains("supervisor    <") && details.contains("memory        "), "{details}");
+    assert_eq!(rate(&details, "messages/s"), None);
+    screen.press("m");
+    screen.wait("the messages", |text| rate(text, "messages/s").is_some_and(|rate| rate > 0));
+    screen.press("m");
+    screen.wait_for("press m to measure the messages with a live trace");
+    let traces = || {
+        let json: serde_json::Value = serde_json::from_slice(&demo.ask(&["--json"]).stdout).unwrap();
+        json["hello"]["traces"].clone()
+    };
+    assert_eq!(traces(), 0);
+    screen.press("q");
+    assert!(screen.console.wait().unwrap().success());
+}
+
 /// Leaves the trace. Returns the view of the process.
 fn screen_of_process(screen: &mut Screen) -> String {
     screen.press("\u{1b}");
@@ -411,6 +519,45 @@ fn the_user_can_move_forward_and_backward_through_a_recording_with_keys() {
     screen.wait_for("the process has no further event");
     screen.press("g");
     screen.wait_for("event 1 at +");
+    screen.press("q");
+    assert!(screen.console.wait().unwrap().success());
+}
+
+/// 9.6b: the console opens a flight record that a running program has written.
+#[test]
+fn a_flight_record_of_a_running_program_is_opened() {
+    let demo = Demo::start("flight");
+    let mut screen = Screen::open(&demo);
+    screen.wait_for("Processes 7");
+    screen.press("F");
+    screen.wait_for("write a flight record? (y/n)");
+    screen.press("y");
+    screen.wait_for("write_flight_record: ");
+    let is_record = |file: &Path| file.extension().is_some_and(|extension| extension == "pftrace");
+    let mut files = std::fs::read_dir(&demo.folder).unwrap().map(|file| file.unwrap().path());
+    let path = files.find(|path| is_record(path)).unwrap();
+    let mut player = Screen::of(&path);
+    player.wait_for("event 1 at +");
+    player.press("nn");
+    player.wait_for("event 3 at +");
+    player.press("p");
+    player.wait_for("event 2 at +");
+    // The last events end the states of all processes.
+    player.press("G");
+    player.wait_for("(0 processes)");
+    let mut last = player.wait_for("event ");
+    let has_all = |text: &str| ["clerk-1 (", "printer (", "archive ("].iter().all(|part| text.contains(part));
+    // The last events end the states of the processes, one after another.
+    for _ in 0..100 {
+        if has_all(&last) {
+            break;
+        }
+        player.press("p");
+        last = player.wait("the previous event", |text| text != last);
+    }
+    player.wait("the processes", has_all);
+    player.press("q");
+    assert!(player.console.wait().unwrap().success());
     screen.press("q");
     assert!(screen.console.wait().unwrap().success());
 }

@@ -8,19 +8,19 @@ use ratatui::text::Line;
 
 use crate::app::App;
 use crate::model::ExitRecord;
-use crate::views::{BOLD, SELECTED, draw_lines, duration, fit, offset, tail};
+use crate::views::{SELECTED, TITLE, draw_lines, duration, fit, offset, tail};
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
-    let mut lines = vec![Line::styled(format!("{:<8} {:<18} {:<16} EXIT", "AGO", "PID", "NAME OR TYPE"), BOLD)];
-    // The last line shows the whole text of the selected exit, as far as it fits.
-    let visible = usize::from(area.height).saturating_sub(3);
+    let mut lines = vec![Line::styled(format!("{:<8} {:<18} {:<16} EXIT", "AGO", "PID", "NAME OR TYPE"), TITLE)];
+    // The last lines show the details of the selected exit.
+    let visible = usize::from(area.height).saturating_sub(4);
     let rows = app.exits.exits.iter().enumerate().skip(offset(app.selected, visible)).take(visible);
     for (index, record) in rows {
         let text = fit(&row(record, app.exits.now_ns), area.width.into());
         lines.push(if index == app.selected { Line::styled(text, SELECTED) } else { Line::raw(text) });
     }
     match app.exits.exits.get(app.selected) {
-        Some(record) => lines.extend([Line::raw(""), Line::raw(details(record))]),
+        Some(record) => lines.extend(details(record, area.width.into())),
         None => lines.push(Line::raw("no abnormal exit")),
     }
     draw_lines(frame, area, lines);
@@ -33,9 +33,12 @@ fn row(record: &ExitRecord, now_ns: u64) -> String {
     format!("{ago:<8} {:<18} {:<16} {exit}", tail(&record.pid, 18), tail(label, 16))
 }
 
-fn details(record: &ExitRecord) -> String {
-    let place = record.location.as_deref().map_or(String::new(), |place| format!(", at {place}"));
-    format!("{}: {} unread messages{place}", record.type_name, record.mailbox_len)
+/// The type, the number of unread messages, and the place of a panic.
+fn details(record: &ExitRecord, width: usize) -> Vec<Line<'static>> {
+    let unread = format!(": {} unread messages", record.mailbox_len);
+    let mut lines = vec![String::new(), tail(&record.type_name, width.saturating_sub(unread.len())) + &unread];
+    lines.extend(record.location.as_ref().map(|place| format!("at {}", tail(place, width.saturating_sub(3)))));
+    lines.into_iter().map(Line::raw).collect()
 }
 
 #[cfg(test)]
@@ -60,8 +63,9 @@ mod tests {
             "2.0 s    <1.0.1>            cache            panicked at src/a.rs:1:2: boom",
             "3.0 s    <1.1.1>            app::Shop        killed",
             "",
-            "app::Cache: 3 unread messages, at src/a.rs:1:2",
+            "app::Cache: 3 unread messages",
+            "at src/a.rs:1:2",
         ];
-        assert_eq!(screen(&app)[2..7], expected);
+        assert_eq!(screen(&app)[2..8], expected);
     }
 }

@@ -6,7 +6,8 @@ use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Wrap};
 
 use crate::app::App;
-use crate::views::{ALARM, BOLD};
+use crate::model::Explanation;
+use crate::views::{ALARM, TITLE};
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let mut lines = Vec::new();
@@ -18,14 +19,22 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
         lines.push(Line::raw(""));
     }
     if lines.is_empty() {
-        lines = vec![Line::styled("no finding", BOLD), Line::raw("")];
+        lines = vec![Line::styled("no finding", TITLE), Line::raw("")];
     }
     lines.extend(app.explanation.activity.iter().map(|text| Line::raw(text.clone())));
-    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
+    let first = app.selected.min(row_count(&app.explanation).saturating_sub(1));
+    frame.render_widget(Paragraph::new(lines.split_off(first)).wrap(Wrap { trim: false }), area);
+}
+
+/// Number of lines, without the breaks of lines that are too long.
+pub(crate) fn row_count(explanation: &Explanation) -> usize {
+    let findings = explanation.findings.iter().map(|finding| finding.lines.len() + 1).sum::<usize>();
+    (if findings == 0 { 2 } else { findings }) + explanation.activity.len()
 }
 
 #[cfg(test)]
 mod tests {
+    use ratatui::crossterm::event::KeyCode;
     use serde_json::json;
 
     use crate::app::{App, View};
@@ -42,5 +51,10 @@ mod tests {
         let expected =
             ["deadlock of 2 processes:", "  <1.0.1> waits", "what to do: x", "", "2 processes", "running: y"];
         assert_eq!(screen(&app)[2..8], expected);
+        // The keys scroll to the last line.
+        (0..9).for_each(|_| drop(app.handle_key(KeyCode::Down.into())));
+        assert_eq!(screen(&app)[2..4], ["running: y", ""]);
+        app.handle_key(KeyCode::Up.into());
+        assert_eq!(screen(&app)[2..4], ["2 processes", "running: y"]);
     }
 }

@@ -9,10 +9,10 @@ use ratatui::widgets::Sparkline;
 
 use crate::app::App;
 use crate::model::Histogram;
-use crate::views::{ALARM, BOLD, draw_lines, duration, number};
+use crate::views::{ALARM, CHART, TITLE, draw_lines, duration, number, short};
 
-/// Counters that are shown as rates.
-const RATES: [(&str, &str); 10] = [
+/// Counters that are shown as rates and as totals.
+const RATES: [(&str, &str); 13] = [
     ("steps", "steps"),
     ("messages", "messages"),
     ("spawned", "spawned"),
@@ -21,39 +21,45 @@ const RATES: [(&str, &str); 10] = [
     ("completions", "completions"),
     ("parks", "parks"),
     ("wakes", "wakes"),
+    ("refused", "refused"),
+    ("dropped_by_policy", "dropped"),
     ("dead_letters", "dead letters"),
+    ("late_replies", "late replies"),
     ("panics", "panics"),
 ];
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let [chart_title, chart, columns] =
         Layout::vertical([Constraint::Length(1), Constraint::Length(3), Constraint::Min(0)]).areas(area);
-    let [left, right] = Layout::horizontal([Constraint::Length(32), Constraint::Min(0)]).areas(columns);
+    let [left, right] = Layout::horizontal([Constraint::Length(34), Constraint::Min(0)]).areas(columns);
     let rate = number(app.interval.rate("steps") as u64);
-    draw_lines(frame, chart_title, vec![Line::styled(format!("{rate} steps per second"), BOLD)]);
+    draw_lines(frame, chart_title, vec![Line::styled(format!("{rate} steps per second"), TITLE)]);
     let newest: Vec<u64> = app.history.iter().rev().take(chart.width.into()).rev().copied().collect();
-    frame.render_widget(Sparkline::default().data(newest), chart);
+    frame.render_widget(Sparkline::default().style(CHART).data(newest), chart);
     draw_lines(frame, left, rates(app));
     draw_lines(frame, right, figures(app));
 }
 
+/// Counters that are 0 in a program without faults.
+const FAULTS: [&str; 5] = ["refused", "dropped_by_policy", "dead_letters", "panics", "long_steps"];
+
 fn rates(app: &App) -> Vec<Line<'static>> {
-    let mut lines = vec![Line::styled(format!("{:<14}{:>14}", "Counts", "per second"), BOLD)];
-    for (counter, title) in RATES {
+    let mut lines = vec![Line::styled(format!("{:<13}{:>8}{:>10}", "Counts", "per s", "total"), TITLE)];
+    let total = |counter: &str| app.overview.metrics.counters.get(counter).copied().unwrap_or_default();
+    for (counter, title) in RATES.into_iter().chain([("long_steps", "long steps")]) {
         let rate = app.interval.rate(counter);
-        let text = format!("{title:<14}{:>14}", if rate < 10.0 { format!("{rate:.1}") } else { number(rate as u64) });
-        let is_alarm = rate > 0.0 && ["dead_letters", "panics"].contains(&counter);
+        let rate = if rate < 10.0 { format!("{rate:.1}") } else { short(rate as u64) };
+        let text = format!("{title:<13}{rate:>8}{:>10}", short(total(counter)));
+        let is_alarm = total(counter) != 0 && FAULTS.contains(&counter);
         lines.push(if is_alarm { Line::styled(text, ALARM) } else { Line::raw(text) });
     }
-    lines.push(Line::raw(format!("{:<14}{:>12.0} %", "steal success", app.interval.steal_success())));
-    let total = app.overview.metrics.counters.get("long_steps").copied().unwrap_or_default();
-    lines.push(Line::raw(format!("{:<14}{:>14}", "long steps", number(total))));
+    lines.push(Line::raw(format!("{:<13}{:>6.0} %", "steal success", app.interval.steal_success())));
     lines
 }
 
 fn figures(app: &App) -> Vec<Line<'static>> {
     let metrics = &app.overview.metrics;
-    let mut lines = vec![Line::styled(format!("{:<12}{:>9}{:>9}{:>9}", "Times", "p50", "p99", "p99.9"), BOLD)];
+    let mut lines = vec![Line::styled(format!("{:<12}{:>9}{:>9}{:>9}", "Times", "p50", "p99", "p99.9"), TITLE)];
     let interval = &app.interval;
     let times = [
         ("ready to run", &interval.delay),
@@ -75,7 +81,7 @@ fn figures(app: &App) -> Vec<Line<'static>> {
         0 => String::new(),
         count => format!(", {} suspended", number(count)),
     };
-    lines.push(Line::styled(format!("Processes {}{suspended}", number(app.overview.processes_alive)), BOLD));
+    lines.push(Line::styled(format!("Processes {}{suspended}", number(app.overview.processes_alive)), TITLE));
     lines.push(Line::raw(format!(
         "ready {}  running {}  blocked {}  idle {}",
         processes("ready"),
@@ -89,7 +95,7 @@ fn figures(app: &App) -> Vec<Line<'static>> {
         processes("longest_mailbox")
     )));
     lines.push(Line::raw(format!("commands {}  timers {}", processes("outstanding_yields"), metrics.timers)));
-    lines.push(Line::styled(format!("Workers {}", metrics.workers.len()), BOLD));
+    lines.push(Line::styled(format!("Workers {}", metrics.workers.len()), TITLE));
     lines.push(Line::raw(format!(
         "running {}  searching {}  parked {}  blocked {}",
         workers("running"),
@@ -156,6 +162,12 @@ mod tests {
             ["2,000 steps per second", "longest mailbox 77", "parked 1  blocked 1", "local 3", "timers 9", "3,000 KiB"]
         {
             assert!(rows.contains(text), "{text} is missing:\n{rows}");
+        }
+        // The total is the number since the start of the program.
+        for row in
+            ["steps           2,000     5,000", "panics            0.0         1", "long steps        0.0         2"]
+        {
+            assert!(rows.lines().any(|line| line.starts_with(row)), "{row} is missing:\n{rows}");
         }
         assert!(!rows.contains("1.5 µs"), "the durations of the first interval are shown again:\n{rows}");
         assert!(rows.contains('█'), "the chart is empty:\n{rows}");

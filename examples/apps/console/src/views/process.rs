@@ -1,69 +1,167 @@
-//! The details of one process.
+//! Everything that the runtime knows about one process, and charts of its rates.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use ratatui::Frame;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Paragraph, Wrap};
+use ratatui::widgets::{Paragraph, Sparkline, Wrap};
+use serde_json::{Map, Value};
 
 use crate::app::App;
-use crate::model::{Details, Row};
+use crate::model::{CommandCount, Details, Row, RunningStep, WaitsFor};
+use crate::trace::Phase;
 use crate::views::processes::state;
-use crate::views::{BOLD, duration, number};
+use crate::views::{CHART, TITLE, duration, number, tail};
 
 /// Maximum number of entries that are shown from a list.
 const SHOWN: usize = 20;
 
+/// Width of the names of the fields.
+const NAME_WIDTH: usize = 14;
+
+/// Width of the names and numbers beside the charts.
+const LABEL_WIDTH: u16 = 26;
+
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
-    let lines = match (&app.pid, &app.details) {
-        (None, _) => vec![Line::raw("Select a process in the view Processes or Waits, and press Enter.")],
-        (Some(pid), None) => vec![Line::raw(format!("process {pid} has exited"))],
-        (Some(_), Some(details)) => lines(details),
+    let text = match (&app.pid, &app.details) {
+        (None, _) => "Select a process in the view Processes, Waits or Workers, and press Enter.".into(),
+        (Some(pid), None) => format!("process {pid} has exited"),
+        (Some(_), Some(details)) => return draw_details(frame, area, app, details),
     };
-    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
+    frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), area);
 }
 
+fn draw_details(frame: &mut Frame<'_>, area: Rect, app: &App, details: &Details) {
+    let [top, charts] = Layout::vertical([Constraint::Min(0), Constraint::Length(3)]).areas(area);
+    let mut lines = lines(details);
+    let first = app.selected.min(lines.len().saturating_sub(1));
+    frame.render_widget(Paragraph::new(lines.split_off(first)).wrap(Wrap { trim: false }), top);
+    let rates = &app.rates;
+    let messages = &rates.messages;
+    let rows: [Rect; 3] = Layout::vertical([Constraint::Length(1); 3]).areas(charts);
+    let mark = if messages.is_estimate { "~" } else { "" };
+    chart(frame, rows[0], "steps/s", "", &rates.steps);
+    chart(frame, rows[1], "mailbox", "", &rates.mailbox);
+    chart(frame, rows[2], "messages/s", mark, &messages.rates);
+    let hint = match (&app.trace.phase, messages.is_on) {
+        (_, false) => "press m to measure the messages with a live trace",
+        (Phase::Ended(reason), true) => reason,
+        (_, true) if messages.rates.is_empty() => "the live trace begins",
+        (_, true) => return,
+    };
+    let [_, right] = columns(rows[2]);
+    frame.render_widget(Paragraph::new(hint), right);
+}
+
+fn columns(row: Rect) -> [Rect; 2] {
+    Layout::horizontal([Constraint::Length(LABEL_WIDTH), Constraint::Min(0)]).areas(row)
+}
+
+/// Draws the last value, and a chart of the last values.
+fn chart(frame: &mut Frame<'_>, row: Rect, name: &str, mark: &str, values: &VecDeque<u64>) {
+    let [left, right] = columns(row);
+    let last = values.back().map_or("-".to_owned(), |last| format!("{mark}{}", number(*last)));
+    let label = vec![Span::styled(format!("{name:<NAME_WIDTH$}"), TITLE), Span::raw(format!("{last:>10}"))];
+    frame.render_widget(Line::from(label), left);
+    let newest: Vec<u64> = values.iter().rev().take(right.width.into()).rev().copied().collect();
+    frame.render_widget(Sparkline::default().style(CHART).data(newest), right);
+}
+
+/// Number of lines, without the breaks of lines that are too long.
+pub(crate) fn row_count(details: &Details) -> usize {
+    lines(details).len()
+}
+
+/// The fields with a value, one after the other. The last line lists the fields without a value.
 fn lines(details: &Details) -> Vec<Line<'static>> {
-    let info = &details.info;
-    let mut lines = vec![
-        field("pid", info.pid.clone()),
-        field("names", or_none(details.names.join(", "))),
-        field("type", info.type_name.clone()),
-        field("parent", info.parent.clone().unwrap_or_else(|| "none".into())),
-        field("state", format!("{}{}, priority {}", state(info), waiting_time(details), info.priority)),
-        field("mailbox", mailbox(details)),
-        field("steps", steps(info)),
-    ];
-    for (index, wait) in details.waits_for.iter().take(SHOWN).enumerate() {
-        lines.push(field(if index == 0 { "waits for" } else { "" }, wait.text.clone()));
+    let (present, absent): (Vec<_>, Vec<_>) = fields(details).into_iter().partition(|(_, value)| !value.is_empty());
+    let mut lines = Vec::new();
+    for (name, values) in present {
+        let values = values.into_iter().enumerate();
+        lines.extend(values.map(|(at, value)| field(if at == 0 { &name } else { "" }, value)));
     }
-    let commands = details.yields.iter().map(|one| format!("{} × {}", one.count, one.command)).collect::<Vec<_>>();
-    lines.extend([
-        field("commands", list(&commands)),
-        field("links", list(&details.links)),
-        field("monitors", list(&details.monitors)),
-        field("monitored by", list(&details.monitored_by)),
-        field("joined by", details.joined_by.clone().unwrap_or_else(|| "none".into())),
-        field("groups", list(&details.groups)),
-        field("timers", times(details, &details.timers_ns)),
-        field("deadline", times(details, details.deadline_ns.as_slice())),
-    ]);
+    let names: Vec<_> = absent.into_iter().map(|(name, _)| name).collect();
+    lines.extend((!names.is_empty()).then(|| field("none", names.join(", "))));
     lines
 }
 
-/// Returns the time for which the process has waited, as a text.
-fn waiting_time(details: &Details) -> String {
-    details.info.waiting_since_ns.map_or_else(String::new, |since| format!(" for {}", time_since(details, since)))
+fn field(name: &str, value: String) -> Line<'static> {
+    Line::from(vec![Span::styled(format!("{name:<NAME_WIDTH$}"), TITLE), Span::raw(value)])
 }
 
-fn time_since(details: &Details, since: u64) -> String {
-    duration(Duration::from_nanos(details.now_ns.saturating_sub(since)))
+/// The name of each field, and its lines. A field without a value has no line.
+fn fields(details: &Details) -> Vec<(String, Vec<String>)> {
+    let info = &details.info;
+    let memory = details.memory_bytes.map(|bytes| format!("{} bytes", number(bytes)));
+    let run_time = details.run_time_ns.map(|ns| duration(Duration::from_nanos(ns)));
+    let known = [
+        ("pid", vec![info.pid.clone()]),
+        ("names", list(&details.names)),
+        ("type", vec![info.type_name.clone()]),
+        ("parent", info.parent.iter().cloned().collect()),
+        ("supervisor", details.supervisor.iter().cloned().collect()),
+        ("state", vec![state_text(details)]),
+        ("waits for", details.waits_for.iter().take(SHOWN).map(|wait| wait_text(details, wait)).collect()),
+        ("mailbox", vec![mailbox(details)]),
+        ("steps", vec![steps(info)]),
+        ("run time", run_time.into_iter().collect()),
+        ("memory", memory.into_iter().collect()),
+        ("commands", list(&details.yields.iter().map(|one| command(details, one)).collect::<Vec<_>>())),
+        ("links", list(&details.links)),
+        ("monitors", list(&details.monitors)),
+        ("monitored by", list(&details.monitored_by)),
+        ("joined by", details.joined_by.iter().cloned().collect()),
+        ("groups", list(&details.groups)),
+        ("timers", times(details, &details.timers_ns)),
+        ("deadline", times(details, details.deadline_ns.as_slice())),
+        ("values", list(&details.inherited_values)),
+    ];
+    let known = known.into_iter().map(|(name, lines)| (name.to_owned(), lines));
+    let other = details.other.iter().map(|(key, value)| {
+        let text = any_text(details.now_ns, key, value);
+        (tail(&any_name(key), NAME_WIDTH - 1), text.into_iter().collect())
+    });
+    known.chain(other).collect()
+}
+
+/// The state, the time in this state, and the priority.
+fn state_text(details: &Details) -> String {
+    let info = &details.info;
+    let mut text = state(info);
+    if let Some(since) = info.waiting_since_ns.or(details.ready_since_ns) {
+        text.push_str(&format!(" for {}", time_since(details.now_ns, since)));
+    }
+    if let Some(RunningStep { worker, blocked_since_ns, is_asked_to_yield }) = &details.step {
+        text.push_str(&format!(" on worker {worker}"));
+        if let Some(since) = blocked_since_ns {
+            text.push_str(&format!(", in this step for at least {}", time_since(details.now_ns, *since)));
+        }
+        text.push_str(if *is_asked_to_yield { ", has not reacted to a request to yield" } else { "" });
+    }
+    text.push_str(&format!(", priority {}", info.priority));
+    text
+}
+
+fn wait_text(details: &Details, wait: &WaitsFor) -> String {
+    wait.text.clone() + &further_text(details, &wait.text, &wait.other)
+}
+
+fn command(details: &Details, one: &CommandCount) -> String {
+    let CommandCount { command, count, measured_since_ns, other } = one;
+    let age = |since| format!(" for at least {}", time_since(details.now_ns, since));
+    let age = measured_since_ns.map_or_else(String::new, age);
+    format!("{count} × {command}{age}{}", further_text(details, command, other))
+}
+
+fn time_since(now_ns: u64, since_ns: u64) -> String {
+    duration(Duration::from_nanos(now_ns.saturating_sub(since_ns)))
 }
 
 fn mailbox(details: &Details) -> String {
     let info = &details.info;
-    let oldest = |since| format!(" (oldest about {} or more)", time_since(details, since));
+    let oldest = |since| format!(" (oldest about {} or more)", time_since(details.now_ns, since));
     format!(
         "{} messages{}, {} signals, peak {}",
         number(info.mailbox_len),
@@ -79,50 +177,107 @@ fn steps(info: &Row) -> String {
     number(info.steps) + &worker
 }
 
-fn field(name: &str, value: String) -> Line<'static> {
-    Line::from(vec![Span::styled(format!("{name:<14}"), BOLD), Span::raw(value)])
-}
-
-fn or_none(text: String) -> String {
-    if text.is_empty() { "none".into() } else { text }
-}
-
-fn list(values: &[String]) -> String {
+/// Returns one line with the first values. Returns no line if there are no values.
+fn list(values: &[String]) -> Vec<String> {
     let more = if values.len() > SHOWN { " …" } else { "" };
-    or_none(values.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ") + more)
+    let text = values.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ") + more;
+    if values.is_empty() { Vec::new() } else { vec![text] }
 }
 
 /// Returns the times from now until the moments `at`, as a text.
-fn times(details: &Details, at: &[u64]) -> String {
-    let left = |at: &u64| format!("in {}", duration(Duration::from_nanos(at.saturating_sub(details.now_ns))));
-    list(&at.iter().map(left).collect::<Vec<_>>())
+fn times(details: &Details, at: &[u64]) -> Vec<String> {
+    list(&at.iter().map(|at| time_until(details.now_ns, *at)).collect::<Vec<_>>())
+}
+
+fn time_until(now_ns: u64, at_ns: u64) -> String {
+    format!("in {}", duration(Duration::from_nanos(at_ns.saturating_sub(now_ns))))
+}
+
+/// The text about fields that this console does not know. If `text` already contains the value of a field, this field
+/// is left out.
+fn further_text(details: &Details, text: &str, other: &Map<String, Value>) -> String {
+    let texts = other.iter().filter_map(|(key, value)| {
+        let value = any_text(details.now_ns, key, value).filter(|value| !text.contains(value.as_str()))?;
+        Some(format!(", {} {value}", any_name(key)))
+    });
+    texts.collect()
+}
+
+/// The name of a field that this console does not know.
+fn any_name(key: &str) -> String {
+    let key = ["_since_ns", "_ns", "_bytes"].iter().find_map(|unit| key.strip_suffix(unit)).unwrap_or(key);
+    key.strip_prefix("is_").unwrap_or(key).replace('_', " ")
+}
+
+/// The value of a field that this console does not know. The suffix of the name states the unit. Returns `None` if the
+/// value is empty.
+fn any_text(now_ns: u64, key: &str, value: &Value) -> Option<String> {
+    let text = match value {
+        Value::Null => return None,
+        Value::Bool(value) => if *value { "yes" } else { "no" }.into(),
+        Value::String(text) => text.clone(),
+        Value::Number(value) => match value.as_u64() {
+            Some(ns) if key.ends_with("since_ns") => format!("for {}", time_since(now_ns, ns)),
+            Some(ns) if key.ends_with("deadline_ns") || key.ends_with("until_ns") => time_until(now_ns, ns),
+            Some(ns) if key.ends_with("_ns") => duration(Duration::from_nanos(ns)),
+            Some(bytes) if key.ends_with("_bytes") => format!("{} bytes", number(bytes)),
+            Some(count) => number(count),
+            None => value.to_string(),
+        },
+        Value::Array(values) => {
+            let texts: Vec<_> = values.iter().filter_map(|value| any_text(now_ns, key, value)).collect();
+            list(&texts).pop()?
+        }
+        Value::Object(fields) => {
+            let texts = fields.iter().filter_map(|(key, value)| {
+                any_text(now_ns, key, value).map(|value| format!("{} {value}", any_name(key)))
+            });
+            texts.collect::<Vec<_>>().join(" ")
+        }
+    };
+    (!text.is_empty()).then_some(text)
 }
 
 #[cfg(test)]
 mod tests {
+    use ratatui::crossterm::event::KeyCode;
     use serde_json::json;
 
     use crate::app::{App, View};
     use crate::views::tests::screen;
 
+    fn app() -> App {
+        App { view: View::Process, pid: Some("<1.0.1>".into()), ..App::new("socket".into()) }
+    }
+
+    #[test]
+    fn without_details_the_view_states_the_reason() {
+        let mut app = app();
+        assert_eq!(screen(&app)[2], "process <1.0.1> has exited");
+        app.pid = None;
+        let text = "Select a process in the view Processes, Waits or Workers, and press Enter.";
+        assert_eq!(screen(&app)[2], text);
+    }
+
     #[test]
     fn the_details_of_a_process_are_shown() {
-        let mut app = App { view: View::Process, ..App::new("socket".into()) };
-        assert_eq!(screen(&app)[2], "Select a process in the view Processes or Waits, and press Enter.");
-        app.pid = Some("<1.0.1>".into());
-        assert_eq!(screen(&app)[2], "process <1.0.1> has exited");
+        let mut app = app();
         let details = json!({
             "now_ns": 1_000_000_000,
             "info": {
                 "pid": "<1.0.1>", "type_name": "app::Shop", "state": "Blocked", "waiting_since_ns": 250_000_000,
-                "priority": "Normal", "mailbox_len": 7, "unread_since_ns": 980_000_000,
+                "parent": "<1.9.1>", "priority": "Normal", "mailbox_len": 7, "unread_since_ns": 980_000_000,
                 "steps": 1_234, "last_worker": 1,
             },
+            "supervisor": "<1.8.1>",
             "names": ["shop", "market"],
             "links": ["<1.1.1>"],
             "joined_by": "<1.4.1>",
-            "yields": [{ "command": "app::Fetch", "count": 2 }],
+            "yields": [{ "command": "app::Fetch", "count": 2, "measured_since_ns": 400_000_000 }],
             "timers_ns": [3_500_000_000_u64],
+            "inherited_values": ["app::Request"],
+            "run_time_ns": 12_000_000,
+            "memory_bytes": 1_024,
             "waits_for": [
                 { "kind": "call", "pid": "<1.2.1>", "text": "the answer to a call to <1.2.1> at src/shop.rs:41" },
                 { "kind": "message", "text": "a message" },
@@ -134,21 +289,114 @@ mod tests {
             "pid           <1.0.1>",
             "names         shop, market",
             "type          app::Shop",
-            "parent        none",
+            "parent        <1.9.1>",
+            "supervisor    <1.8.1>",
             "state         Blocked for 750 ms, priority Normal",
-            "mailbox       7 messages (oldest about 20 ms or more), 0 signals, peak 0",
-            "steps         1,234, the last on worker 1",
             "waits for     the answer to a call to <1.2.1> at src/shop.rs:41",
             "              a message",
-            "commands      2 × app::Fetch",
+            "mailbox       7 messages (oldest about 20 ms or more), 0 signals, peak 0",
+            "steps         1,234, the last on worker 1",
+            "run time      12 ms",
+            "memory        1,024 bytes",
+            "commands      2 × app::Fetch for at least 600 ms",
             "links         <1.1.1>",
-            "monitors      none",
-            "monitored by  none",
             "joined by     <1.4.1>",
-            "groups        none",
             "timers        in 2.5 s",
-            "deadline      none",
+            "values        app::Request",
         ];
         assert_eq!(rows[2..2 + expected.len()], expected);
+        // The charts hide the last line. The keys scroll to this line.
+        (0..99).for_each(|_| drop(app.handle_key(KeyCode::Down.into())));
+        assert_eq!(screen(&app)[2..4], ["none          monitors, monitored by, groups, deadline", ""]);
+        assert!(screen(&app)[19].starts_with("steps/s"));
+    }
+
+    #[test]
+    fn the_step_of_a_running_process_is_shown() {
+        let mut app = app();
+        let step = json!({ "worker": 3, "blocked_since_ns": 500_000_000, "is_asked_to_yield": true });
+        let info = json!({ "pid": "<1.0.1>", "state": "Running", "priority": "High" });
+        app.handle_reply("process", Ok(json!({ "now_ns": 2_000_000_000_u64, "info": info, "step": step })));
+        let text = screen(&app)[4..6].join(" ");
+        let expected = "state         Running+ on worker 3, in this step for at least 1.5 s, has not reacted to \
+            a request to yield, priority High";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn fields_of_a_newer_server_are_shown_with_their_units() {
+        let mut app = app();
+        let details = json!({
+            "now_ns": 1_000_000_000,
+            "info": { "pid": "<1.0.1>", "steps": 1 },
+            "waits_for": [
+                {
+                    "kind": "sleep", "text": "the end of a sleep at src/a.rs:7", "line": "src/a.rs:7",
+                    "deadline_ns": 3_000_000_000_u64, "since_ns": 500_000_000, "colour": null,
+                },
+            ],
+            "checks_yield": true,
+            "last_messages": [{ "type": "app::Get", "count": 3 }, { "type": "app::Put", "count": 1_000 }],
+            "idle_time_ns": 1_500,
+            "stack_bytes": 2_048,
+            "nothing": [],
+        });
+        app.handle_reply("process", Ok(details));
+        let text = screen(&app).join("\n");
+        for row in [
+            "waits for     the end of a sleep at src/a.rs:7, deadline in 2.0 s, since for 500 ms",
+            "checks yield  yes",
+            "last messages count 3 type app::Get, count 1,000 type app::Put",
+            "idle time     1.5 µs",
+            "stack         2,048 bytes",
+        ] {
+            let row = row.get(..80).unwrap_or(row).trim_end();
+            assert!(text.contains(row), "{row} is missing:\n{text}");
+        }
+        let none = text.split("none  ").nth(1).unwrap();
+        assert!(none.contains("nothing") && !none.contains("colour"), "{text}");
+    }
+
+    #[test]
+    fn the_rates_are_shown_as_charts() {
+        let mut app = app();
+        app.hello.requests = vec!["trace".into()];
+        let read = |app: &mut App, second: u64, steps: u64, mailbox_len: u64| {
+            let info = json!({ "pid": "<1.0.1>", "steps": steps, "mailbox_len": mailbox_len });
+            app.handle_reply("process", Ok(json!({ "now_ns": second * 1_000_000_000, "info": info })));
+        };
+        read(&mut app, 1, 100, 8);
+        read(&mut app, 2, 1_300, 4);
+        let rows = screen(&app);
+        assert_eq!(rows[19], "steps/s            1,200  █");
+        assert_eq!(rows[20], "mailbox                4  █▄");
+        assert_eq!(rows[21], "messages/s             -  press m to measure the messages with a live trace");
+        let names = |app: &App| app.requests().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        assert_eq!(names(&app), ["hello", "process"]);
+        app.handle_key(KeyCode::Char('m').into());
+        assert_eq!(names(&app), ["hello", "process", "trace", "trace_events"]);
+        app.handle_reply("trace", Ok(json!({ "now_ns": 2_000_000_000_u64 })));
+        let events = |app: &mut App, second: u64, count: u64, lost: u64, ended: Option<&str>| {
+            let events = vec![json!({ "event": "received" }); count as usize];
+            let reply = json!({ "now_ns": second * 1_000_000_000, "events": events, "lost": lost, "ended": ended });
+            app.handle_reply("trace_events", Ok(reply));
+        };
+        events(&mut app, 3, 1, 0, None);
+        assert_eq!(screen(&app)[21], "messages/s             -  the live trace begins");
+        events(&mut app, 4, 10, 0, None);
+        events(&mut app, 5, 10, 30, Some("max_events"));
+        assert_eq!(screen(&app)[21], "messages/s           ~40  ▂█");
+        // A trace that has reached a limit begins again.
+        assert_eq!(names(&app), ["hello", "process", "trace", "trace_events"]);
+        app.handle_reply("trace", Ok(json!({})));
+        assert_eq!(names(&app), ["hello", "process", "trace_events"]);
+        // The measurement ends with the key, and with the view.
+        app.handle_key(KeyCode::Char('m').into());
+        assert_eq!(names(&app), ["hello", "process", "stop_trace"]);
+        app.handle_key(KeyCode::Char('m').into());
+        app.handle_reply("trace", Ok(json!({})));
+        app.handle_key(KeyCode::Char('2').into());
+        assert_eq!(names(&app), ["hello", "processes", "stop_trace"]);
+        assert!(!app.rates.messages.is_on);
     }
 }

@@ -9,7 +9,7 @@ use ratatui::widgets::Paragraph;
 
 use crate::player::Player;
 use crate::recording::{Kind, TrackKind};
-use crate::views::{ALARM, BOLD, DIM, SELECTED, draw_lines, duration, fit, number, offset, tail};
+use crate::views::{ALARM, DIM, SELECTED, TITLE, draw_lines, duration, fit, number, offset, tail};
 
 const HELP: &str = "q quit  n/p step  N/P 100  g/G start/end  ↑↓ choose process  f/b its next/prev";
 
@@ -22,7 +22,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, player: &Player) {
         frame,
         head,
         vec![
-            Line::styled(fit(&title(player), width), BOLD),
+            Line::styled(fit(&title(player), width), TITLE),
             Line::raw(fit(&present(player), width)),
             Line::raw(fit(&counters(player), width)),
         ],
@@ -82,7 +82,7 @@ fn counters(player: &Player) -> String {
 }
 
 fn threads(player: &Player, width: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![Line::styled(format!("{:<12} {:<12}RUNS", "THREAD", "FOR"), BOLD)];
+    let mut lines = vec![Line::styled(format!("{:<12} {:<12}RUNS", "THREAD", "FOR"), TITLE)];
     for track in player.recording.of_kind(TrackKind::Lane) {
         let slices: Vec<_> = player.open(track).collect();
         let age = slices.first().map_or(String::new(), |open| duration(Duration::from_nanos(open.age_ns)));
@@ -96,8 +96,10 @@ fn threads(player: &Player, width: usize) -> Vec<Line<'static>> {
 fn processes(player: &Player, width: usize, height: usize) -> Vec<Line<'static>> {
     let alive = player.alive();
     let count = number(alive.len() as u64);
-    let mut lines =
-        vec![Line::styled(format!("{:<22} {:<9} {:<8} NAME OR TYPE ({count} processes)", "PID", "STATE", "FOR"), BOLD)];
+    let mut lines = vec![Line::styled(
+        format!("{:<22} {:<9} {:<8} NAME OR TYPE ({count} processes)", "PID", "STATE", "FOR"),
+        TITLE,
+    )];
     let row = |track: usize, state: &str, age: &str| {
         let process = player.track(track);
         let room = width.saturating_sub(42);
@@ -124,18 +126,12 @@ fn processes(player: &Player, width: usize, height: usize) -> Vec<Line<'static>>
 
 #[cfg(test)]
 mod tests {
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
-
     use super::*;
     use crate::recording::tests::recording;
+    use crate::views::{player_buffer, rows};
 
     fn screen(player: &Player) -> Vec<String> {
-        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
-        terminal.draw(|frame| draw(frame, player)).unwrap();
-        let buffer = terminal.backend().buffer();
-        let row = |y| (0..80).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
-        (0..24).map(row).collect()
+        rows(&player_buffer(player))
     }
 
     #[test]

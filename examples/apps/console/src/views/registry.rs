@@ -9,7 +9,7 @@ use ratatui::text::Line;
 use crate::app::App;
 use crate::model::{GroupRow, Groups, HandlerRow, Handlers, Names, Timers, Wheel};
 use crate::registry::{Registry, Table};
-use crate::views::{BOLD, SELECTED, draw_lines, duration, fit, number, offset, tail};
+use crate::views::{SELECTED, TITLE, draw_lines, duration, fit, number, offset, tail};
 
 /// The lines of a table.
 struct Lines {
@@ -27,7 +27,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
         Table::Timers => timers(&app.registry.timers),
         Table::Handlers => handlers(&app.registry.handlers),
     };
-    let mut lines = vec![Line::raw(title), Line::styled(columns, BOLD)];
+    let mut lines = vec![Line::raw(title), Line::styled(columns, TITLE)];
     let visible = usize::from(area.height).saturating_sub(3);
     for (index, text) in rows.into_iter().enumerate().skip(offset(app.selected, visible)).take(visible) {
         lines.push(if index == app.selected { Line::styled(text, SELECTED) } else { Line::raw(text) });

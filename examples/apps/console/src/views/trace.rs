@@ -6,7 +6,7 @@ use ratatui::text::Line;
 
 use crate::app::App;
 use crate::trace::{Phase, Trace, line};
-use crate::views::{ALARM, BOLD, draw_lines, fit, number};
+use crate::views::{ALARM, TITLE, draw_lines, fit, number};
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let Trace { phase, pid, start, events, event_count, lost, .. } = &app.trace;
@@ -21,7 +21,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let mut lines = vec![
         Line::raw(fit(&title, width)),
         Line::raw(fit(&counts, width)),
-        Line::styled(format!("{:>12}  {:>6}  EVENT", "SECONDS", "WORKER"), BOLD),
+        Line::styled(format!("{:>12}  {:>6}  EVENT", "SECONDS", "WORKER"), TITLE),
     ];
     let visible = usize::from(area.height).saturating_sub(lines.len());
     for event in events.iter().skip(events.len().saturating_sub(visible)) {

@@ -7,15 +7,18 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 
 use crate::app::App;
-use crate::model::TreeRow;
-use crate::views::{ALARM, BOLD, SELECTED, draw_lines, duration, fit, number, offset, tail};
+use crate::model::{Supervisor, TreeRow};
+use crate::views::{ALARM, SELECTED, TITLE, draw_lines, duration, fit, number, offset, tail};
 
 /// Deepest level that is indented further than the level above it.
 const DEEPEST: usize = 8;
 
+/// Width of the column of names.
+const NAME_WIDTH: usize = 24;
+
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let tree = &app.tree;
-    let mut lines = vec![Line::styled(format!("{:<26} {:<18} {:<9}RESTARTS", "NAME", "PID", "STATE"), BOLD)];
+    let mut lines = vec![Line::styled(line("NAME", "PID", "STATE", "RESTARTS", "LEFT"), TITLE)];
     // The last lines show the last exit of the selected child. If the server has left out rows, these last lines also
     // show the total number of rows.
     let visible = usize::from(area.height).saturating_sub(4);
@@ -24,13 +27,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
         let text = fit(&text(row), area.width.into());
         lines.push(match index == app.selected {
             true => Line::styled(text, SELECTED),
-            false if row.state == "down" => Line::styled(text, ALARM),
+            false if row.state == "down" || has_no_budget(row) => Line::styled(text, ALARM),
             false => Line::raw(text),
         });
     }
     if let Some(row) = tree.rows.get(app.selected) {
+        let strategy = row.supervisor.as_ref().map_or(String::new(), |supervisor| format!("{}; ", supervisor.strategy));
         let last = row.last.as_deref().unwrap_or("none");
-        lines.extend([Line::raw(""), Line::raw(fit(&format!("last exit: {last}"), area.width.into()))]);
+        lines.extend([Line::raw(""), Line::raw(fit(&format!("{strategy}last exit: {last}"), area.width.into()))]);
     } else {
         lines.push(Line::raw("no supervisor"));
     }
@@ -40,45 +44,70 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     draw_lines(frame, area, lines);
 }
 
+/// Whether the next restart ends this supervisor.
+fn has_no_budget(row: &TreeRow) -> bool {
+    row.supervisor.as_ref().is_some_and(|supervisor| supervisor.restarts_left == Some(0))
+}
+
 fn text(row: &TreeRow) -> String {
     let indent = 2 * usize::try_from(row.depth).map_or(DEEPEST, |depth| depth.min(DEEPEST));
     let name = row.name.as_deref().unwrap_or("(no name)");
-    let limits = row.supervisor.as_ref().map_or(String::new(), |supervisor| {
-        let within = duration(Duration::from_nanos(supervisor.within_ns));
-        format!(" {}, {} in {within}", supervisor.strategy, supervisor.max_restarts)
+    let left = row.supervisor.as_ref().map_or(String::new(), |supervisor| {
+        let Supervisor { max_restarts, within_ns, restarts_left, .. } = supervisor;
+        let within = duration(Duration::from_nanos(*within_ns));
+        let left = restarts_left.map_or_else(|| "?".into(), |left| left.to_string());
+        format!("{left} of {max_restarts} in {within}")
     });
-    let pid = row.pid.as_deref().unwrap_or("-");
-    let name = format!("{:indent$}{}", "", tail(name, 26 - indent));
-    format!("{name:<26} {:<18} {:<9}{}{limits}", tail(pid, 18), row.state, row.restarts)
+    let name = format!("{:indent$}{}", "", tail(name, NAME_WIDTH - indent));
+    line(&name, tail(row.pid.as_deref().unwrap_or("-"), 18).as_str(), &row.state, &row.restarts.to_string(), &left)
+}
+
+fn line(name: &str, pid: &str, state: &str, restarts: &str, left: &str) -> String {
+    format!("{name:<NAME_WIDTH$} {pid:<18} {state:<9}{restarts:>8}  {left}").trim_end().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
+    use ratatui::style::Color;
     use serde_json::json;
 
     use crate::app::{App, View};
+    use crate::views::buffer;
     use crate::views::tests::screen;
 
     #[test]
-    fn supervisors_and_children_are_shown_as_a_tree() {
+    fn supervisors_and_children_are_shown_as_a_tree_with_their_budgets() {
         let mut app = App { view: View::Tree, ..App::new("socket".into()) };
         assert_eq!(screen(&app)[3], "no supervisor");
-        let supervisor = json!({ "strategy": "one for one", "max_restarts": 3, "within_ns": 5_000_000_000_u64 });
+        let supervisor = |left: Option<u64>| {
+            json!({
+                "strategy": "rest for one", "max_restarts": 3, "within_ns": 5_000_000_000_u64, "restarts_left": left,
+            })
+        };
         let rows = json!([
-            { "depth": 0, "pid": "<1.0.1>", "name": "top", "state": "up", "supervisor": supervisor },
+            { "depth": 0, "pid": "<1.0.1>", "name": "top", "state": "up", "supervisor": supervisor(Some(1)) },
             { "depth": 1, "pid": "<1.2.1>", "name": "cache", "state": "up", "restarts": 2, "last": "failed: no disk" },
             { "depth": 1, "pid": null, "state": "down" },
+            { "depth": 0, "pid": "<1.4.1>", "name": "spent", "state": "up", "supervisor": supervisor(Some(0)) },
+            { "depth": 0, "pid": "<1.5.1>", "name": "older", "state": "up", "supervisor": supervisor(None) },
         ]);
-        app.handle_reply("supervision_tree", Ok(json!({ "rows": rows, "row_count": 3 })));
+        app.handle_reply("supervision_tree", Ok(json!({ "rows": rows, "row_count": 5 })));
         app.selected = 1;
         let expected = [
-            "NAME                       PID                STATE    RESTARTS",
-            "top                        <1.0.1>            up       0 one for one, 3 in 5.0 s",
-            "  cache                    <1.2.1>            up       2",
-            "  (no name)                -                  down     0",
+            "NAME                     PID                STATE    RESTARTS  LEFT",
+            "top                      <1.0.1>            up              0  1 of 3 in 5.0 s",
+            "  cache                  <1.2.1>            up              2",
+            "  (no name)              -                  down            0",
+            "spent                    <1.4.1>            up              0  0 of 3 in 5.0 s",
+            "older                    <1.5.1>            up              0  ? of 3 in 5.0 s",
             "",
             "last exit: failed: no disk",
         ];
-        assert_eq!(screen(&app)[2..8], expected);
+        assert_eq!(screen(&app)[2..10], expected);
+        app.selected = 0;
+        assert_eq!(screen(&app)[9], "rest for one; last exit: none");
+        // A supervisor without a budget is red.
+        let colours = [3, 6].map(|row| buffer(&app)[(0, row)].fg);
+        assert_eq!(colours, [Color::Reset, Color::Red]);
     }
 }

@@ -6,13 +6,13 @@ use ratatui::text::Line;
 
 use crate::app::App;
 use crate::model::{Deadlock, Edge};
-use crate::views::{ALARM, BOLD, SELECTED, draw_lines, fit, offset, tail};
+use crate::views::{ALARM, SELECTED, TITLE, draw_lines, fit, offset, tail};
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let graph = &app.graph;
     let height = usize::from(area.height);
     let mut lines = match graph.deadlock_count {
-        0 => vec![Line::styled("no deadlock", BOLD)],
+        0 => vec![Line::styled("no deadlock", TITLE)],
         1 => vec![Line::styled("1 deadlock", ALARM)],
         count => vec![Line::styled(format!("{count} deadlocks"), ALARM)],
     };
@@ -27,7 +27,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     }
     lines.push(Line::styled(
         format!("{} processes wait for another process", waiting(&graph.edges, graph.edge_count)),
-        BOLD,
+        TITLE,
     ));
     let visible = height.saturating_sub(lines.len());
     let edges = graph.edges.iter().enumerate().skip(offset(app.selected, visible)).take(visible);

@@ -8,16 +8,25 @@ use ratatui::text::Line;
 
 use crate::app::App;
 use crate::model::{RunTimeRow, RunTimes, Worker};
-use crate::views::{ALARM, BOLD, draw_lines, duration, number, tail};
+use crate::views::{ALARM, SELECTED, TITLE, draw_lines, duration, number, offset, tail};
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let workers = &app.workers.workers;
+    let replaced = workers.iter().filter(|worker| worker.is_replaced == Some(true)).count();
     let mut lines = vec![
-        Line::raw(format!("{} workers requested", app.workers.requested)),
-        Line::styled(format!("{:<8}{:<11}{:>6}  {:<24}{}", "WORKER", "STATE", "QUEUE", "RUNS", "FOR AT LEAST"), BOLD),
+        Line::raw(format!("{} workers requested, {replaced} replaced", app.workers.requested)),
+        Line::styled(line("WORKER", "STATE", "QUEUE", "RUNS", "FOR AT LEAST"), TITLE),
     ];
-    for worker in &app.workers.workers {
+    // At least half of the area is reserved for the busiest processes.
+    let visible = if app.run_times.is_some() { usize::from(area.height) / 2 } else { area.height.into() };
+    let visible = visible.saturating_sub(lines.len());
+    for (index, worker) in workers.iter().enumerate().skip(offset(app.selected, visible)).take(visible) {
         let text = text(worker, app.busy_ns(worker.worker));
-        lines.push(if worker.state == "blocked" { Line::styled(text, ALARM) } else { Line::raw(text) });
+        lines.push(match worker.state.as_str() {
+            _ if index == app.selected => Line::styled(text, SELECTED),
+            "blocked" => Line::styled(text, ALARM),
+            _ => Line::raw(text),
+        });
     }
     lines.extend(app.run_times.iter().flat_map(busiest));
     draw_lines(frame, area, lines);
@@ -41,7 +50,7 @@ fn busiest(times: &RunTimes) -> Vec<Line<'static>> {
         let rate = number(rate as u64);
         Line::raw(format!("{:<22}{label:<32}{percent:>7}{rate:>10}{worker:>8}", tail(&row.pid, 21)))
     };
-    [Line::raw(""), Line::styled(header, BOLD)].into_iter().chain(times.processes.iter().map(row)).collect()
+    [Line::raw(""), Line::styled(header, TITLE)].into_iter().chain(times.processes.iter().map(row)).collect()
 }
 
 /// Returns the row of a worker. `busy_ns` is the minimum time for which the worker has been in its present step.
@@ -52,12 +61,26 @@ pub(crate) fn text(worker: &Worker, busy_ns: Option<u64>) -> String {
         (None, None) => "",
     };
     let time = busy_ns.map(|ns| duration(Duration::from_nanos(ns))).unwrap_or_default();
-    let Worker { worker: number, state, local_queue_depth: queue, .. } = worker;
-    format!("{number:<8}{state:<11}{queue:>6}  {runs:<24}{time}").trim_end().to_owned()
+    line(&worker.worker.to_string(), &state(worker), &worker.local_queue_depth.to_string(), runs, &time)
+}
+
+/// The state of a worker. If the worker is blocked, the text also states whether another worker has taken its place.
+pub(crate) fn state(worker: &Worker) -> String {
+    let replaced = match worker.is_replaced {
+        Some(true) => ", replaced",
+        Some(false) if worker.state == "blocked" => ", not replaced",
+        Some(false) | None => "",
+    };
+    format!("{}{replaced}", worker.state)
+}
+
+fn line(worker: &str, state: &str, queue: &str, runs: &str, time: &str) -> String {
+    format!("{worker:<8}{state:<22}{queue:>6}  {runs:<24}{time}").trim_end().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
+    use ratatui::crossterm::event::KeyCode;
     use serde_json::json;
 
     use crate::app::{App, View};
@@ -69,19 +92,30 @@ mod tests {
         for now in [1_000_000_000_u64, 4_000_000_000] {
             let blocked =
                 json!({ "worker": 0, "state": "blocked", "local_queue_depth": 3, "process": "<1.0.1>", "polls": 9 });
+            let (mut replaced, mut alone) = (blocked.clone(), blocked.clone());
+            (replaced["worker"], replaced["is_replaced"], replaced["process"]) =
+                (2.into(), true.into(), "<1.2.1>".into());
+            (alone["worker"], alone["is_replaced"], alone["process"]) = (3.into(), false.into(), json!(null));
             let parked = json!({ "worker": 1, "state": "parked", "local_queue_depth": 0 });
-            app.handle_reply("workers", Ok(json!({ "now_ns": now, "requested": 2, "workers": [blocked, parked] })));
+            let workers = [blocked, parked, replaced, alone];
+            app.handle_reply("workers", Ok(json!({ "now_ns": now, "requested": 2, "workers": workers })));
         }
         let rows = screen(&app);
         assert_eq!(
-            rows[2..6],
+            rows[2..8],
             [
-                "2 workers requested",
-                "WORKER  STATE       QUEUE  RUNS                    FOR AT LEAST",
-                "0       blocked         3  <1.0.1>                 3.0 s",
-                "1       parked          0",
+                "2 workers requested, 1 replaced",
+                "WORKER  STATE                  QUEUE  RUNS                    FOR AT LEAST",
+                "0       blocked                    3  <1.0.1>                 3.0 s",
+                "1       parked                     0",
+                "2       blocked, replaced          3  <1.2.1>                 3.0 s",
+                "3       blocked, not replaced      3  a future                3.0 s",
             ]
         );
+        // Enter shows the process of the selected worker.
+        app.selected = 2;
+        app.handle_key(KeyCode::Enter.into());
+        assert_eq!((app.view, app.pid.as_deref()), (View::Process, Some("<1.2.1>")));
     }
 
     #[test]

@@ -1,0 +1,207 @@
+//! The images in the folder `screenshots`, and the images of the console in the folder `src/guide`. The file `screenshots.json` beside this file contains the replies of a real
+//! program. The test plays these replies back, draws the screens, and compares the screens with the images.
+//!
+//! After a change of a view, this command draws the images again:
+//!
+//!     SCREENSHOTS=draw cargo test -p procession-console --test screenshots
+//!
+//! `SCREENSHOTS=record` also replaces the replies by the replies of a new run of the program `console-demo`.
+
+#![cfg(unix)]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use procession_console::app::{App, View};
+use procession_console::client::Target;
+use procession_console::svg::render;
+use procession_console::terminal::{Connection, refresh_with};
+use procession_console::views::buffer;
+use ratatui::crossterm::event::KeyCode;
+use serde_json::{Value, json};
+
+/// The images: the name, the keys that lead to the view, the number of readings, and the time between two readings in
+/// ms. Only one turn in 64 is measured, so the view of the workers needs a long time between two readings.
+const SCREENS: [(&str, &str, usize, u64); 9] = [
+    ("overview", "", 80, 200),
+    ("processes", "2", 2, 200),
+    ("process", "/clerk-1\n\nm", 50, 200),
+    ("trace", "t", 3, 50),
+    ("waits", "4", 2, 200),
+    ("workers", "5", 3, 4_000),
+    ("explain", "6", 2, 200),
+    ("tree", "8", 2, 200),
+    ("registry", "9", 2, 200),
+];
+
+fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn press(app: &mut App, keys: &str) {
+    for key in keys.chars() {
+        app.handle_key(if key == '\n' { KeyCode::Enter } else { KeyCode::Char(key) }.into());
+    }
+}
+
+/// The program `console-demo`, which runs until the value is dropped.
+struct Demo(Child, PathBuf);
+
+impl Demo {
+    fn start() -> Self {
+        let folder = std::env::temp_dir().join(format!("procession-screenshots-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_console-demo"));
+        command.arg(folder.join("socket")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        Self(child, folder)
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+        let _ = std::fs::remove_dir_all(&self.1);
+    }
+}
+
+/// Runs `console-demo`, and records the replies for each image. A view that is not the last of its image needs only a
+/// few figures of the reply, because only the charts show these figures.
+fn record() -> Value {
+    let demo = Demo::start();
+    let mut connection = Connection::open(Target::Path(demo.1.join("socket"))).unwrap();
+    let mut app = App::new("socket".into());
+    let mut screens = Vec::new();
+    for (name, keys, count, interval_ms) in SCREENS {
+        let mut readings = Vec::new();
+        for key in keys.chars() {
+            press(&mut app, &key.to_string());
+            // The key Enter needs the reply to the previous key.
+            readings.push(read(&mut app, &mut connection));
+        }
+        for _ in readings.len()..count {
+            std::thread::sleep(Duration::from_millis(interval_ms));
+            readings.push(read(&mut app, &mut connection));
+        }
+        let last = readings.len() - 1;
+        for (at, reading) in readings.iter_mut().enumerate() {
+            // The overview shows the rates of the last two readings, and the durations of the last 30 readings.
+            if ![0, 1, 30].contains(&(last - at)) {
+                reading.retain(|(request, _)| request != "hello");
+                reading.iter_mut().for_each(|(request, reply)| *reply = pruned(request, reply));
+            }
+        }
+        screens.push(json!({ "name": name, "readings": readings }));
+    }
+    Value::Array(screens)
+}
+
+/// One refresh of the console. Returns the requests and the replies.
+fn read(app: &mut App, connection: &mut Connection) -> Vec<(String, Value)> {
+    let mut replies = Vec::new();
+    let is_chart = app.view == View::Process;
+    refresh_with(app, |request| {
+        let name = request.0;
+        let reply = connection.request(request);
+        replies.extend(reply.as_ref().ok().map(|reply| (name.to_owned(), short(name, reply, is_chart))));
+        reply
+    });
+    replies
+}
+
+/// Leaves out the events of the live trace that the chart of a process does not need.
+fn short(request: &str, reply: &Value, is_chart: bool) -> Value {
+    let mut reply = reply.clone();
+    if request == "trace_events"
+        && is_chart
+        && let Some(events) = reply["events"].as_array_mut()
+    {
+        events.retain(|event| event["event"] == "received");
+        events.iter_mut().for_each(|event| *event = json!({ "event": "received" }));
+    }
+    reply
+}
+
+fn pruned(request: &str, reply: &Value) -> Value {
+    match request {
+        "overview" => {
+            let metrics = &reply["metrics"];
+            let counters = json!({ "steps": metrics["counters"]["steps"] });
+            json!({ "now_ns": reply["now_ns"], "metrics": { "elapsed_ns": metrics["elapsed_ns"], "counters": counters } })
+        }
+        "process" => {
+            let info = &reply["info"];
+            let info = json!({ "pid": info["pid"], "steps": info["steps"], "mailbox_len": info["mailbox_len"] });
+            json!({ "now_ns": reply["now_ns"], "info": info })
+        }
+        "processes" => {
+            let pid = |row: &Value| json!({ "pid": row["pid"] });
+            json!({ "rows": reply["rows"].as_array().unwrap().iter().map(pid).collect::<Vec<_>>() })
+        }
+        "workers" => {
+            let worker = |worker: &Value| {
+                let mut worker = worker.clone();
+                worker
+                    .as_object_mut()
+                    .unwrap()
+                    .retain(|name, _| ["worker", "process", "polls"].contains(&name.as_str()));
+                worker
+            };
+            let workers: Vec<_> = reply["workers"].as_array().unwrap().iter().map(worker).collect();
+            json!({ "now_ns": reply["now_ns"], "workers": workers })
+        }
+        _ => reply.clone(),
+    }
+}
+
+/// The path of an image. The README and the guide of the crate show two images. The package of the crate contains its
+/// folder `src`, but no file of this package.
+fn path(name: &str) -> PathBuf {
+    match name {
+        "overview" | "waits" => folder().join(format!("../../../src/guide/console-{name}.svg")),
+        _ => folder().join(format!("screenshots/{name}.svg")),
+    }
+}
+
+/// Plays the recorded replies back. Returns the paths and the contents of the images.
+fn draw(recorded: &Value) -> Vec<(PathBuf, String)> {
+    let mut app = App::new("socket".into());
+    let mut images = Vec::new();
+    for (screen, (name, keys, ..)) in recorded.as_array().unwrap().iter().zip(SCREENS) {
+        assert_eq!(screen["name"], name);
+        let mut keys = keys.chars();
+        for reading in screen["readings"].as_array().unwrap() {
+            keys.next().into_iter().for_each(|key| press(&mut app, &key.to_string()));
+            for reply in reading.as_array().unwrap() {
+                app.handle_reply(reply[0].as_str().unwrap(), Ok(reply[1].clone()));
+            }
+        }
+        let label = format!("The view {name} of the console, attached to the program console-demo");
+        images.push((path(name), render(&buffer(&app), &label)));
+    }
+    assert_eq!(images.len(), SCREENS.len());
+    images
+}
+
+/// 9.4c: the images in the documentation show the screens that the console draws.
+#[test]
+fn the_images_show_the_screens_of_the_console() {
+    let mode = std::env::var("SCREENSHOTS").unwrap_or_default();
+    let recorded = folder().join("tests/screenshots.json");
+    if mode == "record" {
+        std::fs::write(&recorded, format!("{}\n", record())).unwrap();
+    }
+    let recorded: Value = serde_json::from_slice(&std::fs::read(recorded).unwrap()).unwrap();
+    for (path, drawn) in draw(&recorded) {
+        if !mode.is_empty() {
+            std::fs::write(&path, &drawn).unwrap();
+        }
+        let image = std::fs::read_to_string(&path).unwrap();
+        let is_equal = image == drawn;
+        assert!(is_equal, "{} differs; the command at the top of this file draws the images again", path.display());
+    }
+}

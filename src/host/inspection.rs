@@ -13,6 +13,7 @@
 
 pub(crate) mod exits;
 pub(crate) mod explain;
+pub(crate) mod growth;
 mod joins;
 pub(crate) mod metrics;
 mod registered;
@@ -40,7 +41,7 @@ use crate::process::limits::Meter;
 use crate::process::mailbox::MailboxFigures;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
-use crate::process::yields::listing::{CommandCounts, Outstanding};
+use crate::process::yields::listing::{CommandCounts, CountedTable, Outstanding};
 
 impl Host {
     /// Returns a row about each process that the query selects, in the order of the query. The rows include the
@@ -113,7 +114,7 @@ impl Host {
                 // sleeps.
                 let sleeps = details.info.waits.saturating_sub(waits.iter().filter(|wait| wait.is_call()).count());
                 waits_for.extend((sleeps != 0).then_some(WaitsFor::Sleep { count: sleeps }));
-                waits_for.extend(waits.into_iter().filter_map(|wait| self.waits_for(wait)));
+                waits_for.extend(waits.into_iter().map(|wait| self.waits_for(wait)));
                 waits_for.extend(joins().into_iter().map(|join| WaitsFor::Exit { process: join.target }));
             }
             Some(ProcessState::Running) => {
@@ -123,7 +124,7 @@ impl Host {
                     let joins = joins().into_iter().filter(|join| step.has_joined(join.target));
                     let mut waits = step.without_earlier(waits);
                     redirect(&mut waits, step.earlier());
-                    let waits = waits.into_iter().filter_map(|wait| self.waits_for(wait));
+                    let waits = waits.into_iter().map(|wait| self.waits_for(wait));
                     let joins = joins.map(|join| WaitsFor::Exit { process: join.target });
                     details.waits_for.extend(waits.chain(joins));
                 }
@@ -166,11 +167,11 @@ impl Host {
         self.shared().pid_table.with(pid, |control| Ok(control.as_any().is::<Control<M>>()))
     }
 
-    /// Returns the event of a wait. Returns `None` for an event that has no variant of [`WaitsFor`].
-    fn waits_for(&self, Wait { kind, process, line }: Wait) -> Option<WaitsFor> {
+    /// Returns the event of a wait.
+    fn waits_for(&self, Wait { kind, process, line }: Wait) -> WaitsFor {
         let table = &self.shared().pid_table;
         let pid = |word| table.pid(LocalId::from(word));
-        Some(match kind {
+        match kind {
             WaitKind::Call | WaitKind::LimitedCall => {
                 let callee = (process != 0).then(|| pid(process));
                 WaitsFor::Call { callee, is_limited: kind == WaitKind::LimitedCall, line }
@@ -178,8 +179,8 @@ impl Host {
             WaitKind::Room => WaitsFor::Room { receiver: pid(process), line },
             WaitKind::Exit => WaitsFor::Exit { process: pid(process) },
             WaitKind::Start => WaitsFor::Start { process: pid(process) },
-            WaitKind::Blocking => return None,
-        })
+            WaitKind::Blocking => WaitsFor::Blocking { line },
+        }
     }
 
     /// Reads three lists: the processes that are linked with this process, the processes that this process monitors,
@@ -199,17 +200,17 @@ impl Host {
 
     fn read_yields(&self, pid: Pid) -> Option<Vec<CommandCount>> {
         let mut counts = CommandCounts::new();
-        self.count_yields(pid, 0, &mut counts)?;
+        self.count_yields(pid, CountedTable::default(), &mut counts)?;
         Some(counts.into_iter().map(command_count).collect())
     }
 
-    /// Counts the yields of a process by command type, beginning at the key `from` of the table. Returns `None` if no
-    /// process has this pid.
-    fn count_yields(&self, pid: Pid, from: usize, counts: &mut CommandCounts) -> Option<()> {
-        let mut from = Some(from);
-        while let Some(begin) = from {
-            from = self.shared().pid_table.with(pid, |control| {
-                Ok(control.head().yields_if_any().and_then(|yields| yields.count_commands(begin, counts)))
+    /// Counts the yields of a process by command type, beginning at the key `table.from` of the table. Returns `None`
+    /// if no process has this pid.
+    fn count_yields(&self, pid: Pid, table: CountedTable, counts: &mut CommandCounts) -> Option<()> {
+        let mut next = Some(table);
+        while let Some(table) = next {
+            next = self.shared().pid_table.with(pid, |control| {
+                Ok(control.head().yields_if_any().and_then(|yields| yields.count_commands(table, &|_| None, counts)))
             })?;
         }
         Some(())
@@ -279,7 +280,7 @@ impl Snapshot {
 
 /// Creates the row about the outstanding commands of one type.
 fn command_count((command, outstanding): (&'static str, Outstanding)) -> CommandCount {
-    let Outstanding { count, oldest_measured } = outstanding;
+    let Outstanding { count, oldest_measured, .. } = outstanding;
     CommandCount { command, count, measured_since: oldest_measured.map(Instant::from_ns) }
 }
 
@@ -345,6 +346,7 @@ fn row(
         monitored_by: links.monitored_by,
         steps: control.steps(),
         last_worker: head.last_worker(),
+        checks_yield: control.checks_yield(),
         is_cancelled: head.is_cancelled(),
         is_killed: head.has(flag::KILLED),
     }

@@ -33,7 +33,8 @@ use crate::process::state::priority::Priority;
 /// ```
 ///
 /// The line always contains `mailbox_len` and `mailbox_peak`. The line contains another count only if this count is not
-/// zero. The line contains neither a time, nor the steps, nor the last worker.
+/// zero. If the process [answers requests to yield](Self::checks_yield), the line contains `checks should_yield`. The
+/// line contains neither a time, nor the steps, nor the last worker.
 ///
 /// With the feature `serde`, a row implements `Serialize`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +108,15 @@ pub struct ProcessInfo {
     /// [`Runtime::run`](crate::Runtime::run) also has a number. `None` if the process has run no step, or if the thread
     /// of the last step had no number. In a [`Simulation`](crate::Simulation), the number is 0.
     pub last_worker: Option<usize>,
+    /// Whether the process answers requests to yield: in at least one of its last 64 steps, the process has called
+    /// [`should_yield`](crate::should_yield), or has polled a future of [`cooperative`](crate::cooperative()). The
+    /// present step counts when it ends.
+    ///
+    /// The runtime asks a process in a [long step](crate::Builder::long_step_threshold) to let other processes run. If
+    /// this field is false, the code of the process probably does not notice the request. A process that runs only
+    /// short steps need not check. Other futures of the crate that use the [budget](crate::should_yield) of a turn also
+    /// react to a request, but are not recorded.
+    pub checks_yield: bool,
     /// Whether the exit of the process was requested, for example by [`Host::cancel`](crate::Host::cancel), and the
     /// process has not exited yet.
     pub is_cancelled: bool,
@@ -137,6 +147,7 @@ impl fmt::Display for ProcessInfo {
         if self.priority != Priority::Normal {
             write!(f, ", priority {:?}", self.priority)?;
         }
+        f.write_str(if self.checks_yield { ", checks should_yield" } else { "" })?;
         f.write_str(if self.is_cancelled { ", cancelled" } else { "" })?;
         f.write_str(if self.is_killed { ", killed" } else { "" })
     }
@@ -297,6 +308,12 @@ pub enum WaitsFor {
         /// Process that must start.
         process: Pid,
     },
+    /// The result of a closure on the blocking pool: see [`Host::spawn_blocking`](crate::Host::spawn_blocking). A
+    /// command whose handler runs on the blocking pool is a [`Command`](Self::Command) instead.
+    Blocking {
+        /// Source line that called `spawn_blocking`.
+        line: Option<&'static Location<'static>>,
+    },
 }
 
 impl WaitsFor {
@@ -307,7 +324,7 @@ impl WaitsFor {
             Self::Call { callee, .. } => *callee,
             Self::Room { receiver, .. } => Some(*receiver),
             Self::Exit { process } | Self::Start { process } => Some(*process),
-            Self::Message | Self::Command(_) | Self::Sleep { .. } => None,
+            Self::Message | Self::Command(_) | Self::Sleep { .. } | Self::Blocking { .. } => None,
         }
     }
 }
@@ -337,6 +354,10 @@ impl fmt::Display for WaitsFor {
             }
             Self::Room { receiver, line } => {
                 write!(f, "room in the mailbox of {receiver}")?;
+                (false, line)
+            }
+            Self::Blocking { line } => {
+                f.write_str("the result of a closure on the blocking pool")?;
                 (false, line)
             }
         };

@@ -224,6 +224,9 @@ pub(crate) struct CurrentStep {
     /// Whether the runtime has asked the process to let other processes run, and the process has not reacted to the
     /// request.
     pub(crate) is_asked_to_yield: bool,
+    /// Whether the step has reacted to the last request of the monitor to yield. `None` if the monitor has not reported
+    /// the step as blocked, and for a future without a pid.
+    pub(crate) checks_yield: Option<bool>,
 }
 
 impl WorkerMetrics {

@@ -34,7 +34,9 @@ fn here() -> u32 {
 
 fn line_of(wait: &WaitsFor) -> Option<(&'static str, u32)> {
     match wait {
-        WaitsFor::Call { line, .. } | WaitsFor::Room { line, .. } => line.map(|line| (line.file(), line.line())),
+        WaitsFor::Call { line, .. } | WaitsFor::Room { line, .. } | WaitsFor::Blocking { line } => {
+            line.map(|line| (line.file(), line.line()))
+        }
         _ => None,
     }
 }
@@ -197,6 +199,58 @@ fn a_wait_names_the_process_that_must_read_or_exit_or_start() {
     for (waiting, text) in [(&awaits, "the exit of"), (&starts, "the start of")] {
         assert!(waits_for(&rt, waiting.pid())[0].to_string().starts_with(text));
     }
+}
+
+/// 9.2b: the details list each closure on the blocking pool whose result the process waits for, with the source line of
+/// its call. The explanation counts the process. A closure that ends, fails or is dropped is no longer listed. Such a
+/// wait is no wait for a process, so the wait-for graph has no edge for the wait.
+#[test]
+fn a_wait_for_a_closure_on_the_blocking_pool_is_listed_until_it_ends() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).max_blocking_threads(3).build().unwrap();
+        let [(open_one, one), (open_two, two), (open_three, three)] = [(); 3].map(|()| mpsc::channel::<()>());
+        let opens = [open_one, open_two, open_three];
+        let line = here() + 2;
+        let process = rt.spawn(async move |mut ctx: Context<u8>| {
+            let one = ctx.host().spawn_blocking(move || one.recv());
+            let two = ctx.host().spawn_blocking(move || panic!("the sender is gone: {}", two.recv().is_err()));
+            let dropped = ctx.host().spawn_blocking(move || three.recv());
+            let receives_and_drops = async {
+                _ = select(dropped, Box::pin(ctx.receive())).await;
+            };
+            _ = join(join(one, two), receives_and_drops).await;
+            ctx.receive().await
+        });
+        settle(&rt);
+        let pid = process.pid();
+        let lines = || {
+            let blocking = waits_for(&rt, pid).into_iter().filter(|wait| matches!(wait, WaitsFor::Blocking { .. }));
+            let mut lines: Vec<_> = blocking.map(|wait| line_of(&wait).expect("the line is known").1).collect();
+            lines.sort_unstable();
+            lines
+        };
+        let [first, second, third] = [line, line + 1, line + 2];
+        assert_eq!(lines(), [first, second, third]);
+        assert!(rt.wait_for_graph().edges.is_empty());
+        assert_eq!((rt.explain().activity.for_blocking, rt.explain().activity.for_unknown), (1, 0));
+        // The message drops the third future.
+        process.send(1).unwrap();
+        settle(&rt);
+        assert_eq!(lines(), [first, second]);
+        let text = waits_for(&rt, pid).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let expected = format!("the result of a closure on the blocking pool at {}:{first}", file!());
+        assert!(text.contains(&expected), "{text:?}");
+        // The other futures end, one with a result and one with a panic.
+        drop(opens);
+        rt.block_on(async {
+            while waits_for(&rt, pid) != [WaitsFor::Message] {
+                step_aside().await;
+            }
+        });
+        assert_eq!(rt.explain().activity.for_blocking, 0);
+        process.send(2).unwrap();
+        assert_eq!(rt.block_on(process).unwrap(), 2);
+    });
 }
 
 /// 9.2b: when an operation succeeds, fails or is dropped, the details no longer list this operation.

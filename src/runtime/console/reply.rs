@@ -272,6 +272,7 @@ fn wait(waits_for: &WaitsFor) -> Value {
         WaitsFor::Room { .. } => "room",
         WaitsFor::Exit { .. } => "exit",
         WaitsFor::Start { .. } => "start",
+        WaitsFor::Blocking { .. } => "blocking",
     };
     json!({ "kind": kind, "pid": waits_for.process().map(|pid| pid.to_string()), "text": waits_for.to_string() })
 }
@@ -356,9 +357,10 @@ fn explanation(host: &Host) -> Value {
             Finding::Deadlock(_) => "deadlock",
             Finding::BlockedWorker { .. } => "blocked_worker",
             Finding::BusyBlockingPool { .. } => "busy_blocking_pool",
-            Finding::UnansweredCommands(_) => "unanswered_commands",
+            Finding::UnansweredCommands { .. } => "unanswered_commands",
             Finding::FullMailbox { .. } => "full_mailbox",
             Finding::GrowingMailbox { .. } => "growing_mailbox",
+            Finding::LongMailbox { .. } => "long_mailbox",
             Finding::Suspended { .. } => "suspended",
             Finding::IgnoredCancellation { .. } => "ignored_cancellation",
             Finding::NothingOutstanding { .. } => "nothing_outstanding",

@@ -762,7 +762,8 @@ impl Builder {
     /// Sets whether the runtime measures every turn and every message. For a turn, the runtime measures the scheduling
     /// delay and the duration. For a message that [can be measured](crate::observe::Distributions::mailbox_time), the
     /// runtime measures the time in the mailbox. Default: off. If this option is off, the runtime measures one turn in
-    /// 64.
+    /// 64, and about one in 256 of the messages that can be measured. The snapshot of
+    /// [`Host::metrics`](crate::Host::metrics) states both rates.
     pub fn sample_every_step(mut self, on: bool) -> Self {
         self.exact = on;
         self

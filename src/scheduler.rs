@@ -663,14 +663,24 @@ impl<T: Task> Scheduler<T> {
         if !worker_slot.is_busy() {
             return None;
         }
-        let (since, label) = (worker_slot.blocked_since(), worker_slot.label());
+        let (report, label) = (worker_slot.blocked_report(), worker_slot.label());
         let is_own_future = label == OWN_FUTURE;
-        // If the blocked step has returned in the meantime, the label may belong to a later step.
-        let blocked_since = since.filter(|_| !is_own_future && worker_slot.blocked_since() == since);
         let process = (label < OWN_FUTURE).then_some(label);
         let polls = self.metrics.polls(slot);
         let is_asked_to_yield = worker_slot.preempt_word().is_requested(label);
-        Some(CurrentStep { worker: slot, process, polls, is_own_future, blocked_since, is_asked_to_yield })
+        // If the blocked step has returned in the meantime, the label and the request may belong to a later step.
+        let report = report.filter(|_| !is_own_future && worker_slot.blocked_report() == report);
+        // Only `should_yield` and the budget of the process take a request away.
+        let was_asked = process.is_some() && report.is_some_and(|report| report.was_asked);
+        Some(CurrentStep {
+            worker: slot,
+            process,
+            polls,
+            is_own_future,
+            blocked_since: report.map(|report| report.since),
+            is_asked_to_yield,
+            checks_yield: was_asked.then_some(!is_asked_to_yield),
+        })
     }
 
     /// Returns the state of the worker in this slot.

@@ -366,13 +366,12 @@ impl<'a, X: Machine> Turn<'a, X> {
         self.around.leave();
         let stepped = match stepped {
             Ok(stepped) => {
-                self.around.notify_callers(None);
+                self.around.end_step(None);
                 stepped
             }
             Err(text) => Stepped::ended(end, Err(self.around.unwound(text))),
         };
-        let control = self.me.control();
-        control.head.count_step(&control.first_wait);
+        self.me.control().count_step();
         if stepped == Stepped::Ended {
             self.around.dispatch_last();
         } else {
@@ -458,7 +457,7 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
         // The notification may run a waker of the user. If this waker drops a reply, this reply belongs to another
         // process.
         self.ending = None;
-        self.around.notify_callers(Some(exit));
+        self.around.end_step(Some(exit));
     }
 
     #[inline]
@@ -557,7 +556,7 @@ impl<X: Machine> Turn<'_, X> {
         // An observer may have yielded a command for the process.
         self.around.dispatch();
         self.around.leave();
-        self.around.notify_callers(None);
+        self.around.end_step(None);
         Poll::Pending
     }
 

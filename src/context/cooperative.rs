@@ -69,7 +69,7 @@ impl<F: Future> Future for Cooperative<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        this.pause.poll(cx, |cx| this.future.poll(cx))
+        this.pause.poll_as_yield_check(cx, |cx| this.future.poll(cx))
     }
 }
 

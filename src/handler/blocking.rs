@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context as Cx, Poll, ready};
 
@@ -74,15 +75,25 @@ impl Host {
     ///   queue. See [`Builder::blocking_overflow`](crate::Builder::blocking_overflow).
     /// - [`Failure::ShutDown`], if the runtime was dropped. The pool still runs closures between the end of
     ///   [`Runtime::shutdown`](crate::Runtime::shutdown) and the drop of the runtime.
+    #[track_caller]
     pub fn spawn_blocking<T, F>(&self, f: F) -> Blocking<T>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        if const { is_large::<F, ()>() } { self.queue_blocking(Box::new(f)) } else { self.queue_blocking(f) }
+        let line = Location::caller();
+        if const { is_large::<F, ()>() } {
+            self.queue_blocking(Box::new(f), line)
+        } else {
+            self.queue_blocking(f, line)
+        }
     }
 
-    fn queue_blocking<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
+    fn queue_blocking<T: Send + 'static>(
+        &self,
+        f: impl FnOnce() -> T + Send + 'static,
+        line: &'static Location<'static>,
+    ) -> Blocking<T> {
         /// A closure and the cell for its result. If the pool refuses the closure, the failure is put into the cell.
         struct Once<T, F>(F, Arc<ReplySlot<Result<T, Failure>>>);
         impl<T: Send, F: FnOnce() -> T + Send> Job for Once<T, F> {
@@ -108,6 +119,7 @@ impl Host {
         Blocking {
             cell,
             host: self.clone(),
+            line,
             recorded: RecordedWait::default(),
             pause: BudgetPause::default(),
             over: false,
@@ -165,6 +177,8 @@ impl Drop for InTurn {
 pub struct Blocking<T> {
     cell: Arc<ReplySlot<Result<T, Failure>>>,
     host: Host,
+    /// Source line that called `spawn_blocking`, for inspections.
+    line: &'static Location<'static>,
     recorded: RecordedWait,
     pause: BudgetPause,
     over: bool,
@@ -200,12 +214,12 @@ impl<T> Future for Blocking<T> {
         }
         match this.cell.poll(cx.waker()) {
             Poll::Pending => {
-                this.recorded.begin(&this.host, &Wait::BLOCKING);
+                this.recorded.begin(&this.host, &Wait::blocking(this.line));
                 Poll::Pending
             }
             Poll::Ready(result) => {
                 this.over = true;
-                this.recorded.end(&this.host, || Wait::BLOCKING);
+                this.recorded.end(&this.host, || Wait::blocking(this.line));
                 Poll::Ready(result)
             }
         }
@@ -220,7 +234,7 @@ impl<T> FusedFuture for Blocking<T> {
 
 impl<T> Drop for Blocking<T> {
     fn drop(&mut self) {
-        self.recorded.end(&self.host, || Wait::BLOCKING);
+        self.recorded.end(&self.host, || Wait::blocking(self.line));
         if !self.is_detached {
             drop(self.cell.close());
         }

@@ -65,6 +65,19 @@ impl<M: Send + 'static> Control<M> {
         std::ptr::from_ref(self) as usize
     }
 
+    /// Counts a step that has ended. The thread that runs the process calls this function.
+    #[inline]
+    pub(crate) fn count_step(&self) {
+        self.head.count_step(|| self.count_batch());
+    }
+
+    /// Counts a batch of steps: see [`steps`].
+    #[cold]
+    fn count_batch(&self) {
+        self.first_wait.step_batches.count();
+        self.inbox.yield_check().expire(self.head.low_steps());
+    }
+
     /// Puts a message into the mailbox, and wakes the receiver of the mailbox.
     ///
     /// # Errors
@@ -405,6 +418,15 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
         None
     }
 
+    /// Records that the present step of the process has checked whether it should yield. The thread that runs the
+    /// process calls this function before it counts the step.
+    fn record_yield_check(&self) {}
+
+    /// Returns whether the process has checked in one of its last steps whether it should yield.
+    fn checks_yield(&self) -> bool {
+        false
+    }
+
     /// Returns the number of steps of the process so far.
     fn steps(&self) -> u64 {
         self.first_wait().map_or(0, |first| self.head().steps(first))
@@ -499,6 +521,14 @@ impl<M: Send + 'static> AnyControl for Control<M> {
 
     fn receive_line(&self) -> Line {
         self.receive_line.load()
+    }
+
+    fn record_yield_check(&self) {
+        self.inbox.yield_check().record(self.head.low_steps());
+    }
+
+    fn checks_yield(&self) -> bool {
+        self.inbox.yield_check().is_recent(|| self.head.low_steps())
     }
 
     fn deliver(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {

@@ -128,6 +128,10 @@ impl<C: Command, H: Handler<C>> AnyHandler<dyn AnyControl> for Typed<C, H> {
         std::any::type_name::<C>()
     }
 
+    fn handler_name(&self) -> &'static str {
+        std::any::type_name::<H>()
+    }
+
     fn handle(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
         pass_to_handler(&self.0, command, to, tag);
     }
@@ -151,6 +155,10 @@ impl<C: Command, H: InlineHandler<C>> AnyInlineHandler<C> for TypedInline<C, H> 
 impl<C: Command, H: InlineHandler<C>> AnyHandler<dyn AnyControl> for TypedInline<C, H> {
     fn command_name(&self) -> &'static str {
         std::any::type_name::<C>()
+    }
+
+    fn handler_name(&self) -> &'static str {
+        std::any::type_name::<H>()
     }
 
     fn handle(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {

@@ -13,6 +13,7 @@
 
 pub(crate) mod exits;
 pub(crate) mod explain;
+pub(crate) mod growth;
 mod joins;
 mod last_messages;
 pub(crate) mod metrics;
@@ -45,7 +46,7 @@ use crate::process::limits::Meter;
 use crate::process::mailbox::MailboxFigures;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
-use crate::process::yields::listing::{CommandCounts, Outstanding};
+use crate::process::yields::listing::{CommandCounts, CountedTable, Outstanding};
 
 impl Host {
     /// Returns a row about each process that the query selects, in the order of the query. The rows include the
@@ -125,7 +126,7 @@ impl Host {
                 let calls = waits.iter().filter(|wait| wait.is_call()).count();
                 let count = details.info.waits.saturating_sub(calls + sleeps.len());
                 waits_for.extend((count != 0).then_some(WaitsFor::Sleep { count, until: None, line: None }));
-                waits_for.extend(waits.into_iter().filter_map(|wait| self.waits_for(wait)));
+                waits_for.extend(waits.into_iter().map(|wait| self.waits_for(wait)));
                 waits_for.extend(joins().into_iter().map(|join| WaitsFor::Exit { process: join.target, line: None }));
             }
             Some(ProcessState::Running) => {
@@ -135,7 +136,7 @@ impl Host {
                     let joins = joins().into_iter().filter(|join| step.has_joined(join.target));
                     let mut waits = step.without_earlier(waits);
                     redirect(&mut waits, step.earlier());
-                    let waits = waits.into_iter().filter_map(|wait| self.waits_for(wait));
+                    let waits = waits.into_iter().map(|wait| self.waits_for(wait));
                     let joins = joins.map(|join| WaitsFor::Exit { process: join.target, line: None });
                     details.waits_for.extend(waits.chain(joins));
                 }
@@ -178,11 +179,11 @@ impl Host {
         self.shared().pid_table.with(pid, |control| Ok(control.as_any().is::<Control<M>>()))
     }
 
-    /// Returns the event of a wait. Returns `None` for an event that has no variant of [`WaitsFor`].
-    fn waits_for(&self, Wait { kind, process, line }: Wait) -> Option<WaitsFor> {
+    /// Returns the event of a wait.
+    fn waits_for(&self, Wait { kind, process, line }: Wait) -> WaitsFor {
         let table = &self.shared().pid_table;
         let pid = |word| table.pid(LocalId::from(word));
-        Some(match kind {
+        match kind {
             WaitKind::Call | WaitKind::LimitedCall => {
                 let callee = (process != 0).then(|| pid(process));
                 WaitsFor::Call { callee, is_limited: kind == WaitKind::LimitedCall, line }
@@ -190,8 +191,8 @@ impl Host {
             WaitKind::Room => WaitsFor::Room { receiver: pid(process), line },
             WaitKind::Exit => WaitsFor::Exit { process: pid(process), line },
             WaitKind::Start => WaitsFor::Start { process: pid(process), line },
-            WaitKind::Blocking => return None,
-        })
+            WaitKind::Blocking => WaitsFor::Blocking { line },
+        }
     }
 
     /// Reads three lists: the processes that are linked with this process, the processes that this process monitors,
@@ -211,17 +212,19 @@ impl Host {
 
     fn read_yields(&self, pid: Pid) -> Option<Vec<CommandCount>> {
         let mut counts = CommandCounts::new();
-        self.count_yields(pid, 0, &mut counts)?;
+        self.count_yields(pid, CountedTable::default(), &mut counts)?;
         Some(counts.into_iter().map(command_count).collect())
     }
 
-    /// Counts the yields of a process by command type, beginning at the key `from` of the table. Returns `None` if no
-    /// process has this pid.
-    fn count_yields(&self, pid: Pid, from: usize, counts: &mut CommandCounts) -> Option<()> {
-        let mut from = Some(from);
-        while let Some(begin) = from {
-            from = self.shared().pid_table.with(pid, |control| {
-                Ok(control.head().yields_if_any().and_then(|yields| yields.count_commands(begin, counts)))
+    /// Counts the yields of a process by command type, beginning at the key `table.from` of the table. Returns `None`
+    /// if no process has this pid.
+    fn count_yields(&self, pid: Pid, table: CountedTable, counts: &mut CommandCounts) -> Option<()> {
+        let mut next = Some(table);
+        while let Some(table) = next {
+            next = self.shared().pid_table.with(pid, |control| {
+                let head = control.head();
+                let handler_of = |command: &str| head.host().namespace().dispatcher().handler_of(command);
+                Ok(head.yields_if_any().and_then(|yields| yields.count_commands(table, &handler_of, counts)))
             })?;
         }
         Some(())
@@ -298,8 +301,8 @@ impl Snapshot {
 
 /// Creates the row about the outstanding commands of one type.
 fn command_count((command, outstanding): (&'static str, Outstanding)) -> CommandCount {
-    let Outstanding { count, oldest_measured, line } = outstanding;
-    CommandCount { command, count, measured_since: oldest_measured.map(Instant::from_ns), line }
+    let Outstanding { count, oldest_measured, line, handler, .. } = outstanding;
+    CommandCount { command, count, measured_since: oldest_measured.map(Instant::from_ns), line, handler }
 }
 
 /// Returns the head and the type name of a process. Returns `None` for a mailbox without a process.
@@ -364,6 +367,7 @@ fn row(
         monitored_by: links.monitored_by,
         steps: control.steps(),
         last_worker: head.last_worker(),
+        checks_yield: control.checks_yield(),
         is_cancelled: head.is_cancelled(),
         is_killed: head.has(flag::KILLED),
     }

@@ -12,6 +12,7 @@ use crate::host::control::blocked_step::BlockedSteps;
 use crate::host::control::forwarded::ForwardedReplies;
 use crate::host::control::suspension::set::SuspendedProcesses;
 use crate::host::control::{AnyControl, Control};
+use crate::host::inspection::growth::LastReading;
 use crate::host::job::blocking_pool::Pool;
 use crate::host::registry::PidTable;
 use crate::host::shutdown::report::ShutdownReport;
@@ -133,6 +134,8 @@ pub(crate) struct Shared {
     pub(crate) blocked_steps: BlockedSteps,
     pub(crate) suspended: SuspendedProcesses,
     pub(crate) forwarded: Arc<ForwardedReplies>,
+    /// The lengths of the long mailboxes at the last call of [`Host::explain`].
+    pub(crate) mailbox_reading: LastReading,
 }
 
 impl Shared {
@@ -152,6 +155,7 @@ impl Shared {
             blocked_steps: BlockedSteps::default(),
             suspended: SuspendedProcesses::default(),
             forwarded: Arc::default(),
+            mailbox_reading: LastReading::default(),
         }
     }
 

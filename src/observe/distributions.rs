@@ -44,6 +44,10 @@ macro_rules! distributions {
             /// measured. Default: 64. With
             /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), the rate is 1.
             pub sampled_one_in: u32,
+            /// Sampling rate of [`mailbox_time`](Self::mailbox_time). If the rate is `n`, about one in `n` of the
+            /// messages that can be measured was measured. Default: 256. With
+            /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), the rate is 1.
+            pub messages_sampled_one_in: u32,
         }
 
         impl Distributions {
@@ -52,11 +56,13 @@ macro_rules! distributions {
                 threads: impl Iterator<Item = &'a SampledBuckets> + Clone,
                 command_time: Vec<CommandTime>,
                 sampled_one_in: u32,
+                messages_sampled_one_in: u32,
             ) -> Self {
                 Self {
                     $($field: threads.clone().map(|thread| thread.of(Sampled::$name)).sum(),)*
                     command_time,
                     sampled_one_in,
+                    messages_sampled_one_in,
                 }
             }
 
@@ -75,6 +81,7 @@ macro_rules! distributions {
                     $($field: self.$field - earlier.$field,)*
                     command_time: since(self.command_time, earlier.command_time),
                     sampled_one_in: self.sampled_one_in,
+                    messages_sampled_one_in: self.messages_sampled_one_in,
                 }
             }
         }
@@ -100,9 +107,9 @@ distributions! {
     /// for a shorter time, but then waits until the process has read the earlier messages. So the time from the arrival
     /// of any message until it is read is about as long as the measured time.
     ///
-    /// Of the messages that can be measured, about one in 256 is measured. The rate `sampled_one_in` does not apply to
-    /// messages. With `sample_every_step`, each message that can be measured is measured, unless its sender also sends
-    /// to another runtime.
+    /// Of the messages that can be measured, about one in [`messages_sampled_one_in`](Self::messages_sampled_one_in)
+    /// is measured. With `sample_every_step`, each message that can be measured is measured, unless its sender also
+    /// sends to another runtime.
     ///
     /// An urgent message is not measured. A message that is dropped while it is in the mailbox is not recorded.
     MailboxTime => mailbox_time,

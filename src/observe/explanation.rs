@@ -96,6 +96,13 @@ pub enum Finding {
         /// [replacement threads](crate::Builder::max_replacement_threads) has reached its maximum, and fewer threads
         /// than requested run the other processes.
         is_replaced: bool,
+        /// Whether the step answers requests to yield. The runtime has asked the step to yield before it reported the
+        /// step as long. If the step has then called [`should_yield`](crate::should_yield), or has polled a future that
+        /// uses the budget of the turn, this field is true. Such a step notices the request, and continues. If this
+        /// field is false, the step has not checked since the request. The step may still check later. `None` if the
+        /// step called `block_in_place`, and for a future without a pid. See [`ProcessInfo::checks_yield`] for the
+        /// earlier steps of the process.
+        checks_yield: Option<bool>,
     },
     /// All threads of the blocking pool run a job, and the pool has its maximum number of threads. A further job waits
     /// in the queue. If the queue is full, a job is refused.
@@ -108,8 +115,18 @@ pub enum Finding {
         queue_capacity: usize,
     },
     /// Commands of one type that no handler has answered yet. Calls and sleeps of hand-written processes are not
-    /// included. The runtime measures the [age](CommandCount::measured_since) of some commands.
-    UnansweredCommands(CommandCount),
+    /// included.
+    UnansweredCommands {
+        /// Type and number of the commands.
+        commands: CommandCount,
+        /// Time at which the oldest known command already had no answer: the earliest of two kinds of times. First, the
+        /// times of the [measured](CommandCount::measured_since) commands. Second, for each process that performed such
+        /// a command and waits, the time at which [the wait began](ProcessInfo::waiting_since). Both times bound the
+        /// age, but the age may be greater. `None` if no command was measured, and no process of such a command waits.
+        since: Option<Instant>,
+        /// Time from `since` to the explanation.
+        lasts: Option<Duration>,
+    },
     /// A mailbox with a capacity is full. At most 16 mailboxes are listed, the longest mailboxes first.
     FullMailbox {
         /// Process that owns the mailbox.
@@ -119,9 +136,26 @@ pub enum Finding {
         /// Number of sends that [wait for free space](crate::Address::send_wait) in the mailbox.
         waiting_senders: usize,
     },
-    /// A mailbox that is long and grows: it holds at least 1,000 messages, has never been longer, and has not reached
-    /// its capacity. At most 16 mailboxes are listed, the longest mailboxes first.
+    /// A mailbox that only grows: at the previous explanation, the mailbox held at least 1,000 messages, now the
+    /// mailbox holds more messages, and the process has not taken out the oldest message in between. The first
+    /// explanation of a runtime has no such finding. At most 16 mailboxes are listed, the longest mailboxes first. A
+    /// mailbox that has reached its capacity is a [`FullMailbox`](Self::FullMailbox) instead.
+    ///
+    /// If it is not certain that the process took no message out, the mailbox is not listed. For example, the runtime
+    /// does not know this if receivers put messages back.
     GrowingMailbox {
+        /// Process that owns the mailbox.
+        process: ProcessInfo,
+        /// Number of messages that were added since the previous explanation. At least 1.
+        grown_by: usize,
+        /// Time of the previous explanation.
+        since: Instant,
+        /// Time from `since` to this explanation.
+        lasts: Duration,
+    },
+    /// A long mailbox: it holds at least 1,000 messages, has never been longer, and has not reached its capacity. It is
+    /// not known whether the mailbox grows. At most 16 mailboxes are listed, the longest mailboxes first.
+    LongMailbox {
         /// Process that owns the mailbox.
         process: ProcessInfo,
     },
@@ -213,13 +247,14 @@ impl fmt::Display for Finding {
                 f.write_str(": there is no worker, and no thread is in `run` or `block_on`")?;
             }
             Self::Deadlock(deadlock) => write!(f, "{deadlock}")?,
-            Self::BlockedWorker { worker, process, lasts, is_replaced, .. } => {
+            Self::BlockedWorker { worker, process, lasts, is_replaced, checks_yield, .. } => {
                 match process {
                     Some(process) => write!(f, "the process {} has run one step", Named(process))?,
                     None => f.write_str("a future without a pid has run one step")?,
                 }
                 let others = if *is_replaced { "other threads run" } else { "no replacement thread runs" };
                 write!(f, " on worker {worker} for {lasts:?}; {others} its queued tasks")?;
+                f.write_str(reaction(*checks_yield))?;
             }
             Self::BusyBlockingPool { threads, queue_depth, queue_capacity } => {
                 let (threads, jobs) = (plural(*threads, "thread"), plural(*queue_depth, "job"));
@@ -228,15 +263,23 @@ impl fmt::Display for Finding {
                 let is_full = queue_depth >= queue_capacity;
                 f.write_str(if is_full { "; the queue is full, so further jobs are refused" } else { "" })?;
             }
-            Self::UnansweredCommands(CommandCount { command, count, .. }) => {
+            Self::UnansweredCommands { commands: CommandCount { command, count, handler, .. }, lasts, .. } => {
                 let (commands, have) = (plural(*count, "command"), if *count == 1 { "has" } else { "have" });
                 write!(f, "{commands} {command} {have} no answer yet")?;
+                let subject = if *count == 1 { "it was performed" } else { "the oldest was performed" };
+                lasts.map_or(Ok(()), |lasts| write!(f, "; {subject} at least {lasts:?} ago"))?;
+                handler.map_or(Ok(()), |handler| write!(f, "\n  handler: {handler}"))?;
             }
             Self::FullMailbox { process, capacity, waiting_senders } => {
                 write!(f, "the mailbox of {} is full with {}", Named(process), plural(*capacity, "message"))?;
                 write!(f, ", and {} for room; {}", waits(*waiting_senders), Receiving(process))?;
             }
-            Self::GrowingMailbox { process } => {
+            Self::GrowingMailbox { process, grown_by, lasts, .. } => {
+                write!(f, "the mailbox of {} grew by {}", Named(process), plural(*grown_by, "message"))?;
+                write!(f, " in {lasts:?} and holds {}, and the process ", plural(process.mailbox_len, "message"))?;
+                write!(f, "took no message out; {}", Receiving(process))?;
+            }
+            Self::LongMailbox { process } => {
                 write!(f, "the mailbox of {} holds {}", Named(process), plural(process.mailbox_len, "message"))?;
                 write!(f, " and has never been longer; {}", Receiving(process))?;
             }
@@ -260,6 +303,15 @@ impl fmt::Display for Finding {
             }
         }
         write!(f, "\nwhat to do: {}", self.advice())
+    }
+}
+
+/// Returns a line about the reaction of a long step to the request to yield. The line begins with a line break.
+fn reaction(checks_yield: Option<bool>) -> &'static str {
+    match checks_yield {
+        Some(true) => "\n  the step checks `should_yield`, but does not end",
+        Some(false) => "\n  the step was asked to yield, but does not check `should_yield`",
+        None => "",
     }
 }
 
@@ -292,6 +344,9 @@ impl Finding {
             Self::Deadlock(_) => {
                 "set a time limit with `Call::timeout`, or let one of the processes answer with a message"
             }
+            Self::BlockedWorker { checks_yield: Some(true), .. } => {
+                "if `should_yield` returns true, end the step: await `yield_now`, or return `Next::Again`"
+            }
             Self::BlockedWorker { is_replaced: true, .. } => {
                 "move blocking calls to `spawn_blocking`, and call `should_yield` in long computations"
             }
@@ -299,10 +354,12 @@ impl Finding {
                 "move blocking calls to `spawn_blocking`, or raise `Builder::max_replacement_threads`"
             }
             Self::BusyBlockingPool { .. } => "make the jobs shorter, or raise `Builder::max_blocking_threads`",
-            Self::UnansweredCommands(_) => {
+            Self::UnansweredCommands { .. } => {
                 "if the number stays, look for a handler that keeps the `Completion`, or set `Perform::timeout`"
             }
-            Self::FullMailbox { process, .. } | Self::GrowingMailbox { process } => match process.state {
+            Self::FullMailbox { process, .. }
+            | Self::GrowingMailbox { process, .. }
+            | Self::LongMailbox { process } => match process.state {
                 Some(ProcessState::Blocked | ProcessState::Idle) => {
                     "read `Host::process_details` of the process to see what it waits for"
                 }
@@ -350,6 +407,9 @@ pub struct Activity {
     pub for_room: usize,
     /// Number of async bodies that wait for the start or the exit of another process.
     pub for_process: usize,
+    /// Number of async bodies that wait for the result of a closure on the
+    /// [blocking pool](crate::Host::spawn_blocking).
+    pub for_blocking: usize,
     /// Number of processes that wait only for events that the runtime does not know, for example for a future of
     /// another crate.
     pub for_unknown: usize,
@@ -367,6 +427,7 @@ impl fmt::Display for Activity {
             ("the end of a sleep", self.for_sleep),
             ("room in a mailbox", self.for_room),
             ("the start or the exit of a process", self.for_process),
+            ("a closure on the blocking pool", self.for_blocking),
             ("an event that the runtime does not know", self.for_unknown),
         ];
         let kinds: Vec<String> = kinds

@@ -35,7 +35,8 @@ use crate::process::state::priority::Priority;
 /// ```
 ///
 /// The line always contains `mailbox_len` and `mailbox_peak`. The line contains another count only if this count is not
-/// zero. The line contains neither a time, nor the steps, nor the last worker.
+/// zero. If the process [answers requests to yield](Self::checks_yield), the line contains `checks should_yield`. The
+/// line contains neither a time, nor the steps, nor the last worker.
 ///
 /// With the feature `serde`, a row implements `Serialize`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,6 +110,15 @@ pub struct ProcessInfo {
     /// [`Runtime::run`](crate::Runtime::run) also has a number. `None` if the process has run no step, or if the thread
     /// of the last step had no number. In a [`Simulation`](crate::Simulation), the number is 0.
     pub last_worker: Option<usize>,
+    /// Whether the process answers requests to yield: in at least one of its last 64 steps, the process has called
+    /// [`should_yield`](crate::should_yield), or has polled a future of [`cooperative`](crate::cooperative()). The
+    /// present step counts when it ends.
+    ///
+    /// The runtime asks a process in a [long step](crate::Builder::long_step_threshold) to let other processes run. If
+    /// this field is false, the code of the process probably does not notice the request. A process that runs only
+    /// short steps need not check. Other futures of the crate that use the [budget](crate::should_yield) of a turn also
+    /// react to a request, but are not recorded.
+    pub checks_yield: bool,
     /// Whether the exit of the process was requested, for example by [`Host::cancel`](crate::Host::cancel), and the
     /// process has not exited yet.
     pub is_cancelled: bool,
@@ -139,6 +149,7 @@ impl fmt::Display for ProcessInfo {
         if self.priority != Priority::Normal {
             write!(f, ", priority {:?}", self.priority)?;
         }
+        f.write_str(if self.checks_yield { ", checks should_yield" } else { "" })?;
         f.write_str(if self.is_cancelled { ", cancelled" } else { "" })?;
         f.write_str(if self.is_killed { ", killed" } else { "" })
     }
@@ -267,6 +278,12 @@ pub struct CommandCount {
     /// [`SelfHandle::perform`](crate::SelfHandle::perform), [`StepOutput::perform`](crate::StepOutput::perform), or of
     /// a similar method. `None` if the line is not known.
     pub line: Option<&'static Location<'static>>,
+    /// Name of the type of the registered handler. For a closure, the name contains the function that defines the
+    /// closure. If a [layer](crate::layer) wraps a handler of the module [`handler`](crate::handler), the name
+    /// contains only the types of the layer and of the command. If several hosts have a handler of the command
+    /// type, this field is the handler of one of these hosts. `None` for a [`NamedCommand`](crate::NamedCommand),
+    /// because its name, and not its type, selects the handler.
+    pub handler: Option<&'static str>,
 }
 
 /// Event that a process waits for.
@@ -335,6 +352,12 @@ pub enum WaitsFor {
         /// Source line that called `started`.
         line: Option<&'static Location<'static>>,
     },
+    /// The result of a closure on the blocking pool: see [`Host::spawn_blocking`](crate::Host::spawn_blocking). A
+    /// command whose handler runs on the blocking pool is a [`Command`](Self::Command) instead.
+    Blocking {
+        /// Source line that called `spawn_blocking`.
+        line: Option<&'static Location<'static>>,
+    },
 }
 
 impl WaitsFor {
@@ -345,7 +368,7 @@ impl WaitsFor {
             Self::Call { callee, .. } => *callee,
             Self::Room { receiver, .. } => Some(*receiver),
             Self::Exit { process, .. } | Self::Start { process, .. } => Some(*process),
-            Self::Message { .. } | Self::Command(_) | Self::Sleep { .. } => None,
+            Self::Message { .. } | Self::Command(_) | Self::Sleep { .. } | Self::Blocking { .. } => None,
         }
     }
 }
@@ -360,7 +383,8 @@ impl WaitsFor {
             | Self::Sleep { line, .. }
             | Self::Room { line, .. }
             | Self::Exit { line, .. }
-            | Self::Start { line, .. } => *line,
+            | Self::Start { line, .. }
+            | Self::Blocking { line } => *line,
         }
     }
 }
@@ -390,6 +414,7 @@ impl fmt::Display for WaitsFor {
                 f.write_str(if *is_limited { " with a time limit" } else { "" })?;
             }
             Self::Room { receiver, .. } => write!(f, "room in the mailbox of {receiver}")?,
+            Self::Blocking { .. } => f.write_str("the result of a closure on the blocking pool")?,
         }
         self.line().map_or(Ok(()), |line| write!(f, " at {}:{}", line.file(), line.line()))
     }

@@ -55,6 +55,11 @@ pub(crate) const NO_WORKER: u8 = u8::MAX;
 /// Default sampling rate. A clock read costs as much as a spawn, so only one duration in 64 is measured.
 const SAMPLE_ONE_IN: u32 = 64;
 
+/// Default sampling rate of the messages that can be measured. The rate is a power of two, because the sampling takes
+/// the distance to the next measured message from the high bits of a position: see [`Metrics::measures_message`].
+const SAMPLE_MESSAGES_ONE_IN: u32 = 256;
+const _: () = assert!(SAMPLE_MESSAGES_ONE_IN.is_power_of_two());
+
 /// Fractional part of the golden ratio, multiplied by 2^32 and rounded to an odd number.
 const GOLDEN_RATIO: u32 = 0x9e37_79b9;
 
@@ -254,8 +259,13 @@ impl Sampling {
     /// The sampling state of a new simulation. The code path of a measured message differs from the code path of other
     /// messages, and the number of turns can depend on the path. Therefore, two simulations with the same seed must
     /// measure the same messages.
-    pub(crate) const FIRST: Self =
-        Self { ticks: 1, messages_left: 128, distances: 0, sampled_turns: 0, sampled: [None; MAX_SAMPLED] };
+    pub(crate) const FIRST: Self = Self {
+        ticks: 1,
+        messages_left: SAMPLE_MESSAGES_ONE_IN / 2,
+        distances: 0,
+        sampled_turns: 0,
+        sampled: [None; MAX_SAMPLED],
+    };
 
     /// Resets the sampling of messages on the calling thread, before the first run of a new simulation. As a result,
     /// each simulation measures the same messages. If this thread runs a sampled turn now, the turn stays sampled.
@@ -486,8 +496,8 @@ impl Metrics {
             let index = if is_first { first_tick() } else { here.distances.get().wrapping_add(1) };
             here.distances.set(index);
             let position = index.wrapping_mul(GOLDEN_RATIO);
-            // 23 of 32 bits are shifted out, so the mean distance is 256.5.
-            here.messages_left.set(1 + (position >> 23));
+            // The largest distance is twice the rate, so the mean distance is the rate plus one half.
+            here.messages_left.set(1 + (position >> (u32::BITS - (2 * SAMPLE_MESSAGES_ONE_IN).ilog2())));
             !is_first
         };
         HERE.try_with(measures).unwrap_or(false)
@@ -526,7 +536,9 @@ impl Metrics {
     pub(crate) fn distributions(&self) -> Distributions {
         let by_command = self.commands.with(|commands| commands.clone());
         let commands = by_command.iter().map(|(command, buckets)| CommandTime::new(command, buckets)).collect();
-        Distributions::read(self.blocks().map(|block| &block.durations), commands, self.sample_one_in)
+        let messages_one_in = if self.sample_one_in == 1 { 1 } else { SAMPLE_MESSAGES_ONE_IN };
+        let threads = self.blocks().map(|block| &block.durations);
+        Distributions::read(threads, commands, self.sample_one_in, messages_one_in)
     }
 
     /// Returns the number of bytes of the counters and the distributions.

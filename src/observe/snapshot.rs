@@ -224,6 +224,9 @@ pub(crate) struct CurrentStep {
     /// Whether the runtime has asked the process to let other processes run, and the process has not reacted to the
     /// request.
     pub(crate) is_asked_to_yield: bool,
+    /// Whether the step has reacted to the last request of the monitor to yield. `None` if the monitor has not reported
+    /// the step as blocked, and for a future without a pid.
+    pub(crate) checks_yield: Option<bool>,
 }
 
 impl WorkerMetrics {
@@ -295,8 +298,13 @@ impl RuntimeMetrics {
             gauge("elapsed_seconds", "Time that the counters cover.", self.elapsed.as_secs_f64()),
             gauge(
                 "sampled_one_in",
-                "Sampling rate of the distributions: one in this number of durations is measured.",
+                "Sampling rate of the distributions except mailbox_time: one in this number of durations is measured.",
                 f64::from(self.distributions.sampled_one_in),
+            ),
+            gauge(
+                "messages_sampled_one_in",
+                "Sampling rate of mailbox_time: about one in this number of messages is measured.",
+                f64::from(self.distributions.messages_sampled_one_in),
             ),
             labeled("workers", "Workers by state.", "state", &states),
             Family::new("local_queue_depth".into(), "Tasks in the local queue of a worker.", by_worker),
@@ -379,7 +387,8 @@ impl fmt::Display for RuntimeMetrics {
         for CommandTime { command, time } in &self.distributions.command_time {
             writeln!(f, "command_time of {command}: {time}")?;
         }
-        writeln!(f, "sampled: one in {}", self.distributions.sampled_one_in)?;
+        let Distributions { sampled_one_in, messages_sampled_one_in, .. } = &self.distributions;
+        writeln!(f, "sampled: one in {sampled_one_in}, messages: one in {messages_sampled_one_in}")?;
         line(f, "workers", &WORKER_STATES.map(|(name, state)| (name, self.workers_in(state))))?;
         let (global, priority, local) = (self.global_queue_depth, self.priority_queue_depth, self.local_queue_depth());
         line(f, "queues", &[("global", global), ("priority", priority), ("local", local)])?;

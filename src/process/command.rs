@@ -56,9 +56,13 @@ impl<C: StreamCommand> Command for Streamed<C> {
 /// Returns the name of a command's type for messages to the user. The wrapper [`Streamed`] is replaced by the suffix `,
 /// as a stream`.
 pub(crate) fn name_of(full: &'static str) -> Cow<'static, str> {
-    let prefix = type_name::<Streamed<()>>().strip_suffix("()>");
-    let inner = prefix.and_then(|prefix| full.strip_prefix(prefix)?.strip_suffix('>'));
-    inner.map_or(Cow::Borrowed(full), |inner| format!("{inner}, as a stream").into())
+    streamed(full).map_or(Cow::Borrowed(full), |inner| format!("{inner}, as a stream").into())
+}
+
+/// If `full` is the name of a type `Streamed<C>`, returns the name of the type `C`.
+pub(crate) fn streamed(full: &str) -> Option<&str> {
+    let prefix = type_name::<Streamed<()>>().strip_suffix("()>")?;
+    full.strip_prefix(prefix)?.strip_suffix('>')
 }
 
 /// A command that is identified by its name. For example, a program that runs scripts can use named commands. The

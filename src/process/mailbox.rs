@@ -60,6 +60,7 @@ pub(crate) use crate::process::mailbox::receiver::{Gathered, Glance, Reader, Rec
 pub(crate) use crate::process::mailbox::routed::{Router, Unrouted};
 use crate::process::mailbox::slot::Slot;
 pub(crate) use crate::process::mailbox::wakes::{Own, Wakes};
+use crate::process::state::yield_check::YieldCheck;
 
 /// Numbers that describe a mailbox, for inspection.
 #[derive(Debug, Clone, Copy, Default)]
@@ -91,7 +92,9 @@ pub(crate) struct MailboxFigures {
 pub(crate) struct Inbox<M> {
     /// Space for one small message. The receiver reads this message before all other messages.
     slot: Slot<M>,
-    state: Lock<State<M>>,
+    /// The lock does not protect the [`YieldCheck`]. This value does not belong to the mailbox. The value is here,
+    /// because it fits into the padding of the lock, and a control block has no other room.
+    state: Lock<State<M>, YieldCheck>,
 }
 
 impl<M> Inbox<M> {
@@ -107,15 +110,18 @@ impl<M> Inbox<M> {
         let (slot, access) = Slot::new();
         Self {
             slot,
-            state: Lock::new(State {
-                buffer: Buffer::new(),
-                access,
-                aside,
-                waiting: Waiting::Absent,
-                last_receive: LastReceive::Ordinary,
-                closed: false,
-                longest: 0,
-            }),
+            state: Lock::with_beside(
+                YieldCheck::new(),
+                State {
+                    buffer: Buffer::new(),
+                    access,
+                    aside,
+                    waiting: Waiting::Absent,
+                    last_receive: LastReceive::Ordinary,
+                    closed: false,
+                    longest: 0,
+                },
+            ),
         }
     }
 
@@ -175,6 +181,11 @@ impl<M> Inbox<M> {
     /// messages that are queued now.
     pub(crate) fn high(&self) -> usize {
         self.lock().peak()
+    }
+
+    /// Returns the last check of the process whether it should yield.
+    pub(crate) fn yield_check(&self) -> &YieldCheck {
+        self.state.beside()
     }
 
     /// Returns the lengths of the queues, and whether a receiver waits. All results are read under one lock operation.

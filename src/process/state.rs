@@ -21,6 +21,7 @@ pub(crate) mod run_state;
 pub(crate) mod runnable;
 pub(crate) mod upgrade_request;
 pub(crate) mod wake_source;
+pub(crate) mod yield_check;
 
 use std::alloc::Layout;
 use std::fmt;

@@ -209,11 +209,13 @@ impl<T: Task> Scheduler<T> {
         match seen {
             Some(seen) if seen.step == step => {
                 seen.times += 1;
-                // The code of the step may check for this preemption request, and may then yield.
                 let label = worker_slot.label();
-                worker_slot.ask(label);
-                if seen.times >= LONG {
-                    worker_slot.set_blocked_since(seen.since);
+                if seen.times < LONG {
+                    // The code of the step may check for this preemption request, and may then yield. If the request is
+                    // still there when the step counts as long, the step has not checked for half of the threshold.
+                    worker_slot.ask(label);
+                } else {
+                    worker_slot.set_blocked_since(seen.since, true);
                     let report = worker_slot.report.lock();
                     let is_handed_over = self.replace(slot, Some(step));
                     if is_handed_over && label != OWN_FUTURE {

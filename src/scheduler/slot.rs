@@ -33,6 +33,19 @@ const FREE: u8 = 0;
 const BUSY: u8 = 1;
 const HANDED_OVER: u8 = 2;
 
+/// Bit of [`WorkerSlot::blocked_since`]. The clock reaches a time with this bit only after 292 years.
+const ASKED: u64 = 1 << 63;
+
+/// The report that a step blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BlockedReport {
+    /// Time at which the step was first seen to block.
+    pub(crate) since: Instant,
+    /// Whether the monitor has asked the step to yield before it made the report. If the value is false, the step
+    /// itself has reported that it blocks.
+    pub(crate) was_asked: bool,
+}
+
 /// Published state of the worker in one slot.
 pub(crate) struct WorkerSlot {
     duty: AtomicU8,
@@ -46,7 +59,8 @@ pub(crate) struct WorkerSlot {
     /// Whether a guest thread occupies the slot.
     has_guest: tally::AtomicBool,
     /// Time in ns at which a step of the worker was first seen to block. If several steps have blocked, the field
-    /// contains the time of the last such step: see [`set_blocked_since`].
+    /// contains the time of the last such step: see [`set_blocked_since`]. The bit [`ASKED`] is set if the monitor has
+    /// asked the step to yield.
     ///
     /// [`set_blocked_since`]: Self::set_blocked_since
     blocked_since: AtomicU64,
@@ -112,18 +126,22 @@ impl WorkerSlot {
         self.duty.compare_exchange(BUSY, HANDED_OVER, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Stores the time at which the current step was first seen to block. Called before
-    /// [`mark_handed_over`](Self::mark_handed_over).
-    pub(crate) fn set_blocked_since(&self, time: Duration) {
-        self.blocked_since.store(time.as_nanos() as u64, Ordering::Relaxed);
+    /// Stores the time at which the current step was first seen to block, and whether the caller has
+    /// [asked](Self::ask) the step to yield. Called before [`mark_handed_over`](Self::mark_handed_over).
+    pub(crate) fn set_blocked_since(&self, time: Duration, was_asked: bool) {
+        let asked = if was_asked { ASKED } else { 0 };
+        self.blocked_since.store(time.as_nanos() as u64 & !ASKED | asked, Ordering::Relaxed);
     }
 
-    /// Returns the time at which the current step was first seen to block, if the step was handed over.
-    pub(crate) fn blocked_since(&self) -> Option<Instant> {
+    /// Returns the report that the current step blocks, if the step was handed over.
+    pub(crate) fn blocked_report(&self) -> Option<BlockedReport> {
         // SeqCst includes acquire, which pairs with `mark_handed_over`: a thread that sees HANDED_OVER also sees the
-        // time.
+        // time, and the request to yield that came before the report.
         let is_handed_over = self.duty.load(Ordering::SeqCst) == HANDED_OVER;
-        is_handed_over.then(|| Instant::from_ns(self.blocked_since.load(Ordering::Relaxed)))
+        is_handed_over.then(|| {
+            let since = self.blocked_since.load(Ordering::Relaxed);
+            BlockedReport { since: Instant::from_ns(since & !ASKED), was_asked: since & ASKED != 0 }
+        })
     }
 
     /// Records that a step that was handed over has returned.

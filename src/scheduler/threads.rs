@@ -396,7 +396,7 @@ impl<T: Task> Scheduler<T> {
         }
         // If the step was handed over earlier, it has blocked since the earlier hand-over.
         if step.is_none() && !worker_slot.is_handed_over() {
-            worker_slot.set_blocked_since(self.driver.now());
+            worker_slot.set_blocked_since(self.driver.now(), false);
         }
         if !worker_slot.mark_handed_over() {
             return false;

@@ -13,7 +13,7 @@ use crate::process::error::InitError;
 use crate::process::event::Tag;
 use crate::process::exit::{Exit, Reason};
 use crate::process::state::Ref;
-use crate::process::state::current::Current;
+use crate::process::state::current::{Current, StepEnd};
 use crate::process::state::inline_command::{Inlined, Number};
 use crate::process::yields::{Batch, Yield, Yields};
 
@@ -174,12 +174,21 @@ impl<'a> Around<'a> {
         self.panicked(text)
     }
 
-    /// Notifies the callers whose replies were dropped during a panic or the exit of the process.
+    /// Handles the events of the step that has just run. The step is not counted yet. Notifies the callers whose
+    /// replies were dropped during a panic or the exit of the process.
     #[inline]
-    pub(super) fn notify_callers(&self, exit: Option<&Exit>) {
-        if let Some(replies) = self.current.take_dropped_replies() {
-            replies.into_iter().for_each(|tell| tell(exit));
+    pub(super) fn end_step(&self, exit: Option<&Exit>) {
+        if let Some(events) = self.current.take_step_end() {
+            self.handle_step_end(events, exit);
         }
+    }
+
+    #[cold]
+    fn handle_step_end(&self, StepEnd { checks_yield, dropped_replies }: StepEnd, exit: Option<&Exit>) {
+        if checks_yield {
+            self.own.record_yield_check();
+        }
+        dropped_replies.into_iter().for_each(|tell| tell(exit));
     }
 
     /// A sleep in this step may have kept its timer and its reference for a later sleep. This function cancels this

@@ -304,6 +304,36 @@ fn the_graph_of_waiting_processes_contains_edges_and_deadlocks() {
     });
 }
 
+/// 9.6b: the replies state whether a process answers requests to yield, whether a process waits for a closure on the
+/// blocking pool, and whether a mailbox grows.
+#[test]
+fn the_replies_state_yield_checks_blocking_waits_and_growing_mailboxes() {
+    within(60, || {
+        let folder = Folder::new();
+        let (rt, mut client) = lone(&folder);
+        let (open, wait) = mpsc::channel::<()>();
+        let waits = rt.spawn(async move |ctx: Context<u8>| {
+            should_yield();
+            ctx.host().spawn_blocking(move || _ = wait.recv()).await
+        });
+        rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
+        let details = client.ask(json!({ "request": "process", "pid": waits.pid().to_string() }));
+        assert_eq!(details["info"]["checks_yield"], true);
+        let wait = &details["waits_for"][0];
+        assert_eq!((&wait["kind"], &wait["pid"]), (&json!("blocking"), &Value::Null));
+        assert!(wait["text"].as_str().unwrap().contains("tests/console/main.rs:"), "{wait}");
+        for (messages, kind) in [(1_000, "long_mailbox"), (1, "growing_mailbox"), (0, "long_mailbox")] {
+            (0..messages).for_each(|_| waits.send(0).unwrap());
+            let explanation = client.ask(json!({ "request": "explain" }));
+            let findings = explanation["findings"].as_array().unwrap();
+            let kinds: Vec<_> = findings.iter().map(|finding| finding["kind"].as_str().unwrap()).collect();
+            assert!(kinds.iter().filter(|kind| kind.ends_with("_mailbox")).eq([&kind]), "{explanation}");
+        }
+        drop(open);
+        rt.block_on(waits).unwrap();
+    });
+}
+
 /// 9.6b: the replies about many deadlocked processes are shorter than the limit of a reply.
 #[test]
 fn the_replies_about_long_cycles_are_bounded() {

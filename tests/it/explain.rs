@@ -206,9 +206,10 @@ fn blocked_workers_are_explained_while_all_workers_are_blocked() {
         });
         let mut names = Vec::new();
         for finding in &findings {
-            let Finding::BlockedWorker { process, since, lasts, is_replaced: false, .. } = finding else {
+            let Finding::BlockedWorker { process, since, lasts, is_replaced: false, checks_yield, .. } = finding else {
                 panic!("{finding}")
             };
+            assert_eq!(*checks_yield, Some(false), "a blocked step cannot check");
             let process = process.as_ref().expect("the process lives");
             assert_eq!(process.state, Some(ProcessState::Running));
             assert!(begin <= *since && *since + *lasts <= rt.now());
@@ -216,7 +217,8 @@ fn blocked_workers_are_explained_while_all_workers_are_blocked() {
             let text = lines(finding);
             assert!(text[0].starts_with(&format!("the process {} {name:?} {HERE}::blocked", process.pid)), "{text:?}");
             assert!(text[0].ends_with("; no replacement thread runs its queued tasks"), "{text:?}");
-            assert!(text[1].ends_with("raise `Builder::max_replacement_threads`"), "{text:?}");
+            assert_eq!(text[1], "  the step was asked to yield, but does not check `should_yield`");
+            assert!(text[2].ends_with("raise `Builder::max_replacement_threads`"), "{text:?}");
             names.push(name);
         }
         names.sort();
@@ -245,17 +247,45 @@ fn a_replaced_worker_is_explained() {
         });
         has_entered.recv().unwrap();
         let explanation = rt.explain();
-        let [finding @ Finding::BlockedWorker { process: Some(process), since, is_replaced: true, .. }] =
-            &explanation.findings[..]
+        let [finding] = &explanation.findings[..] else { panic!("{explanation}") };
+        let Finding::BlockedWorker { process: Some(process), since, is_replaced: true, checks_yield, .. } = finding
         else {
             panic!("{explanation}")
         };
+        assert_eq!(*checks_yield, None, "the runtime has not asked the step to yield");
         assert_eq!(process.name.as_deref(), Some("waits"));
         assert!(begin <= *since && *since <= rt.now());
         assert!(lines(finding)[0].ends_with("; other threads run its queued tasks"), "{finding}");
         let text = lines(&explanation);
         assert!(text[3].starts_with("1 process: 1 running, 0 ready, 0 waiting"), "{text:?}");
         assert!(text[4].starts_with(&format!("running: {} \"waits\" ", process.pid)), "{text:?}");
+        drop(gate);
+        eventually(&rt, |explanation| explanation.findings.is_empty().then_some(()));
+    });
+}
+
+/// 9.2g: a long step that checks whether it should yield, and continues nevertheless, is distinguished from a step that
+/// does not check.
+#[test]
+fn a_long_step_that_ignores_the_request_to_yield_is_explained() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let gate = blocked(&rt, "ignores", |wait| {
+            while wait.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                should_yield();
+            }
+        });
+        // The system may suspend the thread of the step. Until the thread runs again, the step has not checked.
+        let checks = |finding: &&Finding| matches!(finding, Finding::BlockedWorker { checks_yield: Some(true), .. });
+        let finding = eventually(&rt, |explanation| explanation.findings.iter().find(checks).cloned());
+        let Finding::BlockedWorker { process: Some(process), .. } = &finding else { panic!("{finding}") };
+        assert_eq!((process.name.as_deref(), process.checks_yield), (Some("ignores"), false), "no step has ended");
+        let text = lines(&finding);
+        assert_eq!(text[1], "  the step checks `should_yield`, but does not end");
+        assert_eq!(
+            text[2],
+            "what to do: if `should_yield` returns true, end the step: await `yield_now`, or return `Next::Again`"
+        );
         drop(gate);
         eventually(&rt, |explanation| explanation.findings.is_empty().then_some(()));
     });
@@ -324,14 +354,22 @@ fn unanswered_commands_are_explained_by_type() {
         }));
     }
     let explanation = explained(&rt);
-    let [Finding::UnansweredCommands(one), finding @ Finding::UnansweredCommands(other)] = &explanation.findings[..]
+    let [first, finding] = &explanation.findings[..] else { panic!("{explanation}") };
+    let (Finding::UnansweredCommands { commands: one, .. }, Finding::UnansweredCommands { commands: other, .. }) =
+        (first, finding)
     else {
         panic!("{explanation}")
     };
     assert_eq!((one.command, one.count), (std::any::type_name::<Later>(), 1));
     assert_eq!((other.command, other.count), (std::any::type_name::<Never>(), 1_001));
-    assert_eq!(lines(finding)[0], format!("1001 commands {HERE}::Never have no answer yet"));
-    assert_eq!(lines(&explanation.findings[0])[0], format!("1 command {HERE}::Later has no answer yet"));
+    let one_handler = one.handler;
+    let [others, one] = [finding, first].map(|finding| lines(finding)[0].clone());
+    assert!(others.starts_with(&format!("1001 commands {HERE}::Never have no answer yet; the oldest ")), "{others}");
+    assert!(
+        one.starts_with(&format!("1 command {HERE}::Later has no answer yet; it was performed at least ")),
+        "{one}"
+    );
+    assert!(one_handler.is_some_and(|handler| handler.starts_with(&format!("{HERE}::runtime::"))), "{one_handler:?}");
 }
 
 /// 9.2g: a full mailbox is a finding. The finding contains the number of senders that wait for free space.
@@ -392,7 +430,7 @@ fn the_findings_have_the_order_of_their_variants() {
 /// 9.2g: an unbounded mailbox is a finding if it contains at least 1,000 messages and has never contained more
 /// messages than now.
 #[test]
-fn a_growing_mailbox_is_explained() {
+fn a_long_mailbox_is_explained() {
     let rt = runtime(Runtime::builder());
     drop(rt.spawn(sleeps));
     let process = rt.spawn(async |mut ctx: Context<u64>| {
@@ -402,17 +440,17 @@ fn a_growing_mailbox_is_explained() {
     explained(&rt);
     (0..999).for_each(|_| process.send(0).unwrap());
     assert_eq!(rt.explain().activity.processes, 2);
-    let growing = |explanation: &Explanation| match &explanation.findings[..] {
+    let long = |explanation: &Explanation| match &explanation.findings[..] {
         [] => None,
-        [Finding::GrowingMailbox { process }] => Some(process.mailbox_len),
+        [Finding::LongMailbox { process }] => Some(process.mailbox_len),
         _ => panic!("{explanation}"),
     };
     // The process receives the first message, reads the other messages ahead, and then never reads its mailbox again.
-    assert_eq!(growing(&explained(&rt)), None);
+    assert_eq!(long(&explained(&rt)), None);
     (0..999).for_each(|_| process.send(0).unwrap());
-    assert_eq!(growing(&explained(&rt)), None);
+    assert_eq!(long(&explained(&rt)), None);
     process.send(0).unwrap();
-    assert_eq!(growing(&explained(&rt)), Some(1_000));
+    assert_eq!(long(&explained(&rt)), Some(1_000));
     let finding = &explained(&rt).findings[0];
     let text = lines(finding);
     assert!(text[0].contains(" holds 1000 messages and has never been longer; the process is Idle"), "{text:?}");

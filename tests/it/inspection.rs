@@ -980,7 +980,7 @@ fn a_row_is_serialized_as_a_struct() {
     let pid = Box::leak(process.pid().to_string().into_boxed_str());
     let number = |name, value| [Token::Str(name), Token::U64(value)];
     let mut tokens = vec![
-        Token::Struct { name: "ProcessInfo", len: 20 },
+        Token::Struct { name: "ProcessInfo", len: 21 },
         Token::Str("pid"),
         Token::Str(pid),
         Token::Str("name"),
@@ -1012,6 +1012,7 @@ fn a_row_is_serialized_as_a_struct() {
     ["yields", "waits", "links", "monitors", "monitored_by"].iter().for_each(|name| tokens.extend(number(name, 0)));
     tokens.extend(number("steps", 1));
     tokens.extend([Token::Str("last_worker"), Token::Some, Token::U64(0)]);
+    tokens.extend([Token::Str("checks_yield"), Token::Bool(false)]);
     let flags = [Token::Str("is_cancelled"), Token::Bool(false), Token::Str("is_killed"), Token::Bool(false)];
     tokens.extend(flags.into_iter().chain([Token::StructEnd]));
     assert_ser_tokens(&row(sim.host(), process.pid()).readable(), &tokens);

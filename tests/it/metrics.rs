@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures::executor::block_on;
-use procession::observe::{RuntimeMetrics, WorkerState};
+use procession::observe::{Distributions, RuntimeMetrics, WorkerState};
 use procession::*;
 
 use crate::{step_aside, two, within};
@@ -294,7 +294,7 @@ fn a_snapshot_prints_as_a_page() {
     assert_eq!(lines[0], "elapsed: 500ms, 2.0 steps per second");
     assert_eq!(lines[1], "counters: spawned 1, polls 2, steps 1");
     for (at, line) in [
-        "sampled: one in 64",
+        "sampled: one in 64, messages: one in 256",
         "workers: running 0, searching 0, parked 0, blocked 0",
         "queues: global 0, priority 0, local 0",
         "processes: new 0, ready 0, running 1, blocked 0, idle 0, suspended 0",
@@ -355,13 +355,33 @@ fn the_messages_of_a_thread_are_measured() {
             receiver.send(message).unwrap();
             settle(&rt);
         }
-        rt.metrics().distributions.mailbox_time.count()
+        let times = rt.metrics().distributions;
+        (times.mailbox_time.count(), u64::from(times.messages_sampled_one_in))
     };
     // Each thread counts its own messages, so each of the two runtimes gets its messages from a new thread.
-    let [some, all] = [false, true].map(|every| thread::scope(|scope| scope.spawn(|| measured(every)).join().unwrap()));
-    // One message in 256 is measured on average.
-    assert!((10..=40).contains(&some), "{some}");
+    let [(some, rate), (all, _)] =
+        [false, true].map(|every| thread::scope(|scope| scope.spawn(|| measured(every)).join().unwrap()));
+    // On average, one message in 256 is measured.
+    assert!((MESSAGES / rate - 15..=MESSAGES / rate + 15).contains(&some), "{some}");
     assert_eq!(all, MESSAGES);
+}
+
+/// 9.1e: the snapshot, the page of the snapshot, the Prometheus text and a difference of snapshots contain the two
+/// sampling rates. Both rates change with `sample_every_step`.
+#[test]
+fn a_snapshot_states_the_sampling_rates_of_turns_and_of_messages() {
+    for (every, turns, messages) in [(false, 64, 256), (true, 1, 1)] {
+        let rt = Runtime::builder().workers(0).sample_every_step(every).build().unwrap();
+        let metrics = rt.metrics();
+        let rates = |times: &Distributions| (times.sampled_one_in, times.messages_sampled_one_in);
+        assert_eq!(rates(&metrics.distributions), (turns, messages));
+        let page = metrics.to_string();
+        assert!(page.contains(&format!("\nsampled: one in {turns}, messages: one in {messages}\n")), "{page}");
+        let text = Page::parse(&metrics.to_prometheus());
+        assert_eq!(text.values["procession_sampled_one_in"], f64::from(turns));
+        assert_eq!(text.values["procession_messages_sampled_one_in"], f64::from(messages));
+        assert_eq!(rates(&(rt.metrics() - metrics).distributions), (turns, messages));
+    }
 }
 
 /// 9.1d: the time of a call is measured if an async body makes the call in a measured turn and takes the reply.
@@ -609,6 +629,7 @@ fn the_prometheus_text_is_well_formed_and_complete() {
     is("messages_total", 3);
     is("steps_total", metrics.counters.steps as usize);
     is("sampled_one_in", 1);
+    is("messages_sampled_one_in", 1);
     is("workers{state=\"running\"}", 1);
     is("workers{state=\"parked\"}", 0);
     is("processes{state=\"running\"}", 1);
@@ -692,7 +713,7 @@ fn a_snapshot_is_serialized_with_the_names_of_its_fields() {
         (None, "call_time", &times.call_time),
         (Some(times.command_time[0].command), "time", &times.command_time[0].time),
     ];
-    expected.push(Token::Struct { name: "Distributions", len: histograms.len() + 1 });
+    expected.push(Token::Struct { name: "Distributions", len: histograms.len() + 2 });
     for (command, name, histogram) in histograms {
         if let Some(command) = command {
             expected.extend([Token::Str("command_time"), Token::Seq { len: Some(1) }]);
@@ -722,7 +743,8 @@ fn a_snapshot_is_serialized_with_the_names_of_its_fields() {
             expected.extend([Token::StructEnd, Token::SeqEnd]);
         }
     }
-    expected.extend([Token::Str("sampled_one_in"), Token::U32(1), Token::StructEnd]);
+    expected.extend([Token::Str("sampled_one_in"), Token::U32(1)]);
+    expected.extend([Token::Str("messages_sampled_one_in"), Token::U32(1), Token::StructEnd]);
     expected.extend([Token::Str("workers"), Token::Seq { len: Some(1) }]);
     expected.push(Token::Struct { name: "WorkerMetrics", len: 3 });
     expected.extend(field("worker", metrics.workers[0].worker));

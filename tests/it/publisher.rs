@@ -121,6 +121,7 @@ fn a_snapshot_goes_to_the_recorder_of_the_metrics_facade() {
         let book = notes.0.lock().unwrap();
         assert_eq!(book.counters["procession_steps_total"], 10 * round);
         assert_eq!(book.gauges["procession_processes{state=idle}"], 0.0);
+        assert_eq!(book.gauges["procession_messages_sampled_one_in"], 1.0);
         assert_eq!(book.gauges["procession_memory_bytes{structure=metrics}"], snapshot.memory.metrics as f64);
         let (count, sum) = book.histograms["procession_scheduling_delay_seconds"];
         assert_eq!(count, 10 * round);

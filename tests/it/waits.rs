@@ -326,6 +326,10 @@ fn a_yield_of_a_hand_written_process_names_its_source_line() {
     let lines = |pid| -> Vec<_> { waits_for(&rt, pid).iter().map(line_of).collect() };
     let here = |line| Some((file!(), line));
     assert_eq!(lines(by_hand.pid()), [None, here(STEP + 1), here(STEP + 2)]);
+    let yields = rt.process_details(by_hand.pid()).unwrap().yields;
+    let handlers: Vec<_> = yields.iter().map(|command| command.handler).collect();
+    let is_closure = handlers[0].is_some_and(|handler| handler.starts_with("it::waits::unanswering::"));
+    assert!(is_closure && handlers[1].is_none(), "a sleep has no handler: {handlers:?}");
     for (number, body_pid) in bodies.iter().map(|body| body.pid()).enumerate() {
         assert_eq!(lines(body_pid), [here(body + number as u32)]);
     }
@@ -377,6 +381,58 @@ fn a_sleep_in_a_combinator_is_counted() {
     assert!(matches!(waits[0], WaitsFor::Sleep { count: 1, until: Some(_), line: Some(_) }), "{waits:?}");
     assert_eq!(waits[1..], [some_sleeps(3)]);
     assert_eq!(waits[1].to_string(), "the ends of 3 sleeps");
+}
+
+/// 9.2b: the details list each closure on the blocking pool whose result the process waits for, with the source line of
+/// its call. The explanation counts the process. A closure that ends, fails or is dropped is no longer listed. Such a
+/// wait is no wait for a process, so the wait-for graph has no edge for the wait.
+#[test]
+fn a_wait_for_a_closure_on_the_blocking_pool_is_listed_until_it_ends() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).max_blocking_threads(3).build().unwrap();
+        let [(open_one, one), (open_two, two), (open_three, three)] = [(); 3].map(|()| mpsc::channel::<()>());
+        let opens = [open_one, open_two, open_three];
+        let line = here() + 2;
+        let process = rt.spawn(async move |mut ctx: Context<u8>| {
+            let one = ctx.host().spawn_blocking(move || one.recv());
+            let two = ctx.host().spawn_blocking(move || panic!("the sender is gone: {}", two.recv().is_err()));
+            let dropped = ctx.host().spawn_blocking(move || three.recv());
+            let receives_and_drops = async {
+                _ = select(dropped, Box::pin(ctx.receive())).await;
+            };
+            _ = join(join(one, two), receives_and_drops).await;
+            ctx.receive().await
+        });
+        settle(&rt);
+        let pid = process.pid();
+        let lines = || {
+            let blocking = waits_for(&rt, pid).into_iter().filter(|wait| matches!(wait, WaitsFor::Blocking { .. }));
+            let mut lines: Vec<_> = blocking.map(|wait| line_of(&wait).expect("the line is known").1).collect();
+            lines.sort_unstable();
+            lines
+        };
+        let [first, second, third] = [line, line + 1, line + 2];
+        assert_eq!(lines(), [first, second, third]);
+        assert!(rt.wait_for_graph().edges.is_empty());
+        assert_eq!((rt.explain().activity.for_blocking, rt.explain().activity.for_unknown), (1, 0));
+        // The message drops the third future.
+        process.send(1).unwrap();
+        settle(&rt);
+        assert_eq!(lines(), [first, second]);
+        let text = waits_for(&rt, pid).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let expected = format!("the result of a closure on the blocking pool at {}:{first}", file!());
+        assert!(text.contains(&expected), "{text:?}");
+        // The other futures end, one with a result and one with a panic.
+        drop(opens);
+        rt.block_on(async {
+            while bare(&waits_for(&rt, pid)) != [MESSAGE] {
+                step_aside().await;
+            }
+        });
+        assert_eq!(rt.explain().activity.for_blocking, 0);
+        process.send(2).unwrap();
+        assert_eq!(rt.block_on(process).unwrap(), 2);
+    });
 }
 
 /// 9.2b: when an operation succeeds, fails or is dropped, the details no longer list this operation.

@@ -440,12 +440,16 @@ impl Head {
     }
 
     /// Counts a step that has ended, also in the counters of the runtime. The thread that runs the process calls this
-    /// function. The caller passes the place of the first wait record. This place also contains the number of batches
-    /// of steps.
+    /// function. If the step completes a batch of steps, the function calls `count_batch`.
     #[inline]
-    pub(crate) fn count_step(&self, first: &WaitRecord) {
+    pub(super) fn count_step(&self, count_batch: impl FnOnce()) {
         self.last_worker.set(self.host.shared().metrics.add_step());
-        self.steps.count(|| first.step_batches.count());
+        self.steps.count(count_batch);
+    }
+
+    /// Returns the low bits of the number of steps so far.
+    pub(super) fn low_steps(&self) -> u16 {
+        self.steps.bits()
     }
 
     /// Returns the number of steps so far. The caller passes the place of the first wait record.

@@ -42,6 +42,11 @@ impl LowSteps {
         }
     }
 
+    /// Returns the low bits of the number of steps.
+    pub(super) fn bits(&self) -> u16 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// Returns the number of steps.
     ///
     /// When a step completes a batch, the thread first changes the low bits, and then the number of batches. If a

@@ -57,7 +57,9 @@ pub(crate) struct Wait {
 
 impl Wait {
     /// A wait for a closure on the blocking pool.
-    pub(crate) const BLOCKING: Self = Self { kind: WaitKind::Blocking, process: 0, line: None };
+    pub(crate) fn blocking(line: &'static Location<'static>) -> Self {
+        Self { kind: WaitKind::Blocking, process: 0, line: Some(line) }
+    }
 
     #[inline]
     pub(crate) fn call(callee: u64, is_limited: bool, line: &'static Location<'static>) -> Self {

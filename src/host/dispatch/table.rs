@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::process::command::{NamedCommand, Streamed};
+use crate::process::command::{NamedCommand, Streamed, streamed};
 use crate::process::event::Tag;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
@@ -23,6 +23,8 @@ pub(crate) trait AnyHandler<E: ?Sized>: Send + Sync {
     fn handle(&self, command: &mut Option<Payload>, to: Ref<E>, tag: Tag);
     /// Returns the name of the command type.
     fn command_name(&self) -> &'static str;
+    /// Returns the name of the handler's type. For a closure, the name contains the function that defines the closure.
+    fn handler_name(&self) -> &'static str;
     /// Handles the inline command of this thread. `home` returns a reference to the process that yielded the command.
     fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Ref<E>);
 }
@@ -137,6 +139,15 @@ impl<E: ?Sized> Dispatcher<E> {
     /// Returns the name of the command type of the handler with this index.
     pub(crate) fn command_name(&self, place: u32) -> &'static str {
         self.at(place).map_or("", AnyHandler::command_name)
+    }
+
+    /// Returns the type name of the handler of the command type with this name. If the command type has only a stream
+    /// handler, returns the type name of the stream handler. The table is searched from its beginning, so only
+    /// inspections call this function.
+    pub(crate) fn handler_of(&self, command: &str) -> Option<&'static str> {
+        let names = || self.typed.iter().map(|handler| (handler.command_name(), handler.handler_name()));
+        let plain = names().find(|(name, _)| *name == command);
+        plain.or_else(|| names().find(|(name, _)| streamed(name) == Some(command))).map(|(_, handler)| handler)
     }
 
     /// Returns the keys of all handlers: the types in the order of their registration, and then the names in

@@ -2,6 +2,7 @@
 
 use crate::host::control::AnyControl;
 use crate::host::control::waits::WaitKind;
+use crate::host::inspection::growth::{LONG_MAILBOX, LongMailbox, MailboxReading};
 use crate::host::inspection::joins::Joins;
 use crate::host::inspection::{command_count, first_name, process, row};
 use crate::host::registry::{Busy, LocalId};
@@ -12,15 +13,14 @@ use crate::observe::inspection::{ProcessColumn, ProcessDetails, ProcessInfo, Pro
 use crate::observe::snapshot::{CurrentStep, SchedulerGauges};
 use crate::observe::{BlockingPoolMetrics, Counters, ProcessState, WorkerMetrics, WorkerState};
 use crate::platform::clock::Instant;
+use crate::platform::sync::Arc;
 use crate::process::command::is_builtin;
 use crate::process::mailbox::MailboxFigures;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
-use crate::process::yields::listing::CommandCounts;
+use crate::process::yields::listing::{CommandCounts, CountedTable, Outstanding};
 
-/// Minimum length of a mailbox that is reported as growing.
-const LONG_MAILBOX: usize = 1_000;
-/// Maximum number of full mailboxes in the result. The same maximum applies to growing mailboxes.
+/// Maximum number of full mailboxes in the result. The same maximum applies to growing and to long mailboxes.
 const MAILBOXES: usize = 16;
 /// Maximum number of processes that one finding `Suspended`, `IgnoredCancellation` or `NothingOutstanding` lists.
 const LISTED: usize = 20;
@@ -30,9 +30,9 @@ impl Host {
     /// the runtime finds. The result also contains the number of waiting processes for each kind of event. The result
     /// includes the processes of all hosts of the runtime.
     ///
-    /// The runtime finds deadlocks, blocked workers, a busy blocking pool, commands without an answer, and full or
-    /// growing mailboxes. The runtime also finds suspended processes, processes that ignore the cancellation of a
-    /// shutdown, processes that nothing can wake, and a runtime without a thread. The documentation of each
+    /// The runtime finds deadlocks, blocked workers, a busy blocking pool, commands without an answer, and full,
+    /// growing or long mailboxes. The runtime also finds suspended processes, processes that ignore the cancellation of
+    /// a shutdown, processes that nothing can wake, and a runtime without a thread. The documentation of each
     /// [finding](crate::observe::Finding) defines its condition.
     ///
     /// The call can be made on any thread, even in a step, and even while all workers are blocked. The call never stops
@@ -40,6 +40,10 @@ impl Host {
     /// [`NothingOutstanding`](crate::observe::Finding::NothingOutstanding) is reported only if no step ran during the
     /// call and all workers are parked. The time of the call is proportional to the largest number of processes that
     /// were alive at one time. The call takes about twice the time of [`metrics`](Self::metrics).
+    ///
+    /// A single explanation cannot know whether a mailbox grows. Therefore the runtime stores the lengths of at most
+    /// 1,024 long mailboxes, until the next call of `explain` on any host of the runtime. To find [growing
+    /// mailboxes](crate::observe::Finding::GrowingMailbox), call `explain` twice, for example one second apart.
     ///
     /// ```
     /// # use procession::{Command, Completion, Context, Runtime};
@@ -54,14 +58,15 @@ impl Host {
     /// # rt.block_on(rt.spawn(async |_: Context| ()))?;
     /// let explanation = rt.explain();
     /// println!("{explanation}");
-    /// let is_unanswered = |finding: &Finding| matches!(finding, Finding::UnansweredCommands(one) if one.count == 1);
+    /// let is_unanswered =
+    ///     |finding: &Finding| matches!(finding, Finding::UnansweredCommands { commands, .. } if commands.count == 1);
     /// assert!(explanation.findings.iter().any(is_unanswered));
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn explain(&self) -> Explanation {
         let begun = self.progress();
         let (graph, joins) = self.graph_and_joins();
-        let reading = self.read_processes(&joins);
+        let reading = self.read_processes(&joins, self.shared().mailbox_reading.get());
         let gauges = (self.shared().gauges)(&self.shared().place);
         let is_at_rest = reading.all_wait() && self.is_at_rest() && self.progress() == begun;
         let mut findings = Vec::new();
@@ -72,11 +77,9 @@ impl Host {
         findings.extend(graph.deadlocks.into_iter().map(Finding::Deadlock));
         findings.extend(self.blocked_workers(&gauges));
         findings.extend(self.busy_pool());
-        let Reading { activity, full, growing, commands, cancelled, waiting, suspended, .. } = reading;
-        let commands = commands.into_iter().filter(|(command, _)| !is_builtin(command));
-        findings.extend(commands.map(|outstanding| Finding::UnansweredCommands(command_count(outstanding))));
-        findings.extend(full.into_rows().into_iter().filter_map(|process| self.full_mailbox(process)));
-        findings.extend(growing.into_rows().into_iter().map(|process| Finding::GrowingMailbox { process }));
+        let Reading { activity, mailboxes, commands, cancelled, waiting, suspended, .. } = reading;
+        findings.extend(self.unanswered(commands));
+        findings.extend(self.long_mailboxes(mailboxes));
         if activity.suspended != 0 {
             findings.push(Finding::Suspended { count: activity.suspended, processes: suspended });
         }
@@ -98,20 +101,54 @@ impl Host {
     /// counts include the commands of all hosts of the runtime, and the built-in commands.
     #[cfg(feature = "console")]
     pub(crate) fn outstanding_commands(&self) -> CommandCounts {
-        self.read_processes(&Joins::new()).commands
+        self.read_processes(&Joins::new(), None).commands
     }
 
-    /// Reads the figures of all processes. The caller has already read `joins`.
-    fn read_processes(&self, joins: &Joins) -> Reading {
+    /// Reads the figures of all processes. The caller has already read `joins`. The caller passes the reading of the
+    /// mailboxes that the last explanation made.
+    fn read_processes(&self, joins: &Joins, last: Option<Arc<MailboxReading>>) -> Reading {
         let table = &self.shared().pid_table;
-        let mut reading = Reading::new();
+        // The clock reading also advances the recent time. Therefore `now` comes before `recent`.
+        let (now, recent) = (self.now(), self.shared().timers.recent());
+        let mut reading = Reading::new(MailboxReading::begin(now, recent), last);
         table.visit(|control| reading.add(control, joins));
-        for (pid, from) in std::mem::take(&mut reading.long_tables) {
+        for (pid, rest) in std::mem::take(&mut reading.long_tables) {
             // If the process has exited in the meantime, no process waits for the answers to the other commands of
             // this process.
-            let _ = self.count_yields(pid, from, &mut reading.commands);
+            let _ = self.count_yields(pid, rest, &mut reading.commands);
         }
         reading
+    }
+
+    /// Returns a finding for each command type that has unanswered commands. The calls and sleeps of hand-written
+    /// processes are left out.
+    fn unanswered(&self, commands: CommandCounts) -> Vec<Finding> {
+        let now = self.now();
+        let commands = commands.into_iter().filter(|(command, _)| !is_builtin(command));
+        let finding = |(command, outstanding): (&'static str, Outstanding)| {
+            let times = outstanding.oldest_measured.into_iter().chain(outstanding.waiting_since);
+            let since = times.min().map(Instant::from_ns);
+            let lasts = since.map(|since| now - since);
+            Finding::UnansweredCommands { commands: command_count((command, outstanding)), since, lasts }
+        };
+        commands.map(finding).collect()
+    }
+
+    /// Returns the findings about full, growing and long mailboxes. Stores the reading of the mailboxes for the next
+    /// explanation.
+    fn long_mailboxes(&self, mailboxes: Mailboxes) -> Vec<Finding> {
+        let Mailboxes { full, growing, long, present, last } = mailboxes;
+        let mut findings: Vec<_> =
+            full.into_rows().into_iter().filter_map(|process| self.full_mailbox(process)).collect();
+        let grows = |process: ProcessInfo| {
+            let last = last.as_deref()?;
+            let grown_by = present.growth_since(last, process.pid)?;
+            Some(Finding::GrowingMailbox { process, grown_by, since: last.at, lasts: present.at - last.at })
+        };
+        findings.extend(growing.into_rows().into_iter().filter_map(grows));
+        findings.extend(long.into_rows().into_iter().map(|process| Finding::LongMailbox { process }));
+        self.shared().mailbox_reading.set(present);
+        findings
     }
 
     /// Returns whether the runtime is at rest. The runtime is at rest if nothing except a process could make a process
@@ -171,11 +208,11 @@ impl Host {
 
     fn blocked_workers(&self, gauges: &SchedulerGauges) -> Vec<Finding> {
         let now = self.now();
-        let finding = |CurrentStep { worker, process, blocked_since, .. }: &CurrentStep| {
+        let finding = |CurrentStep { worker, process, blocked_since, checks_yield, .. }: &CurrentStep| {
             let since = (*blocked_since)?;
             let process = process.and_then(|word| self.row_of(self.shared().pid_table.pid(LocalId::from(word))));
             let (worker, lasts, is_replaced) = (*worker, now - since, gauges.is_complete);
-            Some(Finding::BlockedWorker { worker, process, since, lasts, is_replaced })
+            Some(Finding::BlockedWorker { worker, process, since, lasts, is_replaced, checks_yield: *checks_yield })
         };
         gauges.steps.iter().filter_map(finding).collect()
     }
@@ -223,13 +260,12 @@ impl Host {
 /// Figures of all processes.
 struct Reading {
     activity: Activity,
-    full: Ranking,
-    growing: Ranking,
+    mailboxes: Mailboxes,
     /// Commands without an answer. For a process in `long_tables`, this field counts only the first piece of the table.
     commands: CommandCounts,
     /// Processes whose tables of commands are too long for one lock operation, and the keys at which the next pieces
     /// begin.
-    long_tables: Vec<(Pid, usize)>,
+    long_tables: Vec<(Pid, CountedTable)>,
     /// Number of cancelled processes that wait, and the pids of the first [`LISTED`] such processes.
     cancelled: (usize, Vec<Pid>),
     /// The first processes that wait.
@@ -238,13 +274,69 @@ struct Reading {
     suspended: Vec<ProcessInfo>,
 }
 
+/// Full, growing and long mailboxes.
+struct Mailboxes {
+    full: Ranking,
+    growing: Ranking,
+    long: Ranking,
+    /// The present reading of the long mailboxes.
+    present: MailboxReading,
+    /// The reading of the last explanation.
+    last: Option<Arc<MailboxReading>>,
+}
+
+/// Reads a long mailbox. The numbers of steps before and after the reading of the figures show whether a step ran
+/// meanwhile.
+fn read_long(control: &Ref<dyn AnyControl>) -> Option<LongMailbox> {
+    let steps = || control.head().is_inactive().then(|| control.steps());
+    let before = steps();
+    let figures = control.mailbox_figures();
+    LongMailbox::new(&figures, steps().filter(|steps| before == Some(*steps)))
+}
+
+/// Condition of a mailbox that is a finding.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    Full,
+    Growing,
+    Long,
+}
+
+impl Mailboxes {
+    /// Returns the condition of a mailbox. If the mailbox is long, adds the mailbox to the present reading.
+    fn condition(&mut self, control: &Ref<dyn AnyControl>, figures: &MailboxFigures) -> Option<Condition> {
+        if figures.full_at.is_some() {
+            return Some(Condition::Full);
+        }
+        if figures.messages < LONG_MAILBOX {
+            return None;
+        }
+        let (pid, long) = (control.head().pid(), read_long(control));
+        if let Some(long) = long {
+            self.present.add(pid, long);
+            if self.last.as_ref().is_some_and(|last| last.growth(pid, &long).is_some()) {
+                return Some(Condition::Growing);
+            }
+        }
+        (figures.messages >= figures.peak).then_some(Condition::Long)
+    }
+
+    fn add(&mut self, condition: Condition, row: ProcessInfo) {
+        match condition {
+            Condition::Full => self.full.add(row),
+            Condition::Growing => self.growing.add(row),
+            Condition::Long => self.long.add(row),
+        }
+    }
+}
+
 impl Reading {
-    fn new() -> Self {
+    fn new(present: MailboxReading, last: Option<Arc<MailboxReading>>) -> Self {
         let longest = ProcessQuery::new().descending(ProcessColumn::MailboxLen).limit(MAILBOXES);
+        let [full, growing, long] = [(); 3].map(|()| Ranking::new(&longest));
         Self {
             activity: Activity::default(),
-            full: Ranking::new(&longest),
-            growing: Ranking::new(&longest),
+            mailboxes: Mailboxes { full, growing, long, present, last },
             commands: CommandCounts::new(),
             long_tables: Vec::new(),
             cancelled: (0, Vec::new()),
@@ -264,15 +356,15 @@ impl Reading {
     fn add(&mut self, control: &Ref<dyn AnyControl>, joins: &Joins) -> Result<(), Busy> {
         let Some((head, type_name)) = process(control) else { return Ok(()) };
         let (state, figures) = (head.state(), control.mailbox_figures());
-        let is_full = figures.full_at.is_some();
-        let is_growing = !is_full && figures.messages >= LONG_MAILBOX.max(figures.peak);
         let is_running = state == Some(ProcessState::Running);
+        let condition = self.mailboxes.condition(control, &figures);
         let is_suspended = state == Some(ProcessState::Suspended);
         let is_listed = is_suspended && self.suspended.len() < LISTED;
-        let has_row = is_full || is_growing || is_running || is_listed;
+        let has_row = condition.is_some() || is_running || is_listed;
         // The next line can fail with `Busy`, and `visit` then calls this function again. No later line can fail.
         // Therefore each process is counted once.
         let row = if has_row { Some(row(control, type_name, state, figures, first_name(head)?)) } else { None };
+        let mut waiting_since = None;
         match state {
             Some(ProcessState::Complete) => return Ok(()),
             Some(ProcessState::Running) => self.activity.running.extend(row.clone()),
@@ -281,6 +373,7 @@ impl Reading {
                 self.suspended.extend(row.clone().filter(|_| is_listed));
             }
             Some(ProcessState::Blocked | ProcessState::Idle) if head.is_inactive() => {
+                waiting_since = head.waiting_since().map(Instant::ns);
                 self.add_waiting(control, &figures, joins);
             }
             // A thread has woken this process, and is queueing it now. Therefore the process counts as ready.
@@ -289,16 +382,14 @@ impl Reading {
         self.activity.processes += 1;
         if let Some(yields) = head.yields_if_any()
             && yields.outstanding() != 0
-            && let Some(next) = yields.count_commands(0, &mut self.commands)
+            && let table = (CountedTable { from: 0, waiting_since })
+            && let handler_of = (|command: &str| head.host().namespace().dispatcher().handler_of(command))
+            && let Some(rest) = yields.count_commands(table, &handler_of, &mut self.commands)
         {
-            self.long_tables.push((head.pid(), next));
+            self.long_tables.push((head.pid(), rest));
         }
-        if let Some(row) = row {
-            match (is_full, is_growing) {
-                (true, _) => self.full.add(row),
-                (_, true) => self.growing.add(row),
-                _ => {}
-            }
+        if let (Some(condition), Some(row)) = (condition, row) {
+            self.mailboxes.add(condition, row);
         }
         Ok(())
     }
@@ -322,6 +413,7 @@ impl Reading {
             (&mut activity.for_sleep, usize::from(usize::try_from(head.waiting() as i32).unwrap_or(0) > counted)),
             (&mut activity.for_room, has(&[WaitKind::Room])),
             (&mut activity.for_process, for_process),
+            (&mut activity.for_blocking, has(&[WaitKind::Blocking])),
         ];
         let mut known = 0;
         for (total, count) in kinds {

@@ -253,8 +253,8 @@ impl Host {
         for wait in waits {
             is_bound &= wait.kind != WaitKind::LimitedCall;
             let waits_for = self.waits_for(wait);
-            match waits_for.and_then(|waits_for| Some((waits_for.process()?, waits_for))) {
-                Some((target, waits_for)) => edges.push(edge(target, waits_for)),
+            match waits_for.process() {
+                Some(target) => edges.push(edge(target, waits_for)),
                 None => is_bound = false,
             }
         }

@@ -31,7 +31,7 @@ fn name_of_priority(priority: Priority) -> &'static str {
 /// `unread_since_ns`, in nanoseconds since the start of the runtime.
 impl Serialize for ProcessInfo {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut row = serializer.serialize_struct("ProcessInfo", 20)?;
+        let mut row = serializer.serialize_struct("ProcessInfo", 21)?;
         row.serialize_field("pid", &self.pid)?;
         row.serialize_field("name", &self.name)?;
         row.serialize_field("type_name", self.type_name)?;
@@ -50,6 +50,7 @@ impl Serialize for ProcessInfo {
         row.serialize_field("monitored_by", &self.monitored_by)?;
         row.serialize_field("steps", &self.steps)?;
         row.serialize_field("last_worker", &self.last_worker)?;
+        row.serialize_field("checks_yield", &self.checks_yield)?;
         row.serialize_field("is_cancelled", &self.is_cancelled)?;
         row.serialize_field("is_killed", &self.is_killed)?;
         row.end()

@@ -21,7 +21,9 @@ impl RuntimeMetrics {
     /// Each name begins with `procession_`. The help texts of the counters and of most distributions are the first
     /// lines of the documentation of the fields. The names of counters end with `_total`, durations are in seconds, and
     /// distributions are histograms with 15 buckets. The count of a histogram is the number of *measured* durations:
-    /// see [`Distributions::sampled_one_in`](crate::observe::Distributions::sampled_one_in).
+    /// see [`Distributions::sampled_one_in`](crate::observe::Distributions::sampled_one_in) and
+    /// [`Distributions::messages_sampled_one_in`](crate::observe::Distributions::messages_sampled_one_in). The gauges
+    /// `procession_sampled_one_in` and `procession_messages_sampled_one_in` contain both rates.
     ///
     /// Export snapshots of the whole run. Do not export differences of snapshots, because Prometheus computes rates
     /// itself.

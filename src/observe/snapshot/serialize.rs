@@ -88,12 +88,13 @@ impl Serialize for Counters {
 impl Serialize for Distributions {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let named = self.named();
-        let mut fields = serializer.serialize_struct("Distributions", named.len() + 2)?;
+        let mut fields = serializer.serialize_struct("Distributions", named.len() + 3)?;
         for (name, _, histogram) in named {
             fields.serialize_field(name, histogram)?;
         }
         fields.serialize_field("command_time", &self.command_time)?;
         fields.serialize_field("sampled_one_in", &self.sampled_one_in)?;
+        fields.serialize_field("messages_sampled_one_in", &self.messages_sampled_one_in)?;
         fields.end()
     }
 }

@@ -2,30 +2,42 @@
 //! lock is marked: `LockGuard::mark` marks the lock, and the next `lock` removes the mark.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Mutex, MutexGuard};
 
-/// A lock around plain data. A panic does not poison the lock.
+/// A lock around plain data. A panic does not poison the lock. The lock does not protect the field `beside`.
 #[derive(Default)]
-pub(crate) struct Lock<T> {
+pub(crate) struct Lock<T, B = ()> {
     value: Mutex<T>,
     marked: AtomicBool,
+    beside: B,
 }
 
 impl<T> Lock<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { value: Mutex::new(value), marked: AtomicBool::new(false) }
+        Self::with_beside((), value)
+    }
+}
+
+impl<T, B> Lock<T, B> {
+    pub(crate) fn with_beside(beside: B, value: T) -> Self {
+        Self { value: Mutex::new(value), marked: AtomicBool::new(false), beside }
     }
 
-    pub(crate) fn lock(&self) -> LockGuard<'_, T> {
+    pub(crate) fn beside(&self) -> &B {
+        &self.beside
+    }
+
+    pub(crate) fn lock(&self) -> LockGuard<'_, T, B> {
         let guard = self.value.lock();
         self.marked.store(false, Ordering::Relaxed);
-        LockGuard { guard, marked: &self.marked }
+        LockGuard { guard, marked: &self.marked, _beside: PhantomData }
     }
 
-    pub(crate) fn lock_patiently(&self) -> LockGuard<'_, T> {
+    pub(crate) fn lock_patiently(&self) -> LockGuard<'_, T, B> {
         self.lock()
     }
 
@@ -38,7 +50,7 @@ impl<T> Lock<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Lock<T> {
+impl<T: fmt::Debug, B> fmt::Debug for Lock<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock").field("value", &*self.lock()).finish()
     }
@@ -46,18 +58,19 @@ impl<T: fmt::Debug> fmt::Debug for Lock<T> {
 
 /// Guard that holds a [`Lock`] until it is dropped.
 #[must_use]
-pub(crate) struct LockGuard<'a, T> {
+pub(crate) struct LockGuard<'a, T, B = ()> {
     guard: MutexGuard<'a, T>,
     marked: &'a AtomicBool,
+    _beside: PhantomData<&'a B>,
 }
 
-impl<T> LockGuard<'_, T> {
+impl<T, B> LockGuard<'_, T, B> {
     pub(crate) fn mark(self) {
         self.marked.store(true, Ordering::Relaxed);
     }
 }
 
-impl<T> Deref for LockGuard<'_, T> {
+impl<T, B> Deref for LockGuard<'_, T, B> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -65,7 +78,7 @@ impl<T> Deref for LockGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for LockGuard<'_, T> {
+impl<T, B> DerefMut for LockGuard<'_, T, B> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard
     }

@@ -26,24 +26,42 @@ const MARKED: u8 = 2;
 
 /// A lock around plain data. A panic does not poison the lock. The state is directly before the value. So the state and
 /// the beginning of the value are usually in the same cache line.
+///
+/// Usually, the state and the value have padding between them. A small field `beside` fits into this padding. The lock
+/// does not protect this field.
 #[derive(Default)]
 #[repr(C)]
-pub(crate) struct Lock<T> {
+pub(crate) struct Lock<T, B = ()> {
     state: AtomicU8,
+    beside: B,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: only the holder of the lock accesses the value, and there is one holder at a time. Therefore, when several
 // threads share a lock, the access to the value only moves from one thread to another. `T: Send` allows this move.
-unsafe impl<T: Send> Sync for Lock<T> {}
+// Several threads may have a `&B` at the same time. `B: Sync` allows these references.
+unsafe impl<T: Send, B: Sync> Sync for Lock<T, B> {}
 
 impl<T> Lock<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self { state: AtomicU8::new(FREE), value: UnsafeCell::new(value) }
+        Self::with_beside((), value)
+    }
+}
+
+impl<T, B> Lock<T, B> {
+    /// Creates a lock with a field that the lock does not protect.
+    pub(crate) const fn with_beside(beside: B, value: T) -> Self {
+        Self { state: AtomicU8::new(FREE), beside, value: UnsafeCell::new(value) }
+    }
+
+    /// Returns the field that the lock does not protect.
+    #[inline]
+    pub(crate) fn beside(&self) -> &B {
+        &self.beside
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> LockGuard<'_, T> {
+    pub(crate) fn lock(&self) -> LockGuard<'_, T, B> {
         // Acquire pairs with the stores in the `drop` and in the `mark` of the guard, which have release ordering.
         // Therefore, this thread sees the writes of the last holder.
         if self.state.swap(HELD, Ordering::Acquire) == HELD {
@@ -60,7 +78,7 @@ impl<T> Lock<T> {
     /// much (Anderson, "The Performance of Spin Lock Alternatives", IEEE TPDS 1990). If many threads compete for the
     /// lock and each thread holds the lock briefly, `lock` is a tenth cheaper than this method.
     #[inline]
-    pub(crate) fn lock_patiently(&self) -> LockGuard<'_, T> {
+    pub(crate) fn lock_patiently(&self) -> LockGuard<'_, T, B> {
         if self.state.swap(HELD, Ordering::Acquire) == HELD {
             self.wait_patiently();
         }
@@ -130,7 +148,7 @@ impl<T> Lock<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Lock<T> {
+impl<T: fmt::Debug, B> fmt::Debug for Lock<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock").field("value", &*self.lock()).finish()
     }
@@ -138,15 +156,16 @@ impl<T: fmt::Debug> fmt::Debug for Lock<T> {
 
 /// Guard that holds a [`Lock`] until it is dropped.
 #[must_use]
-pub(crate) struct LockGuard<'a, T> {
-    lock: &'a Lock<T>,
+pub(crate) struct LockGuard<'a, T, B = ()> {
+    lock: &'a Lock<T, B>,
 }
 
 // SAFETY: a shared guard gives out only `&T`, and `T: Sync` allows several threads to use `&T`. Without this impl, the
-// guard would be `Sync` if `T` is only `Send`, because the guard contains only a `&Lock<T>`.
-unsafe impl<T: Sync> Sync for LockGuard<'_, T> {}
+// guard would be `Sync` if `T` is only `Send`, because the guard contains only a `&Lock<T, B>`. A guard gives out no
+// `&B`.
+unsafe impl<T: Sync, B> Sync for LockGuard<'_, T, B> {}
 
-impl<T> Deref for LockGuard<'_, T> {
+impl<T, B> Deref for LockGuard<'_, T, B> {
     type Target = T;
 
     #[inline]
@@ -157,7 +176,7 @@ impl<T> Deref for LockGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for LockGuard<'_, T> {
+impl<T, B> DerefMut for LockGuard<'_, T, B> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the pointer comes from a live `UnsafeCell`. As long as this guard exists, no other thread holds the
@@ -166,7 +185,7 @@ impl<T> DerefMut for LockGuard<'_, T> {
     }
 }
 
-impl<T> LockGuard<'_, T> {
+impl<T, B> LockGuard<'_, T, B> {
     /// Marks the lock and releases it. The lock stays marked until a thread locks it again.
     #[inline]
     pub(crate) fn mark(self) {
@@ -176,7 +195,7 @@ impl<T> LockGuard<'_, T> {
     }
 }
 
-impl<T> Drop for LockGuard<'_, T> {
+impl<T, B> Drop for LockGuard<'_, T, B> {
     #[inline]
     fn drop(&mut self) {
         self.lock.state.store(FREE, Ordering::Release);
@@ -226,6 +245,14 @@ mod tests {
         assert!(catch(too_much).is_err());
         *lock.lock() += 1;
         assert_eq!(*lock.lock(), 2);
+    }
+
+    #[test]
+    fn a_small_field_beside_the_value_needs_no_memory() {
+        assert_eq!(size_of::<Lock<u64, u16>>(), size_of::<Lock<u64>>());
+        let lock = Lock::with_beside(7_u16, 1_u64);
+        let guard = lock.lock();
+        assert_eq!((*lock.beside(), *guard), (7, 1), "the lock does not protect the field");
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::process::mailbox::signals::Signals;
 use crate::process::mailbox::slot::{Slot, SlotAccess};
 use crate::process::mailbox::wakes::{Own, Wakes};
 use crate::process::state::current::InTurn;
+use crate::process::state::yield_check::YieldCheck;
 
 /// The receiver that waits for the next message.
 ///
@@ -98,7 +99,7 @@ impl<M> RareParts<M> {
 /// An inbox and the guard of its lock.
 pub(super) struct Locked<'a, M> {
     pub(super) slot: &'a Slot<M>,
-    pub(super) state: LockGuard<'a, State<M>>,
+    pub(super) state: LockGuard<'a, State<M>, YieldCheck>,
 }
 
 impl<M> Deref for Locked<'_, M> {

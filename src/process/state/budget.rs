@@ -60,6 +60,17 @@ impl BudgetPause {
         polled
     }
 
+    /// Does the same as [`poll`](Self::poll), and records for inspections that the process checks whether it should
+    /// yield.
+    pub(crate) fn poll_as_yield_check<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<R>,
+    ) -> Poll<R> {
+        Current::with(Current::note_yield_check);
+        self.poll(cx, poll)
+    }
+
     /// Makes the next call of [`spend`](Self::spend) return `Ready`.
     pub(crate) fn skip(&mut self) {
         self.is_over = true;

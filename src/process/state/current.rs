@@ -66,6 +66,9 @@ pub(crate) struct Current {
     /// store only one byte of the field. The processor cannot forward one stored byte to a later read of the whole
     /// field, so this read would be slow.
     notes: Cell<u8>,
+    /// Whether the present step has checked whether it should yield. If the value is true, the note
+    /// [`STEP_END`](note::STEP_END) is set.
+    checks_yield: Cell<bool>,
     mailbox: Cell<MailboxNote>,
     /// Address of the `Head` of the process that ends on this thread. While this field is not 0, all values that are
     /// dropped on this thread belong to the process that ends. The value 0 means that no process ends.
@@ -114,8 +117,9 @@ mod note {
     pub(super) const ANSWERED: u8 = 1 << 1;
     /// The process requested another step. Other processes may run before this step.
     pub(super) const AGAIN: u8 = 1 << 2;
-    /// Replies were dropped while a step of the process unwound or the process ended.
-    pub(super) const REPLIES: u8 = 1 << 3;
+    /// The end of the step has something to do: replies were dropped while a step of the process unwound or the process
+    /// ended, or the step has checked whether it should yield.
+    pub(super) const STEP_END: u8 = 1 << 3;
     /// The process woke its own task.
     pub(super) const WOKEN: u8 = 1 << 4;
     /// No sleep may leave its timer for the next sleep. Either the steps of the process are counted, or the clock of
@@ -157,6 +161,7 @@ thread_local! {
             polls_future: Cell::new(false),
             skips_pause: Cell::new(false),
             notes: Cell::new(0),
+            checks_yield: Cell::new(false),
             mailbox: Cell::new(MailboxNote::Nothing),
             ends: Cell::new(0),
             unread: Cell::new(0),
@@ -194,6 +199,7 @@ struct Outer {
     waker: (usize, usize),
     budget: u32,
     notes: u8,
+    checks_yield: bool,
     mailbox: MailboxNote,
     inline: Option<Inlined>,
     upgrade: Option<Box<upgrade_request::Saved>>,
@@ -328,6 +334,7 @@ impl Current {
             waker: self.waker.get(),
             budget: self.budget.get(),
             notes: self.notes.get(),
+            checks_yield: self.checks_yield.replace(false),
             mailbox: self.mailbox.get(),
             inline: self.inline.take(),
             upgrade: self.upgrade.save(),
@@ -360,6 +367,7 @@ impl Current {
         // The inner turn may have read the clock of another runtime, so the recorded time is no longer valid.
         self.seen.set(UNSEEN);
         self.notes.set(outer.notes);
+        self.checks_yield.set(outer.checks_yield);
         self.mailbox.set(outer.mailbox);
         self.inline.restore(outer.inline);
         self.upgrade.restore(outer.upgrade);
@@ -719,6 +727,18 @@ impl Current {
         }
     }
 
+    /// Records that the code of the process checks whether it should yield, in a call of [`should_yield`] or in a poll
+    /// of a future of [`cooperative`](crate::cooperative()). The other futures that take units of the budget do not
+    /// call this function, because they would become more expensive.
+    #[inline]
+    pub(crate) fn note_yield_check(&self) {
+        // Without this condition, the note of a destructor or of a handler would stay set after the end of the turn.
+        if self.has(note::KEEPS) && self.pid.get().is_some() {
+            self.checks_yield.set(true);
+            self.note(note::STEP_END);
+        }
+    }
+
     /// Implements the function [`should_yield`].
     pub(crate) fn should_yield(&self) -> bool {
         let Some(pid) = self.pid() else { return false };
@@ -731,7 +751,7 @@ impl Current {
     // ---- Replies that are dropped with a process
 
     /// Begins a period in which all values that are dropped on this thread belong to a process that ends. The period
-    /// ends when the guard is dropped. The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).
+    /// ends when the guard is dropped. The caller then calls [`take_step_end`](Self::take_step_end).
     #[inline]
     pub(crate) fn ending(&self, head: usize) -> Ending<'_> {
         Ending { current: self, outer: (self.ends.replace(head), self.unread.replace(0)) }
@@ -745,13 +765,18 @@ impl Current {
         }
     }
 
-    /// Takes the replies that were dropped while the last step unwound or while the process ended.
+    /// Takes the events that the end of a step, or of the process, must handle. Most steps have no such event.
     #[inline]
-    pub(crate) fn take_dropped_replies(&self) -> Option<Vec<DroppedReply>> {
-        (self.has(note::REPLIES) && self.take(note::REPLIES)).then(|| self.replies.take())
+    pub(crate) fn take_step_end(&self) -> Option<StepEnd> {
+        (self.has(note::STEP_END) && self.take(note::STEP_END)).then(|| self.step_end())
     }
 
-    /// Stores a dropped reply for [`take_dropped_replies`](Self::take_dropped_replies). The reply is stored if a panic
+    #[cold]
+    fn step_end(&self) -> StepEnd {
+        StepEnd { checks_yield: self.checks_yield.take(), dropped_replies: self.replies.take() }
+    }
+
+    /// Stores a dropped reply for [`take_step_end`](Self::take_step_end). The reply is stored if a panic
     /// unwinds a step on this thread, or if this thread drops the values of a process that ends. A reply that a handler
     /// drops between two steps is not stored, because it is possible that the process gets no other step.
     ///
@@ -766,7 +791,7 @@ impl Current {
             return Err(reply);
         }
         self.replies.borrow_mut().push(Box::new(move |exit| tell(reply, exit)));
-        self.note(note::REPLIES);
+        self.note(note::STEP_END);
         Ok(())
     }
 }
@@ -792,6 +817,15 @@ impl Drop for Ending<'_> {
         self.current.ends.set(self.outer.0);
         self.current.unread.set(self.outer.1);
     }
+}
+
+/// Events of a step: see [`Current::take_step_end`].
+#[must_use]
+pub(crate) struct StepEnd {
+    /// Whether the step has checked whether it should yield.
+    pub(crate) checks_yield: bool,
+    /// The replies that were dropped while the step unwound or while the process ended.
+    pub(crate) dropped_replies: Vec<DroppedReply>,
 }
 
 /// A reply that was dropped while its process unwound or ended. When the exit of the process is known, the runtime
@@ -837,5 +871,8 @@ pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub fn should_yield() -> bool {
-    Current::with(Current::should_yield)
+    Current::with(|current| {
+        current.note_yield_check();
+        current.should_yield()
+    })
 }

@@ -23,6 +23,25 @@ pub(crate) struct Outstanding {
     pub(crate) oldest_measured: Option<u64>,
     /// Source line that yielded one of the commands, if the line is known.
     pub(crate) line: Line,
+    /// The earliest [`CountedTable::waiting_since`] of the processes that yielded the commands, in ns.
+    pub(crate) waiting_since: Option<u64>,
+    /// Type name of the handler of the command type. `None` if no handler is known.
+    pub(crate) handler: Option<&'static str>,
+}
+
+/// A table of yields, and the part of this table that was not counted yet.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CountedTable {
+    /// Key at which the next piece begins.
+    pub(crate) from: usize,
+    /// Time in ns at which the process began to wait. All its commands were yielded before this time. `None` if the
+    /// process does not wait, or if the time is not known.
+    pub(crate) waiting_since: Option<u64>,
+}
+
+/// Returns the earlier of two times. A time that is not known is ignored.
+fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
 }
 
 impl Yields {
@@ -32,24 +51,30 @@ impl Yields {
         size_of::<SharedTable>() + table.slots.bytes() + table.states.bytes()
     }
 
-    /// Counts the commands in one piece of the table. The piece begins at the key `from`. Returns the key at which the
-    /// next piece begins, or `None` at the end of the table.
-    pub(crate) fn count_commands(&self, from: usize, counts: &mut CommandCounts) -> Option<usize> {
+    /// Counts the commands in one piece of the table. Returns the rest of the table, or `None` at the end of the table.
+    /// If a command type is counted for the first time, the closure `handler_of` returns the type name of its handler.
+    pub(crate) fn count_commands(
+        &self,
+        CountedTable { from, waiting_since }: CountedTable,
+        handler_of: &dyn Fn(&str) -> Option<&'static str>,
+        counts: &mut CommandCounts,
+    ) -> Option<CountedTable> {
         let table = self.table()?;
         let to = (from + PIECE).min(table.slots.key_limit());
         let slots = (from..to).filter_map(|key| Some((key, table.slots.get(key)?)));
         let is_answered = |key, slot: &Slot| table.states.is_answered(Tag::of_slot(slot.number, key as u32));
         let in_flight = slots.filter(|&(key, slot)| slot.is_in_flight() && !is_answered(key, slot));
         for (_, slot) in in_flight {
-            let outstanding = counts.entry((slot.types)().command_name).or_default();
+            let command = (slot.types)().command_name;
+            let new = || Outstanding { handler: handler_of(command), ..Outstanding::default() };
+            let outstanding = counts.entry(command).or_insert_with(new);
             outstanding.count += 1;
             outstanding.line = outstanding.line.or(slot.line);
             // The list of the measured commands is short, and usually empty.
-            if let Some(since) = table.since(slot.number) {
-                outstanding.oldest_measured = Some(outstanding.oldest_measured.map_or(since, |known| known.min(since)));
-            }
+            outstanding.oldest_measured = earlier(outstanding.oldest_measured, table.since(slot.number));
+            outstanding.waiting_since = earlier(outstanding.waiting_since, waiting_since);
         }
-        (to < table.slots.key_limit()).then_some(to)
+        (to < table.slots.key_limit()).then_some(CountedTable { from: to, waiting_since })
     }
 }
 
@@ -75,17 +100,32 @@ mod tests {
         assert_eq!(yields.bytes(), size_of::<SharedTable>() + slots + states);
     }
 
+    /// The count keeps the earliest waiting time, and the handler that was looked up first.
+    #[test]
+    fn the_counts_of_several_tables_are_combined() {
+        let (yields, mut counts) = (Yields::new(), CommandCounts::new());
+        let _tag = start(&yields);
+        let rows = [(None, "one", None), (Some(7), "two", Some(7)), (Some(9), "two", Some(7)), (Some(3), "", Some(3))];
+        for (waiting_since, handler, earliest) in rows {
+            let rest = yields.count_commands(CountedTable { from: 0, waiting_since }, &|_| Some(handler), &mut counts);
+            let counted = counts[type_name::<NamedCommand>()];
+            assert!(rest.is_none());
+            assert_eq!((counted.waiting_since, counted.handler), (earliest, Some("one")));
+        }
+        assert_eq!(counts[type_name::<NamedCommand>()].count, rows.len());
+    }
+
     #[test]
     fn commands_are_counted_in_pieces() {
         let yields = Yields::new();
         for _ in 0..1_025 {
             let _tag = start(&yields);
         }
-        let (mut counts, mut from) = (CommandCounts::new(), Some(0));
+        let (mut counts, mut rest) = (CommandCounts::new(), Some(CountedTable::default()));
         for piece in 1..=5 {
-            from = yields.count_commands(from.expect("there are 5 pieces"), &mut counts);
+            rest = yields.count_commands(rest.expect("there are 5 pieces"), &|_| None, &mut counts);
             assert_eq!(counts[type_name::<NamedCommand>()].count, 1_025.min(256 * piece));
         }
-        assert_eq!((from, counts.len()), (None, 1));
+        assert_eq!((rest.is_none(), counts.len()), (true, 1));
     }
 }

@@ -202,8 +202,14 @@ fn processes(host: &Host, query: &ProcessQuery) -> Reply {
 }
 
 fn process(host: &Host, details: ProcessDetails) -> Reply {
-    let yields = details.yields.iter().map(|CommandCount { command, count, measured_since, .. }| {
-        json!({ "command": command, "count": count, "measured_since_ns": measured_since.map(Instant::ns) })
+    let yields = details.yields.iter().map(|CommandCount { command, count, measured_since, line, handler }| {
+        json!({
+            "command": command,
+            "count": count,
+            "measured_since_ns": measured_since.map(Instant::ns),
+            "line": line.map(ToString::to_string),
+            "handler": handler,
+        })
     });
     let step = details.step.map(|RunningStep { worker, blocked_since, is_asked_to_yield, .. }| {
         let blocked_since_ns = blocked_since.map(Instant::ns);
@@ -274,6 +280,7 @@ fn wait(waits_for: &WaitsFor) -> Value {
         WaitsFor::Room { .. } => "room",
         WaitsFor::Exit { .. } => "exit",
         WaitsFor::Start { .. } => "start",
+        WaitsFor::Blocking { .. } => "blocking",
     };
     let until = if let WaitsFor::Sleep { until, .. } = waits_for { *until } else { None };
     json!({
@@ -367,9 +374,10 @@ fn explanation(host: &Host) -> Value {
             Finding::Deadlock(_) => "deadlock",
             Finding::BlockedWorker { .. } => "blocked_worker",
             Finding::BusyBlockingPool { .. } => "busy_blocking_pool",
-            Finding::UnansweredCommands(_) => "unanswered_commands",
+            Finding::UnansweredCommands { .. } => "unanswered_commands",
             Finding::FullMailbox { .. } => "full_mailbox",
             Finding::GrowingMailbox { .. } => "growing_mailbox",
+            Finding::LongMailbox { .. } => "long_mailbox",
             Finding::Suspended { .. } => "suspended",
             Finding::IgnoredCancellation { .. } => "ignored_cancellation",
             Finding::NothingOutstanding { .. } => "nothing_outstanding",

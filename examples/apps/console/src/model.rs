@@ -59,6 +59,7 @@ pub struct Distributions {
     pub call_time: Histogram,
     pub command_time: Vec<CommandTime>,
     pub sampled_one_in: u64,
+    pub messages_sampled_one_in: u64,
 }
 
 /// Durations of the commands of one type.

@@ -1,0 +1,163 @@
+//! Finds mailboxes that grow while their processes take no message out. One reading of a mailbox cannot show that the
+//! mailbox grows. Therefore [`Host::explain`](crate::Host::explain) stores the lengths of the long mailboxes, and the
+//! next explanation compares its own reading with the stored lengths.
+//!
+//! A process may take messages out between the two readings, and the mailbox may then become longer than before. Such a
+//! mailbox does not count as growing. A mailbox does not count its receives, because the count would make each receive
+//! more expensive. Instead, the comparison uses the time since which the mailbox has not been empty: see
+//! [`LongMailbox::is_unread_since`].
+
+use std::collections::BTreeMap;
+
+use crate::platform::clock::Instant;
+use crate::platform::sync::{Arc, Mutex};
+use crate::process::mailbox::MailboxFigures;
+use crate::process::pid::Pid;
+
+/// Minimum length of a long mailbox.
+pub(super) const LONG_MAILBOX: usize = 1_000;
+/// Maximum number of mailboxes in a reading. With this maximum, a reading takes less than 100 KiB.
+const MAX_LONG: usize = 1_024;
+
+/// Reading of the long mailboxes of a runtime. The next explanation compares its own reading with this reading.
+#[derive(Debug, Default)]
+pub(crate) struct LastReading(Mutex<Option<Arc<MailboxReading>>>);
+
+impl LastReading {
+    pub(super) fn get(&self) -> Option<Arc<MailboxReading>> {
+        self.0.lock().clone()
+    }
+
+    pub(super) fn set(&self, reading: MailboxReading) {
+        let former = self.0.lock().replace(Arc::new(reading));
+        drop(former);
+    }
+}
+
+/// The long mailboxes of a runtime, read one after the other.
+#[derive(Debug)]
+pub(crate) struct MailboxReading {
+    /// Time of the reading. No mailbox was read before this time.
+    pub(super) at: Instant,
+    /// The [recent](crate::host::timer::Timers::recent) time when the reading began. A mailbox that becomes non-empty
+    /// after the reading records this time or a later time.
+    recent: Instant,
+    mailboxes: BTreeMap<Pid, LongMailbox>,
+}
+
+/// Reading of one long mailbox.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LongMailbox {
+    pub(super) len: usize,
+    /// The time [`MailboxFigures::unread_since`] in ns.
+    unread_since: u64,
+    /// Number of steps that the process had ended during the whole reading. `None` if code that can take a message out
+    /// may have run during the reading: a step of the process, or a receiver outside the steps of the process.
+    steps_at_rest: Option<u64>,
+}
+
+impl LongMailbox {
+    /// Creates the reading of a mailbox with these figures. `steps_at_rest` is the number of steps of the process, if
+    /// no step ran while the figures were read. Returns `None` if the mailbox is not long, or if the mailbox does not
+    /// know since when it has not been empty.
+    pub(super) fn new(figures: &MailboxFigures, steps_at_rest: Option<u64>) -> Option<Self> {
+        let unread_since = figures.unread_since.filter(|_| figures.messages >= LONG_MAILBOX)?;
+        let steps_at_rest = steps_at_rest.filter(|_| !figures.is_read_elsewhere);
+        Some(Self { len: figures.messages, unread_since, steps_at_rest })
+    }
+
+    /// Returns whether the process has certainly taken no message out of its mailbox since the reading `former` of this
+    /// mailbox. The reading `former` began at the recent time `recent`.
+    ///
+    /// A process that takes messages out resets the time `unread_since`. The next message to arrive sets this time
+    /// again, to the recent time, which never decreases. Suppose that the former reading found a time before `recent`.
+    /// If the times of both readings are equal, the process has not reset the time in between. If the former reading
+    /// found a later time, a new time may be equal to this time. In this case, the process must not have run at all.
+    fn is_unread_since(&self, former: &Self, recent: Instant) -> bool {
+        let has_not_run = self.steps_at_rest.is_some() && self.steps_at_rest == former.steps_at_rest;
+        self.unread_since == former.unread_since && (former.unread_since < recent.ns() || has_not_run)
+    }
+}
+
+impl MailboxReading {
+    /// Begins a reading. The caller has read the clock, and then the recent time.
+    pub(super) fn begin(at: Instant, recent: Instant) -> Self {
+        Self { at, recent, mailboxes: BTreeMap::new() }
+    }
+
+    /// Adds a mailbox, if the reading has not reached its maximum.
+    pub(super) fn add(&mut self, pid: Pid, mailbox: LongMailbox) {
+        if self.mailboxes.len() < MAX_LONG {
+            self.mailboxes.insert(pid, mailbox);
+        }
+    }
+
+    /// Returns the number of messages by which the mailbox of this process has grown between an earlier reading and
+    /// this reading: see [`growth`](Self::growth).
+    pub(super) fn growth_since(&self, earlier: &Self, pid: Pid) -> Option<usize> {
+        earlier.growth(pid, self.mailboxes.get(&pid)?)
+    }
+
+    /// Returns the number of messages by which the mailbox of this process has grown since this reading. Returns `None`
+    /// if the mailbox was not long, has not grown, or may have been read since this reading.
+    pub(super) fn growth(&self, pid: Pid, now: &LongMailbox) -> Option<usize> {
+        let former = self.mailboxes.get(&pid)?;
+        let grown_by = now.len.checked_sub(former.len).filter(|more| *more != 0)?;
+        now.is_unread_since(former, self.recent).then_some(grown_by)
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+
+    fn pid() -> Pid {
+        let rt = crate::Runtime::builder().workers(0).build().expect("no threads");
+        rt.spawn(async |_: crate::Context| ()).pid()
+    }
+
+    fn mailbox(len: usize, unread_since: u64, steps: u64, is_at_rest: bool) -> LongMailbox {
+        LongMailbox { len, unread_since, steps_at_rest: is_at_rest.then_some(steps) }
+    }
+
+    #[test]
+    fn only_a_mailbox_that_was_not_read_between_the_readings_grows() {
+        let pid = pid();
+        // The former reading began at the recent time 100.
+        let growth = |former, now| {
+            let mut reading = MailboxReading::begin(Instant::from_ns(110), Instant::from_ns(100));
+            reading.add(pid, former);
+            reading.growth(pid, &now)
+        };
+        let table = [
+            // The mailbox was unread for some time before the former reading. The process may run other steps.
+            (mailbox(1_000, 99, 1, true), mailbox(1_003, 99, 1, true), Some(3)),
+            (mailbox(1_000, 99, 1, true), mailbox(1_003, 99, 7, false), Some(3)),
+            (mailbox(1_000, 99, 1, false), mailbox(1_003, 99, 1, false), Some(3)),
+            // The mailbox was read.
+            (mailbox(1_000, 99, 1, true), mailbox(1_003, 100, 2, true), None),
+            // The mailbox has not grown.
+            (mailbox(1_000, 99, 1, true), mailbox(1_000, 99, 1, true), None),
+            (mailbox(1_000, 99, 1, true), mailbox(999, 99, 1, true), None),
+            // The mailbox may have been read and filled again at the same recent time.
+            (mailbox(1_000, 100, 1, true), mailbox(1_003, 100, 1, true), Some(3)),
+            (mailbox(1_000, 100, 1, true), mailbox(1_003, 100, 2, true), None),
+            (mailbox(1_000, 100, 1, false), mailbox(1_003, 100, 1, true), None),
+            (mailbox(1_000, 100, 1, true), mailbox(1_003, 100, 1, false), None),
+            (mailbox(1_000, 100, 1, false), mailbox(1_003, 100, 1, false), None),
+        ];
+        for (number, (former, now, expected)) in table.into_iter().enumerate() {
+            assert_eq!(growth(former, now), expected, "row {number}");
+        }
+    }
+
+    #[test]
+    fn a_reading_has_a_bounded_number_of_mailboxes() {
+        let rt = crate::Runtime::builder().workers(0).build().expect("no threads");
+        let mut reading = MailboxReading::begin(Instant::from_ns(2), Instant::from_ns(2));
+        for _ in 0..=MAX_LONG {
+            reading.add(rt.spawn(async |_: crate::Context| ()).pid(), mailbox(1_000, 1, 1, true));
+        }
+        assert_eq!(reading.mailboxes.len(), MAX_LONG);
+    }
+}

@@ -1,0 +1,111 @@
+//! The last step in which a process checked whether it should yield. Only inspections read this value.
+//!
+//! The value is the low bits of the number of this step. A step that does not check writes nothing: the check becomes
+//! old, because the number of steps grows. After 2^16 steps, the low bits would repeat, and an old check would look
+//! recent. Therefore the process [expires](YieldCheck::expire) an old check once in 2^15 steps.
+//!
+//! The field is a standard atomic even under a model checker, because no decision of the runtime depends on it.
+
+use crate::platform::sync::tally::{AtomicU16, Ordering, fence};
+
+/// Number of steps during which a check counts as recent.
+const RECENT_STEPS: u16 = 64;
+
+/// Low bits of the number of the last step that checked. Only the thread that runs the process writes this value.
+#[derive(Debug)]
+pub(crate) struct YieldCheck(AtomicU16);
+
+impl YieldCheck {
+    /// Creates the value of a process that has run no step.
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU16::new(0_u16.wrapping_sub(RECENT_STEPS)))
+    }
+
+    /// Records a check in the present step. `ended` is the low bits of the number of steps that have ended.
+    pub(crate) fn record(&self, ended: u16) {
+        // Release pairs with the first load in `is_recent`: a reader that sees this check also sees the earlier steps.
+        self.0.store(ended.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Makes an old check stay old. `ended` is the low bits of the number of steps that have ended. At most 2^15 steps
+    /// end between two calls, and before the first call.
+    pub(crate) fn expire(&self, ended: u16) {
+        if age(self.0.load(Ordering::Relaxed), ended) >= RECENT_STEPS {
+            self.0.store(ended.wrapping_sub(RECENT_STEPS), Ordering::Release);
+        }
+    }
+
+    /// Returns whether one of the last [`RECENT_STEPS`] steps checked. `ended` reads the low bits of the number of
+    /// steps that have ended.
+    pub(crate) fn is_recent(&self, ended: impl Fn() -> u16) -> bool {
+        loop {
+            let check = self.0.load(Ordering::Acquire);
+            let ended = ended();
+            // If the call of `ended` reads a step of a later check, the second load reads another check.
+            fence(Ordering::Acquire);
+            if self.0.load(Ordering::Relaxed) == check {
+                return age(check, ended) < RECENT_STEPS;
+            }
+        }
+    }
+}
+
+/// Returns the number of steps that ended after the step `check`.
+fn age(check: u16, ended: u16) -> u16 {
+    // The present step records its check before it ends. Until then, `check` is one more than `ended`.
+    if check == ended.wrapping_add(1) { 0 } else { ended.wrapping_sub(check) }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+
+    const BATCH: u32 = 1 << 15;
+
+    /// Counts the steps of a process as its control block does.
+    struct Steps {
+        check: YieldCheck,
+        ended: u32,
+    }
+
+    impl Steps {
+        fn run(&mut self, checks: bool) {
+            if checks {
+                self.check.record(self.ended as u16);
+                assert!(self.is_recent(), "the present step checks");
+            }
+            self.ended += 1;
+            if self.ended.is_multiple_of(BATCH) {
+                self.check.expire(self.ended as u16);
+            }
+        }
+
+        fn is_recent(&self) -> bool {
+            self.check.is_recent(|| self.ended as u16)
+        }
+    }
+
+    #[test]
+    fn a_process_that_never_checks_has_no_recent_check() {
+        let mut steps = Steps { check: YieldCheck::new(), ended: 0 };
+        for _ in 0..5 * BATCH {
+            assert!(!steps.is_recent(), "after {} steps", steps.ended);
+            steps.run(false);
+        }
+    }
+
+    /// A check stays recent for exactly 64 steps, and never becomes recent again. The test places the check in every
+    /// position around the end of a batch.
+    #[test]
+    fn a_check_is_recent_for_64_steps() {
+        for before in (0..3).chain(BATCH - 130..BATCH + 3).chain([2 * BATCH - 1, 2 * BATCH]) {
+            let mut steps = Steps { check: YieldCheck::new(), ended: 0 };
+            (0..before).for_each(|_| steps.run(false));
+            steps.run(true);
+            for later in 0..3 * BATCH {
+                assert_eq!(steps.is_recent(), later < 64, "{later} steps after the check in step {before}");
+                steps.run(false);
+            }
+        }
+    }
+}

@@ -41,7 +41,7 @@ impl Handler<Kept> for Keeper {
 /// Returns the name of the command type, the number of commands, and the handler of each finding about commands.
 fn found(explanation: &Explanation) -> Vec<(&'static str, usize, Option<&'static str>)> {
     let row = |finding: &Finding| match finding {
-        Finding::UnansweredCommands { commands, handler, .. } => Some((commands.command, commands.count, *handler)),
+        Finding::UnansweredCommands { commands, .. } => Some((commands.command, commands.count, commands.handler)),
         _ => None,
     };
     explanation.findings.iter().filter_map(row).collect()

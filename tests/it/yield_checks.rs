@@ -47,8 +47,8 @@ struct ByHand;
 impl Process for ByHand {
     type Message = Do;
     type Output = ();
-    fn step(&mut self, mut events: Events<'_, Do>, _: &mut StepOutput<'_, Do>) -> Result<Next<()>, Exit> {
-        while let Some(event) = events.next() {
+    fn step(&mut self, events: Events<'_, Do>, _: &mut StepOutput<'_, Do>) -> Result<Next<()>, Exit> {
+        for event in events {
             if let Event::Message(Do::Check) = event {
                 assert!(!should_yield());
             }

@@ -666,6 +666,10 @@ impl Process for Supervisor {
                 _ => {}
             }
         }
+        if self.plan.is_ending() {
+            // The supervisor still answers requests, but only the exits of its children can end its shutdown.
+            me.control().head.ignore_messages();
+        }
         // The children can exit on other workers during this step, so each pass of this loop can receive new reports.
         // All passes share one limit. Without this limit, the step might never end, and the supervisor could not be
         // killed.

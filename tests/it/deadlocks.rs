@@ -1,5 +1,7 @@
 //! Section 9.2 of the specification: the wait-for graph and its deadlocks.
 
+mod supervisors;
+
 use std::future::{Future, pending};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};

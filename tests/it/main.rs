@@ -26,6 +26,7 @@ mod growth;
 mod hooks;
 mod hostile;
 mod hosts;
+mod inspected_churn;
 mod inspection;
 mod joins;
 mod large;

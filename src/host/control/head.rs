@@ -174,6 +174,8 @@ struct RarestParts {
     waits: Lock<MoreWaits>,
     /// Number of pending [`Exited`](crate::future::Exited) futures of the process.
     awaited: AtomicU32,
+    /// Whether no message can end the wait of the process: see [`Head::ignore_messages`].
+    ignores_messages: AtomicBool,
     /// Registration of the process with its cancel token.
     cancel_registration: OnceLock<CancelRegistration>,
     meter: Meter,
@@ -768,6 +770,17 @@ impl Head {
             links: self.links_if_any().map_or(Vec::new(), |links| links.linked(MAX_LINKS + 1)),
             last_messages: self.message_log_if_any().map_or(Vec::new(), MessageLog::last),
         }
+    }
+
+    /// Records that the process still receives messages, but that no message changes for which events the process
+    /// waits. Only the wait-for graph reads this record.
+    #[cold]
+    pub(crate) fn ignore_messages(&self) {
+        self.rare().rarer().ignores_messages.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ignores_messages(&self) -> bool {
+        self.rarest_if_any().is_some_and(|rarer| rarer.ignores_messages.load(Ordering::Relaxed))
     }
 
     /// Returns the process whose step spawned this process.

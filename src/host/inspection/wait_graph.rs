@@ -12,6 +12,7 @@ use crate::host::inspection::{first_name, process};
 use crate::host::registry::Busy;
 use crate::observe::inspection::WaitsFor;
 use crate::observe::inspection::wait_graph::{self, WaitEdge, WaitForGraph, WaitNode, WaitNodes};
+use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
@@ -35,12 +36,16 @@ impl Host {
     ///
     /// - A process that also waits for a message, for the answer to a command, for the end of a sleep, or for a closure
     ///   of [`spawn_blocking`](Self::spawn_blocking).
-    /// - A process with a [deadline](crate::ProcessBuilder::deadline), a cancelled process, or a process whose call has
-    ///   a [time limit](crate::future::Call::timeout). The waits of such processes can end without an action of another
-    ///   process.
+    /// - A process with a [deadline](crate::ProcessBuilder::deadline), a process that was cancelled with a time limit,
+    ///   or a process whose call has a [time limit](crate::future::Call::timeout). The waits of such processes can end
+    ///   without an action of another process.
     /// - A [suspended](Self::suspend) process. Some waits of a suspended process may have ended.
     /// - A process that has given its [`Mailbox`](crate::Mailbox) to another process or to a thread, if this new
     ///   owner has polled the last receive operation. The new owner may make room in the mailbox and answer calls.
+    ///
+    /// A supervisor in its shutdown waits for the exits of all its children, even while it answers requests. Therefore
+    /// the supervisor is deadlocked if one of its children is deadlocked, for example because the child waits for the
+    /// exit of the supervisor.
     ///
     /// A second reading confirms each deadlock. If the waits of a process have changed between the two readings, the
     /// process is not reported. Therefore all edges of a reported cycle existed at the same time.
@@ -77,6 +82,8 @@ impl Host {
     ///   line of another of these calls. If one of the calls has moved to another process, an edge may lead to the
     ///   wrong process. An edge may also lead to the wrong process if a process forwards a `Reply` that it did not
     ///   get with the request, and the caller also calls this process.
+    /// - A process that was cancelled without a time limit may get another cancellation with a time limit. The graph
+    ///   does not know this time limit, and can report a deadlock that ends when the process is killed.
     /// - If a hand-written process makes a call, the call has no edge, because this call is a yield. A hand-written
     ///   process handles messages while it waits.
     /// - A step may block its thread in [`block_on`](crate::Runtime::block_on) of the same runtime. The process then
@@ -259,10 +266,12 @@ impl Host {
             }
         }
         edges.extend(joins.into_iter().map(|process| edge(process, WaitsFor::Exit { process, line: None })));
-        let may_be_ended = head.has(flag::KILLED | flag::CANCELLED) || head.inherited().deadline().is_some();
+        // A cancelled process is killed at the deadline of its cancellation, unless this deadline is infinite.
+        let is_killed_later = head.is_cancelled() && head.cancel().is_none_or(|(_, deadline)| deadline != Instant::FAR);
+        let may_be_ended = head.has(flag::KILLED) || is_killed_later || head.inherited().deadline().is_some();
         // A suspended process keeps the records of waits that have ended since the suspension.
         let is_suspended = self.shared().suspended.contains(|| pid);
-        let has_no_receiver = blocked.is_some_and(|(step, _)| step.has_stale_receiver());
+        let has_no_receiver = head.ignores_messages() || blocked.is_some_and(|(step, _)| step.has_stale_receiver());
         let mailbox = control.mailbox_figures();
         let awaits_more = mailbox.is_awaited && !has_no_receiver
             // A reader outside the process can make room in the mailbox and answer calls.
@@ -273,6 +282,7 @@ impl Host {
         let is_free =
             !is_bound || may_be_ended || awaits_more || is_suspended || redirected.is_uncertain || !waits_now();
         let generation = (generation.0, generation.1, blocked.map_or(0, |(_, phase)| phase), redirected.number);
-        Ok((!edges.is_empty()).then_some(WaitNode { edges, is_free, generation }))
+        let needs_all = head.ignores_messages();
+        Ok((!edges.is_empty()).then_some(WaitNode { edges, is_free, needs_all, generation }))
     }
 }

@@ -107,6 +107,9 @@ pub(crate) struct WaitNode {
     pub(crate) edges: Vec<WaitEdge>,
     /// Whether the process may run again without an action of the targets.
     pub(crate) is_free: bool,
+    /// Whether the process runs again only after all its targets have acted. Otherwise one target is enough. A
+    /// supervisor in its shutdown waits for all its children.
+    pub(crate) needs_all: bool,
     /// Numbers that change with each wait of the process, with each poll of the future that a step has passed to
     /// `block_on`, and with each forward of a reply for which the process waits. With these numbers, a second reading
     /// detects whether the process has run, or has waited for another process, since the first reading.
@@ -117,7 +120,8 @@ pub(crate) struct WaitNode {
 /// assumes that this process may run again.
 pub(crate) type WaitNodes = BTreeMap<Pid, WaitNode>;
 
-/// Returns the processes that cannot run again: each of them waits only for processes of the returned set.
+/// Returns the processes that cannot run again: each of them waits only for processes of the returned set. If a process
+/// needs all its targets, at least one of these targets is in the returned set.
 pub(crate) fn stuck(nodes: &WaitNodes) -> BTreeSet<Pid> {
     let mut waiters: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
     for (pid, node) in nodes {
@@ -126,17 +130,30 @@ pub(crate) fn stuck(nodes: &WaitNodes) -> BTreeSet<Pid> {
     let is_free = |pid: &Pid| nodes.get(pid).is_none_or(|node| node.is_free);
     let mut stuck: BTreeSet<Pid> = nodes.keys().copied().filter(|pid| !is_free(pid)).collect();
     let mut free: Vec<Pid> = waiters.keys().copied().filter(is_free).collect();
+    // Number of edges of each process that needs all its targets. The loop subtracts the edges to the free targets.
+    let mut left: BTreeMap<Pid, usize> =
+        nodes.iter().filter(|(_, node)| node.needs_all).map(|(pid, node)| (*pid, node.edges.len())).collect();
+    let mut is_freed = |waiter: &Pid| match left.get_mut(waiter) {
+        Some(left) => {
+            *left -= 1;
+            *left == 0 && stuck.remove(waiter)
+        }
+        None => stuck.remove(waiter),
+    };
     // Each process enters `free` at most once, because it is removed from `stuck` at the same time.
     while let Some(pid) = free.pop() {
-        free.extend(waiters.remove(&pid).into_iter().flatten().filter(|waiter| stuck.remove(waiter)));
+        free.extend(waiters.remove(&pid).into_iter().flatten().filter(&mut is_freed));
     }
     stuck
 }
 
-/// Returns the cycles among the stuck processes. This function follows the first edge of each process. The first edge
-/// of a stuck process leads to a stuck process. Therefore, from each stuck process, the first edges lead to a cycle.
+/// Returns the cycles among the stuck processes. From each process, this function follows the first edge to a stuck
+/// process. Each stuck process has such an edge. Therefore, from each stuck process, these edges lead to a cycle.
 pub(crate) fn deadlocks(nodes: &WaitNodes, stuck: &BTreeSet<Pid>) -> Vec<Deadlock> {
-    let first = |pid: Pid| &nodes[&pid].edges[0];
+    let first = |pid: Pid| {
+        let mut edges = nodes[&pid].edges.iter();
+        edges.find(|edge| stuck.contains(&edge.target)).expect("a stuck process waits for a stuck process")
+    };
     let mut found: Vec<Deadlock> = Vec::new();
     let mut deadlock_of: BTreeMap<Pid, usize> = BTreeMap::new();
     for &start in stuck {
@@ -171,14 +188,16 @@ mod tests {
         Pid::new(0, 0, index, 1)
     }
 
-    /// Makes a graph. `free` contains the processes that may run again without an action of their targets.
-    fn graph(edges: &[(u32, u32)], free: &[u32]) -> WaitNodes {
+    /// Makes a graph. `free` contains the processes that may run again without an action of their targets. `all`
+    /// contains the processes that need all their targets.
+    fn graph(edges: &[(u32, u32)], free: &[u32], all: &[u32]) -> WaitNodes {
         let mut nodes = WaitNodes::new();
         for &(from, to) in edges {
             let waits_for = WaitsFor::Exit { process: pid(to), line: None };
             let edge =
                 WaitEdge { pid: pid(from), name: None, type_name: "t", target: pid(to), waits_for, in_block_on: false };
-            let node = || WaitNode { edges: Vec::new(), is_free: free.contains(&from), generation: (0, 0, 0, 0) };
+            let (is_free, needs_all) = (free.contains(&from), all.contains(&from));
+            let node = || WaitNode { edges: Vec::new(), is_free, needs_all, generation: (0, 0, 0, 0) };
             nodes.entry(pid(from)).or_insert_with(node).edges.push(edge);
         }
         nodes
@@ -187,7 +206,12 @@ mod tests {
     /// Returns the cycles. Each item contains the indices of the processes in the cycle, and the indices of the other
     /// processes that cannot run again because of the cycle.
     fn found(edges: &[(u32, u32)], free: &[u32]) -> Vec<(Vec<u32>, Vec<u32>)> {
-        let nodes = graph(edges, free);
+        found_with(edges, free, &[])
+    }
+
+    /// Does the same as `found`. The processes in `all` need all their targets.
+    fn found_with(edges: &[(u32, u32)], free: &[u32], all: &[u32]) -> Vec<(Vec<u32>, Vec<u32>)> {
+        let nodes = graph(edges, free, all);
         let indices = |pids: Vec<Pid>| pids.into_iter().map(Pid::index).collect();
         let all = deadlocks(&nodes, &stuck(&nodes)).into_iter();
         all.map(|found| (indices(found.cycle.iter().map(|edge| edge.pid).collect()), indices(found.behind))).collect()
@@ -210,8 +234,17 @@ mod tests {
         assert_eq!(found(&[(1, 2), (2, 1), (1, 3), (3, 1)], &[]), [(vec![1, 2], vec![3])]);
     }
 
-    /// A stuck set is closed: each process of the set waits only for processes of the set. The test computes the
-    /// largest closed set from this definition.
+    #[test]
+    fn a_process_that_needs_all_targets_is_stuck_if_one_target_is_stuck() {
+        assert_eq!(found_with(&[(1, 2), (2, 1), (1, 9)], &[], &[1]), [(vec![1, 2], vec![])]);
+        assert_eq!(found_with(&[(1, 8), (1, 2), (2, 1), (1, 9)], &[], &[1]), [(vec![1, 2], vec![])]);
+        assert_eq!(found_with(&[(1, 2), (2, 1), (1, 9)], &[2], &[1]), []);
+        assert_eq!(found_with(&[(1, 8), (1, 9)], &[], &[1]), []);
+        assert_eq!(found_with(&[(1, 2), (2, 1), (1, 9), (3, 1)], &[], &[1]), [(vec![1, 2], vec![3])]);
+    }
+
+    /// A stuck set is closed: each process of the set waits only for processes of the set. If a process needs all its
+    /// targets, one of them is in the set. The test computes the largest closed set from this definition.
     #[test]
     fn the_stuck_set_is_the_largest_closed_set() {
         let mut chance = Rng::seeded(7);
@@ -219,17 +252,21 @@ mod tests {
             let count = 1 + chance.below(12);
             let edges: Vec<_> = (0..count).map(|_| (chance.below(7) as u32, chance.below(7) as u32)).collect();
             let free = [chance.below(7) as u32];
-            let nodes = graph(&edges, &free);
+            let all = [chance.below(7) as u32, chance.below(7) as u32];
+            let nodes = graph(&edges, &free, &all);
             let largest = (0_u32..1 << 7)
                 .filter(|set| {
                     (0..7).filter(|at| set & 1 << at != 0).all(|at| {
                         let mut targets = edges.iter().filter(|edge| edge.0 == at).map(|edge| edge.1).peekable();
-                        !free.contains(&at) && targets.peek().is_some() && targets.all(|to| set & 1 << to != 0)
+                        let mut is_in_set = |to: u32| set & 1 << to != 0;
+                        let waits_only = targets.peek().is_some()
+                            && if all.contains(&at) { targets.any(&mut is_in_set) } else { targets.all(is_in_set) };
+                        !free.contains(&at) && waits_only
                     })
                 })
-                .fold(0, |all, set| all | set);
-            let found = stuck(&nodes).into_iter().fold(0, |all, pid| all | 1 << pid.index());
-            assert_eq!(found, largest, "{edges:?} {free:?}");
+                .fold(0, |union, set| union | set);
+            let found = stuck(&nodes).into_iter().fold(0, |set, pid| set | 1 << pid.index());
+            assert_eq!(found, largest, "{edges:?} {free:?} {all:?}");
             let in_reports: usize =
                 deadlocks(&nodes, &stuck(&nodes)).iter().map(|found| found.cycle.len() + found.behind.len()).sum();
             assert_eq!(in_reports, found.count_ones() as usize);

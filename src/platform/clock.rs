@@ -13,6 +13,8 @@ use crate::platform::sync::Arc;
 #[cfg(target_os = "linux")]
 use crate::platform::sync::OnceLock;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+use crate::platform::this_thread::THIS_THREAD;
 
 /// A moment on the clock of a runtime, stored as the number of nanoseconds since the runtime was created. The clock is
 /// either real or virtual.
@@ -85,15 +87,10 @@ pub(crate) enum Clock {
     Virtual(Arc<VirtualTime>),
 }
 
-#[cfg(test)]
-std::thread_local! {
-    static READINGS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
-}
-
 /// Returns how often the calling thread has called [`Clock::now`].
-#[cfg(test)]
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
 pub(crate) fn readings() -> u64 {
-    READINGS.get()
+    THIS_THREAD.with(|this| this.clock_readings.get())
 }
 
 /// The time of a virtual clock.
@@ -142,8 +139,8 @@ impl Clock {
 
     #[inline]
     pub(crate) fn now(&self) -> Instant {
-        #[cfg(test)]
-        READINGS.with(|count| count.set(count.get() + 1));
+        #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+        THIS_THREAD.with(|this| this.clock_readings.update(|count| count + 1));
         match self {
             // Under shuttle, the time is constant. This instant is not 0, so that earlier instants exist.
             Self::Real(_) if cfg!(procession_shuttle) => Instant(1_000_000_000),

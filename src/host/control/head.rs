@@ -2,6 +2,8 @@
 //! the head. The head contains the identity, the flags, the state, the pending waits and the exit of a process. The
 //! head also notifies the tasks that wait for the start, the cancellation or the exit of the process.
 
+mod exit;
+
 use std::borrow::Cow;
 use std::task::{Context, Poll};
 
@@ -11,20 +13,20 @@ use crate::host::Host;
 use crate::host::cancel::CancelRegistration;
 use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
+use crate::host::control::head::exit::Abnormal;
 use crate::host::control::listening::{Listening, poll_news};
 use crate::host::control::steps::{LastWorker, LowSteps};
 use crate::host::control::waits::{MoreWaits, Wait, WaitRecord, Waits};
 use crate::host::link::Links;
 use crate::host::registry::{LocalId, groups, names};
 use crate::host::timer::pending::Pending;
-use crate::observe::crash::{CrashReport, ExitDetails, LastState, MAX_LINKS};
 use crate::observe::inspection::last_messages::MessageLog;
 use crate::observe::metrics::{SampledProcess, begin_sampled_turn};
 use crate::observe::{Counter, ProcessState, Sampled};
 use crate::platform::clock::Instant;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::platform::sync::{Event, Lock, OnceLock};
-use crate::process::catch::{Held, notify};
+use crate::process::catch::notify;
 use crate::process::event::Signal;
 use crate::process::exit::{Exit, Reason};
 use crate::process::limits::{Limits, Meter};
@@ -144,23 +146,6 @@ struct Rare {
     /// Exit of the process, if the exit is not normal.
     exit: OnceBox<Abnormal>,
     rarest: OnceBox<RarestParts>,
-}
-
-/// An exit that is not normal, and details of this exit.
-#[derive(Debug)]
-struct Abnormal {
-    /// The error in the exit is a user value, and the destructor of this value may panic. Any thread may drop the last
-    /// reference to the process. Therefore a `Held` contains the exit, and catches the panic.
-    exit: Held<Exit>,
-    /// Whether a link, a monitor or a join handle has received the exit, or whether the exit was reported as
-    /// unobserved.
-    received: AtomicBool,
-    /// Whether the runtime has already tried to report the exit as unobserved. If an `Exited` future was pending
-    /// during this attempt, the drop of the last pending `Exited` future repeats the attempt.
-    is_report_requested: AtomicBool,
-    /// Data for the crash report. The value is `None` if the exit is no failure, or if the mailbox belonged to no
-    /// process.
-    crash: Option<LastState>,
 }
 
 /// Parts of the head that are used more rarely than [`Rare`]. These parts are allocated in a box at the first use.
@@ -711,67 +696,6 @@ impl Head {
         (self.host().clone(), now)
     }
 
-    /// Returns the exit, if the process has exited.
-    #[inline]
-    pub(crate) fn exit(&self) -> Option<Exit> {
-        let exit = || self.abnormal().map_or(Exit::Normal, |abnormal| abnormal.exit.get().clone());
-        self.has_ended().then(exit)
-    }
-
-    fn abnormal(&self) -> Option<&Abnormal> {
-        self.rare.get()?.exit.get()
-    }
-
-    /// Records that a link, a monitor or a join handle has received the exit.
-    #[cold]
-    pub(crate) fn received_exit(&self) {
-        if let Some(abnormal) = self.abnormal() {
-            abnormal.received.store(true, Ordering::SeqCst);
-        }
-    }
-
-    /// Returns the crash report of the process, if the exit is a failure and was not received. The call marks the exit
-    /// as received. Therefore only one caller gets the report. While an `Exited` future of the process is pending, this
-    /// function returns `None`, because the future may receive the exit. If the future is dropped instead,
-    /// [`end_await`](Self::end_await) requests another call.
-    pub(crate) fn take_unreceived(&self) -> Option<CrashReport> {
-        let Abnormal { exit, received, is_report_requested, crash } = self.abnormal()?;
-        // This function first stores the request, and then loads the number of futures. `end_await` first decrements
-        // this number, and then loads the request. Therefore, either this function sees that no future is pending, or
-        // the last future sees the request.
-        is_report_requested.store(true, Ordering::SeqCst);
-        let is_awaited = self.rarest_if_any().is_some_and(|rarer| rarer.awaited.load(Ordering::SeqCst) != 0);
-        if is_awaited || received.swap(true, Ordering::SeqCst) {
-            return None;
-        }
-        self.crash_report(crash.as_ref()?, exit.get())
-    }
-
-    /// Creates the crash report of the process. Returns `None` if `last` contains no details, because the exit is
-    /// normal.
-    pub(crate) fn crash_report(&self, last: &LastState, exit: &Exit) -> Option<CrashReport> {
-        let ExitDetails { links, last_messages } = last.details.as_deref()?;
-        Some(CrashReport {
-            pid: self.pid(),
-            name: last.name.clone(),
-            type_name: last.type_name,
-            parent: self.parent(),
-            exit: exit.clone(),
-            mailbox_len: last.unread,
-            links: links.iter().take(MAX_LINKS).copied().collect(),
-            last_messages: last_messages.clone(),
-            has_more_links: links.len() > MAX_LINKS,
-        })
-    }
-
-    /// Reads the details of an abnormal exit. The links are not dissolved yet.
-    pub(crate) fn exit_details(&self) -> ExitDetails {
-        ExitDetails {
-            links: self.links_if_any().map_or(Vec::new(), |links| links.linked(MAX_LINKS + 1)),
-            last_messages: self.message_log_if_any().map_or(Vec::new(), MessageLog::last),
-        }
-    }
-
     /// Records that the process still receives messages, but that no message changes for which events the process
     /// waits. Only the wait-for graph reads this record.
     #[cold]
@@ -786,53 +710,6 @@ impl Head {
     /// Returns the process whose step spawned this process.
     pub(crate) fn parent(&self) -> Option<Pid> {
         (self.parent != 0).then(|| self.host().shared().pid_table.pid(LocalId::from(self.parent)))
-    }
-
-    /// Counts a pending `Exited` future.
-    pub(crate) fn begin_await(&self) {
-        self.rare().rarer().awaited.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Subtracts an `Exited` future from the number of pending futures. Returns true if the caller must try to report
-    /// the exit as unobserved: no other future is pending, and an earlier try found a pending future.
-    pub(crate) fn end_await(&self) -> bool {
-        let is_last = self.rare().rarer().awaited.fetch_sub(1, Ordering::SeqCst) == 1;
-        is_last && self.abnormal().is_some_and(|abnormal| abnormal.is_report_requested.load(Ordering::SeqCst))
-    }
-
-    #[inline]
-    pub(crate) fn has_ended(&self) -> bool {
-        self.has(flag::ENDED)
-    }
-
-    /// Publishes the exit, and notifies waiting tasks, linked processes and monitoring processes.
-    #[inline]
-    pub(crate) fn publish_exit(&self, exit: &Exit, last: Option<LastState>) {
-        if !exit.is_normal() {
-            self.set_abnormal(exit.clone(), last);
-        }
-        let former = self.announce(flag::ENDED);
-        if former & flag::TIED != 0
-            && let Some(links) = self.links_if_any()
-        {
-            // If two threads try to set an exit, only the first exit is stored. Therefore this function publishes the
-            // stored exit.
-            let exit = self.abnormal().map_or(&Exit::Normal, |abnormal| abnormal.exit.get());
-            if links.dissolve(self.pid(), exit) {
-                self.received_exit();
-            }
-        }
-    }
-
-    #[cold]
-    fn set_abnormal(&self, exit: Exit, last: Option<LastState>) {
-        let crash = last.filter(|_| exit.is_failure());
-        let _ = self.rare().exit.set(Box::new(Abnormal {
-            exit: Held::new(exit),
-            received: AtomicBool::new(false),
-            is_report_requested: AtomicBool::new(false),
-            crash,
-        }));
     }
 
     /// Sets a flag that tasks wait for, and notifies these tasks. Returns the flags that were set before this call.

@@ -11,6 +11,8 @@
 //! - A thread that holds another lock of a process may look up a pid. The inspection does not wait for such a lock. If
 //!   the lock is busy, the inspection releases the slot and tries again.
 
+#[cfg(test)]
+mod clock_reads;
 pub(crate) mod exits;
 pub(crate) mod explain;
 mod joins;

@@ -257,6 +257,10 @@ impl Sampling {
     pub(crate) const FIRST: Self =
         Self { ticks: 1, messages_left: 128, distances: 0, sampled_turns: 0, sampled: [None; MAX_SAMPLED] };
 
+    /// A sampling state that measures the same turns as `FIRST`, but no message.
+    #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+    pub(crate) const WITHOUT_MESSAGES: Self = Self { messages_left: u32::MAX, ..Self::FIRST };
+
     /// Resets the sampling of messages on the calling thread, before the first run of a new simulation. As a result,
     /// each simulation measures the same messages. If this thread runs a sampled turn now, the turn stays sampled.
     pub(crate) fn begin_simulation() {

@@ -85,6 +85,17 @@ pub(crate) enum Clock {
     Virtual(Arc<VirtualTime>),
 }
 
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+std::thread_local! {
+    static READINGS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Returns how often the calling thread has called [`Clock::now`].
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+pub(crate) fn readings() -> u64 {
+    READINGS.get()
+}
+
 /// The time of a virtual clock.
 #[derive(Debug)]
 pub(crate) struct VirtualTime {
@@ -131,6 +142,8 @@ impl Clock {
 
     #[inline]
     pub(crate) fn now(&self) -> Instant {
+        #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+        READINGS.with(|count| count.set(count.get() + 1));
         match self {
             // Under shuttle, the time is constant. This instant is not 0, so that earlier instants exist.
             Self::Real(_) if cfg!(procession_shuttle) => Instant(1_000_000_000),

@@ -1,6 +1,7 @@
 //! Tests of the scheduler. The tasks are closures, and each test advances the clock itself.
 
 pub(crate) mod guest;
+mod steals;
 mod wakers;
 
 use std::cell::RefCell;

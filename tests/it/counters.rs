@@ -405,3 +405,51 @@ fn each_runtime_has_its_own_counters() {
     assert_eq!((one.spawned, one.exited, one.polls, one.steps), (1, 1, 2, 2));
     assert_eq!((other.spawned, other.exited, other.polls, other.steps), (3, 3, 3, 3));
 }
+
+/// 9.1a, 9.1b, 9.1c: one run on a single guest thread changes all counters of processes, messages and commands. The
+/// snapshot contains exactly these counts.
+#[test]
+fn the_counts_of_a_scripted_run_are_exact() {
+    let kept: Arc<Mutex<Vec<Completion<u64>>>> = Arc::default();
+    let keep = Arc::clone(&kept);
+    let handler = move |_: Double, completion| keep.lock().unwrap().push(completion);
+    let rt = Runtime::builder().workers(0).on_crash(|_| {}).handler(handler).build().unwrap();
+    // Two steps: the second step takes both messages. The mailbox keeps the newest two of five messages, and a sixth
+    // message is sent after the exit.
+    let reader = async |mut ctx: Context<u64>| {
+        step_aside().await;
+        ctx.receive().await?;
+        ctx.receive().await
+    };
+    let reader = rt.process().mailbox_capacity(MailboxCapacity::DropOldest(2)).spawn(reader).unwrap();
+    (0..5).for_each(|number| reader.send(number).unwrap());
+    let to = reader.address();
+    assert_eq!(rt.block_on(reader), Ok(4));
+    assert!(to.send(5).is_err());
+    // One step, and one unread message.
+    let unread = rt.spawn(async |_: Context<u64>| ());
+    unread.send(1).unwrap();
+    rt.block_on(unread).unwrap();
+    // Three steps. The first command is cancelled in the second step, so its answer arrives too late. The second
+    // command is answered before the third step.
+    let asks = rt.spawn(async |ctx: Context| {
+        let cancelled = ctx.perform(Double(1)).start();
+        ctx.yield_now().await;
+        drop(cancelled);
+        ctx.perform(Double(2)).await
+    });
+    while kept.lock().unwrap().len() < 2 {
+        rt.block_on(step_aside());
+    }
+    kept.lock().unwrap().drain(..).for_each(|completion| completion.complete(7));
+    assert_eq!(rt.block_on(asks), Ok(7));
+    // One step with a panic, and one step with an error. The exits are not received.
+    drop(rt.spawn(async |_: Context| std::panic::resume_unwind(Box::new("planned"))));
+    drop(rt.spawn(async |_: Context| Err::<(), _>("planned")));
+    while rt.processes_alive() != 0 {
+        rt.block_on(step_aside());
+    }
+    let expected = "spawned 5, exited 5, polls 8, steps 8, messages 6, refused 1, dead_letters 4, dropped_by_policy 3, \
+                    yields 2, completions 1, discarded 1, panics 1, unobserved 2";
+    assert_eq!(rt.counters().to_string(), expected);
+}

@@ -4,6 +4,8 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod actions;
+mod churn;
+mod idle;
 #[path = "../it/subprocess.rs"]
 mod subprocess;
 mod traces;

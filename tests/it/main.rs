@@ -25,6 +25,7 @@ mod groups;
 mod hooks;
 mod hostile;
 mod hosts;
+mod inspected_churn;
 mod inspection;
 mod joins;
 mod large;

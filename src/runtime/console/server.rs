@@ -258,4 +258,42 @@ mod tests {
         assert_eq!(server.accept(0, now), None);
         drop(clients);
     }
+
+    /// 9.6a: the server waits for an event without a time limit while an attached client sends no request. Therefore an
+    /// idle console causes no periodic work.
+    #[test]
+    fn an_idle_client_sets_no_timer() {
+        use std::io::{Read, Write};
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let listener = Listener::tcp(([127, 0, 0, 1], 0).into(), "token".to_owned()).unwrap();
+        let address = listener.address().unwrap();
+        let inspected = Inspected::new(&rt.host, &rt.threads, false);
+        let (mut server, _) = Server::new(vec![listener], inspected, rt.host.shared().clock.clone()).unwrap();
+        assert_eq!(server.wait(), None);
+        let mut client = TcpStream::connect(address).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let now = server.clock.now();
+        while server.clients.is_empty() {
+            let _ = server.accept(0, now);
+        }
+        let requests = [r#"{"request":"authenticate","token":"token"}"#, r#"{"request":"overview"}"#];
+        // A client must send its token within a time limit.
+        assert!(server.wait().is_some());
+        client.write_all(requests.join("\n").as_bytes()).unwrap();
+        client.write_all(b"\n").unwrap();
+        // The client receives the greeting and two replies.
+        let (mut lines, mut buffer) = (0, [0; 4_096]);
+        while lines < 3 {
+            server.clients.iter_mut().for_each(|(_, connection)| connection.is_ready = true);
+            server.serve(now);
+            if let Ok(read) = client.read(&mut buffer) {
+                assert_ne!(read, 0, "the server has closed the connection");
+                lines += buffer[..read].iter().filter(|byte| **byte == b'\n').count();
+            }
+        }
+        while server.clients.iter().any(|(_, connection)| connection.is_ready) {
+            server.serve(now);
+        }
+        assert_eq!((server.wait(), server.clients.len()), (None, 1));
+    }
 }

@@ -2,6 +2,7 @@
 //! for each worker and one for each process. A *slice* is an interval on a track, for example a step. An *arrow*
 //! connects two events. The decoder of the traces is independent of the encoder of the crate.
 
+mod counter_tracks;
 mod decoder;
 mod filters;
 mod flight;

@@ -12,6 +12,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use procession::observe::{ProcessColumn, ProcessInfo, ProcessQuery};
 use procession::{Command, Completion, Context, Event, Events, Exit, Next, Process, Reply, Runtime, StepOutput, Tag};
 
 /// The system's allocator, with a counter of the allocations and a counter of the allocated bytes.
@@ -19,6 +20,8 @@ struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicIsize = AtomicIsize::new(0);
+/// Largest value of `BYTES` since the last reset.
+static PEAK: AtomicIsize = AtomicIsize::new(0);
 
 // SAFETY: `GlobalAlloc` requires that each returned block is valid, fits its layout, and is not returned twice before
 // it is freed. `System` meets these requirements, and each method passes its arguments to `System` unchanged. The
@@ -26,7 +29,8 @@ static BYTES: AtomicIsize = AtomicIsize::new(0);
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
-        BYTES.fetch_add(layout.size() as isize, Relaxed);
+        let size = layout.size() as isize;
+        PEAK.fetch_max(BYTES.fetch_add(size, Relaxed) + size, Relaxed);
         // SAFETY: `System::alloc` requires a layout of nonzero size. The caller of this function guarantees a nonzero
         // size.
         unsafe { System.alloc(layout) }
@@ -52,6 +56,15 @@ fn counted<T>(f: impl FnOnce() -> T) -> (T, usize, isize) {
     let (allocations, bytes) = (ALLOCATIONS.load(Relaxed), BYTES.load(Relaxed));
     let value = f();
     (value, ALLOCATIONS.load(Relaxed) - allocations, BYTES.load(Relaxed) - bytes)
+}
+
+/// Runs `f`, and returns two values: the value of `f`, and the largest number of bytes that were allocated at one time
+/// during the call, without the bytes that were allocated before the call.
+fn peak_of<T>(f: impl FnOnce() -> T) -> (T, isize) {
+    let before = BYTES.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let value = f();
+    (value, PEAK.load(Relaxed) - before)
 }
 
 /// Returns a runtime without workers. All processes run on the thread that calls `block_on`.
@@ -292,4 +305,58 @@ fn the_ended_attempts_of_a_retry_do_not_increase_the_memory() {
     let ((), _, grown) = counted(|| run_until(4_000));
     assert!(grown < 50_000, "{grown} bytes more for 3,000 attempts");
     drop(asks);
+}
+
+/// 9.2a: a query with a limit of `n` selects the first `n` of 100,000 processes. The memory of the call is
+/// proportional to `n`. Each process has a name on the heap, so copies of all rows would need many megabytes.
+#[test]
+fn a_query_with_a_limit_needs_memory_for_the_limit_and_not_for_all_processes() {
+    const PROCESSES: usize = 100_000;
+    let _alone = SERIAL.lock();
+    let rt = runtime();
+    for number in 0..PROCESSES {
+        let process = rt.process().name(format!("process {number:06}")).spawn(idle).expect("the name is free");
+        (0..number % 7).for_each(|message| process.send(message as u64).expect("it lives"));
+    }
+    let row = size_of::<ProcessInfo>();
+    for (column, limit) in [(ProcessColumn::Pid, 1), (ProcessColumn::Name, 1_000), (ProcessColumn::MailboxLen, 1_000)] {
+        for query in [ProcessQuery::new().ascending(column), ProcessQuery::new().descending(column)] {
+            let query = query.limit(limit);
+            let (rows, peak) = peak_of(|| rt.processes(&query));
+            assert_eq!(rows.len(), limit);
+            // The rows are in a heap, whose memory doubles. Then the rows are moved to the result. The names need less
+            // memory than the rows. The test harness may also allocate memory.
+            let most = 6 * limit * row + 32 * 1024;
+            assert!(peak <= most as isize, "{column:?}: {peak} bytes for {limit} rows");
+            // A peak of 0 would mean that nothing is counted.
+            assert!(peak >= (limit * row) as isize, "{column:?}: {peak} bytes for {limit} rows");
+        }
+    }
+    let (all, peak) = peak_of(|| rt.processes(&ProcessQuery::new()));
+    assert!(all.len() == PROCESSES && peak >= (PROCESSES * row) as isize, "{peak} bytes for all rows");
+    let longest = rt.processes(&ProcessQuery::new().descending(ProcessColumn::MailboxLen).limit(3));
+    assert!(longest.iter().all(|row| row.mailbox_len == 6), "{longest:?}");
+}
+
+/// 9.2i: the run times of a window need a bounded amount of memory, although 100,000 processes have run in the window
+/// and each turn is measured.
+#[test]
+fn the_run_times_of_a_window_need_a_bounded_amount_of_memory() {
+    let _alone = SERIAL.lock();
+    let rt = Runtime::builder().workers(0).sample_every_step(true).build().expect("it is small");
+    let run = |count: usize| {
+        let parent = rt.spawn(async move |ctx: Context| {
+            for _ in 0..count {
+                ctx.spawn(async |_: Context| {}).await.expect("it returns");
+            }
+        });
+        rt.block_on(parent).expect("it returns");
+    };
+    run(100);
+    let mut sampler = rt.sample_run_times();
+    let ((), peak) = peak_of(|| run(100_000));
+    assert!(peak <= 2 * 1024 * 1024, "{peak} bytes for the window");
+    let (times, peak) = peak_of(|| sampler.take(10));
+    assert!(peak <= 2 * 1024 * 1024, "{peak} bytes for the report");
+    assert_eq!((times.processes.len(), times.turns > 100_000), (10, true));
 }

@@ -304,7 +304,7 @@ fn a_multi_call_to_a_pool_without_its_members_is_answered_by_one_member() {
             reply.send(ctx.pid());
         }
     };
-    let all = within(20, move || {
+    let all = within(60, move || {
         let rt = lone();
         rt.block_on(async {
             let mut all = Vec::new();

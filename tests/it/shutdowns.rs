@@ -142,7 +142,7 @@ fn a_step_may_block_until_the_shutdown_ends() {
 /// still resolves at the earlier deadline.
 #[test]
 fn an_earlier_deadline_applies_to_a_pending_shutdown_although_no_worker_fires_timers() {
-    within(20, || {
+    within(60, || {
         let rt = alone().build().unwrap();
         let (release, (began, has_begun)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
         let released = Arc::clone(&release);

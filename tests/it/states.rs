@@ -460,9 +460,9 @@ fn only_transitions_of_the_diagram_are_observed() {
 /// names no worker.
 #[test]
 fn a_transition_names_the_worker_on_which_it_happens() {
-    within(30, || {
+    within(60, || {
         let log = Log::default();
-        let rt = Runtime::builder().workers(1).observer(log.clone()).build().unwrap();
+        let rt = crate::alone().observer(log.clone()).build().unwrap();
         let body = rt.spawn(async |mut ctx: Context<()>| {
             ctx.receive().await?;
             ctx.yield_now().await;
@@ -489,7 +489,7 @@ fn a_transition_names_the_worker_on_which_it_happens() {
 /// 4.5a, 5.2c: workers run, search and park. An observer receives each of these three states.
 #[test]
 fn an_observer_sees_each_state_of_a_worker() {
-    within(30, || {
+    within(60, || {
         let log = Log::default();
         let rt = Runtime::builder().workers(2).observer(log.clone()).build().unwrap();
         let all = [WorkerState::Running, WorkerState::Searching, WorkerState::Parked];
@@ -573,7 +573,7 @@ fn an_observer_that_panics_affects_no_process() {
             std::panic::resume_unwind(Box::new("as told"));
         }
     }
-    within(30, || {
+    within(60, || {
         let rt = Runtime::builder().workers(2).observer(Panics).build().unwrap();
         let panics = rt.spawn(async |_: Context| -> Result<(), Exit> { std::panic::resume_unwind(Box::new("too")) });
         assert!(matches!(block_on(panics), Err(Exit::Panicked(_))));
@@ -590,7 +590,7 @@ fn an_observer_that_panics_affects_no_process() {
 /// 5.2a: the last state of every process is `Complete`, even if the process is alive when its runtime is dropped.
 #[test]
 fn every_process_has_exited_after_the_drop_of_its_runtime() {
-    within(30, || {
+    within(60, || {
         for workers in [0, 2] {
             let log = Log::default();
             let rt = Runtime::builder().workers(workers).observer(log.clone()).build().unwrap();

@@ -271,6 +271,10 @@ impl Sampling {
     #[cfg(test)]
     pub(crate) const WITHOUT_MESSAGES: Self = Self { messages_left: u32::MAX, ..Self::FIRST };
 
+    /// A sampling state that measures the same turns as `FIRST`, but no message.
+    #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+    pub(crate) const WITHOUT_MESSAGES: Self = Self { messages_left: u32::MAX, ..Self::FIRST };
+
     /// Resets the sampling of messages on the calling thread, before the first run of a new simulation. As a result,
     /// each simulation measures the same messages. If this thread runs a sampled turn now, the turn stays sampled.
     pub(crate) fn begin_simulation() {

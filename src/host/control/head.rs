@@ -13,20 +13,20 @@ use crate::host::Host;
 use crate::host::cancel::CancelRegistration;
 use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
-use crate::host::control::head::exit::Abnormal;
 use crate::host::control::listening::{Listening, poll_news};
 use crate::host::control::steps::{LastWorker, LowSteps};
 use crate::host::control::waits::{MoreWaits, Wait, WaitRecord, Waits};
 use crate::host::link::Links;
 use crate::host::registry::{LocalId, groups, names};
 use crate::host::timer::pending::Pending;
+use crate::observe::crash::LastState;
 use crate::observe::inspection::last_messages::MessageLog;
 use crate::observe::metrics::{SampledProcess, begin_sampled_turn};
 use crate::observe::{Counter, ProcessState, Sampled};
 use crate::platform::clock::Instant;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::platform::sync::{Event, Lock, OnceLock};
-use crate::process::catch::notify;
+use crate::process::catch::{Held, notify};
 use crate::process::event::Signal;
 use crate::process::exit::{Exit, Reason};
 use crate::process::limits::{Limits, Meter};
@@ -146,6 +146,23 @@ struct Rare {
     /// Exit of the process, if the exit is not normal.
     exit: OnceBox<Abnormal>,
     rarest: OnceBox<RarestParts>,
+}
+
+/// An exit that is not normal, and details of this exit.
+#[derive(Debug)]
+struct Abnormal {
+    /// The error in the exit is a user value, and the destructor of this value may panic. Any thread may drop the last
+    /// reference to the process. Therefore a `Held` contains the exit, and catches the panic.
+    exit: Held<Exit>,
+    /// Whether a link, a monitor or a join handle has received the exit, or whether the exit was reported as
+    /// unobserved.
+    received: AtomicBool,
+    /// Whether the runtime has already tried to report the exit as unobserved. If an `Exited` future was pending
+    /// during this attempt, the drop of the last pending `Exited` future repeats the attempt.
+    is_report_requested: AtomicBool,
+    /// Data for the crash report. The value is `None` if the exit is no failure, or if the mailbox belonged to no
+    /// process.
+    crash: Option<LastState>,
 }
 
 /// Parts of the head that are used more rarely than [`Rare`]. These parts are allocated in a box at the first use.

@@ -1,29 +1,12 @@
 //! The exit of a process in its head: the publication of the exit, and the record whether a link, a monitor or a join
 //! handle has received the exit.
 
-use crate::host::control::head::{Head, flag};
+use crate::host::control::head::{Abnormal, Head, flag};
 use crate::observe::crash::{CrashReport, ExitDetails, LastState, MAX_LINKS};
 use crate::observe::inspection::last_messages::MessageLog;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::process::catch::Held;
 use crate::process::exit::Exit;
-
-/// An exit that is not normal, and details of this exit.
-#[derive(Debug)]
-pub(super) struct Abnormal {
-    /// The error in the exit is a user value, and the destructor of this value may panic. Any thread may drop the last
-    /// reference to the process. Therefore a `Held` contains the exit, and catches the panic.
-    exit: Held<Exit>,
-    /// Whether a link, a monitor or a join handle has received the exit, or whether the exit was reported as
-    /// unobserved.
-    received: AtomicBool,
-    /// Whether the runtime has already tried to report the exit as unobserved. If an `Exited` future was pending
-    /// during this attempt, the drop of the last pending `Exited` future repeats the attempt.
-    is_report_requested: AtomicBool,
-    /// Data for the crash report. The value is `None` if the exit is no failure, or if the mailbox belonged to no
-    /// process.
-    crash: Option<LastState>,
-}
 
 impl Head {
     /// Returns the exit, if the process has exited.

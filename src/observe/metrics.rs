@@ -268,10 +268,6 @@ impl Sampling {
     };
 
     /// A sampling state that measures the same turns as `FIRST`, but no message.
-    #[cfg(test)]
-    pub(crate) const WITHOUT_MESSAGES: Self = Self { messages_left: u32::MAX, ..Self::FIRST };
-
-    /// A sampling state that measures the same turns as `FIRST`, but no message.
     #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
     pub(crate) const WITHOUT_MESSAGES: Self = Self { messages_left: u32::MAX, ..Self::FIRST };
 

@@ -260,7 +260,9 @@ impl Inspector {
         for finding in &explanation.findings {
             match finding {
                 Finding::Deadlock(deadlock) => Self::check(deadlock),
-                Finding::UnansweredCommands(count) => assert!(count.command.ends_with("::Slow"), "{finding}"),
+                Finding::UnansweredCommands { commands, .. } => {
+                    assert!(commands.command.ends_with("::Slow"), "{finding}");
+                }
                 // On a busy machine, the system may suspend a worker during a step.
                 Finding::BlockedWorker { .. } => {}
                 // After the last short-lived process, nothing can make a permanent process run.

@@ -98,7 +98,6 @@ fn wait_for_records<M: Send + 'static>(rt: &Runtime, process: &Address<M>, count
 fn each_kind_of_event_is_recorded() {
     within(60, || {
         let rt = inspected(InspectOptions::new().last_messages(20)).build().unwrap();
-        let begin = rt.now();
         let process = rt.spawn(busy);
         let busy = process.address();
         settle(&rt);
@@ -135,7 +134,8 @@ fn each_kind_of_event_is_recorded() {
         ];
         let found = details(&rt, &busy);
         assert_eq!(kinds(&found.last_messages), expected);
-        assert!(found.last_messages.iter().all(|message| begin <= message.at && message.at <= rt.now()));
+        // The time of a record may be too early, but is never too late.
+        assert!(found.last_messages.iter().all(|message| message.at <= rt.now()));
         let counted = [(ORDER, 3), (FETCH, 1), (STORE, 1)].into_iter();
         let others =
             [MessageKind::Joined, MessageKind::Left, MessageKind::Down, MessageKind::Exit].map(|kind| (kind, 1));

@@ -136,6 +136,7 @@ impl MessageKind {
     }
 
     /// Returns the name of the variant.
+    #[cfg(feature = "serde")]
     fn name(self) -> &'static str {
         match self {
             Self::Message { .. } => "Message",

@@ -401,7 +401,7 @@ impl fmt::Display for WaitsFor {
             }
             Self::Sleep { count: 1, until: None, .. } => f.write_str("the end of a sleep")?,
             Self::Sleep { count: 1, until: Some(until), .. } => {
-                write!(f, "the end of a sleep, {:?} after the start", Duration::from_nanos(until.ns()))?;
+                write!(f, "the end of a sleep ({:?} after the start)", Duration::from_nanos(until.ns()))?;
             }
             Self::Sleep { count, .. } => write!(f, "the ends of {count} sleeps")?,
             Self::Exit { process, .. } => write!(f, "the exit of {process}")?,

@@ -252,7 +252,7 @@ fn the_server_replies_with_the_results_of_the_inspection() {
                 "state": "Ready", "waiting_since_ns": null, "priority": "Normal", "mailbox_len": 3, "signals": 0,
                 "mailbox_peak": 3, "unread_since_ns": rows["rows"][0]["unread_since_ns"], "yields": 0, "waits": 0,
                 "links": 0, "monitors": 0, "monitored_by": 0, "steps": 0, "last_worker": null,
-                "is_cancelled": false, "is_killed": false,
+                "checks_yield": false, "is_cancelled": false, "is_killed": false,
             })
         );
         let mut pids = |fields: Value| {

@@ -86,6 +86,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the interpreter needs hours for these steps, and the code has no unsafe code")]
     fn a_process_that_never_checks_has_no_recent_check() {
         let mut steps = Steps { check: YieldCheck::new(), ended: 0 };
         for _ in 0..5 * BATCH {
@@ -97,6 +98,7 @@ mod tests {
     /// A check stays recent for exactly 64 steps, and never becomes recent again. The test places the check in every
     /// position around the end of a batch.
     #[test]
+    #[cfg_attr(miri, ignore = "the interpreter needs hours for these steps, and the code has no unsafe code")]
     fn a_check_is_recent_for_64_steps() {
         for before in (0..3).chain(BATCH - 130..BATCH + 3).chain([2 * BATCH - 1, 2 * BATCH]) {
             let mut steps = Steps { check: YieldCheck::new(), ended: 0 };

@@ -622,6 +622,12 @@ impl Supervisor {
         name.map_or_else(|| format!("number {id}"), str::to_owned)
     }
 
+    /// Returns the exit. The process may continue with other code, which receives its messages again.
+    fn finish(&self, me: &SelfHandle<SupervisorMessage>, end: &End) -> Exit {
+        me.control().head.set_ignores_messages(false);
+        self.exit(end)
+    }
+
     fn exit(&self, end: &End) -> Exit {
         match (end, &self.ending) {
             (End::StartFailed(id, reason), _) => {
@@ -668,7 +674,7 @@ impl Process for Supervisor {
         }
         if self.plan.is_ending() {
             // The supervisor still answers requests, but only the exits of its children can end its shutdown.
-            me.control().head.ignore_messages();
+            me.control().head.set_ignores_messages(true);
         }
         // The children can exit on other workers during this step, so each pass of this loop can receive new reports.
         // All passes share one limit. Without this limit, the step might never end, and the supervisor could not be
@@ -677,7 +683,7 @@ impl Process for Supervisor {
         loop {
             let heard_all = self.listen(me, &mut cx, &mut left);
             if let Some(end) = self.plan.ended() {
-                return Err(self.exit(end));
+                return Err(self.finish(me, end));
             }
             let acted = self.act(me);
             if !heard_all || acted == PlanProgress::NotStarted {
@@ -688,7 +694,7 @@ impl Process for Supervisor {
             }
         }
         if let Some(end) = self.plan.ended() {
-            return Err(self.exit(end));
+            return Err(self.finish(me, end));
         }
         if !self.ready && self.plan.is_settled() {
             self.ready = true;

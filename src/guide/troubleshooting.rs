@@ -390,7 +390,7 @@
 //! [`GrowingMailbox`](crate::observe::Finding::GrowingMailbox), and contains the number of new messages:
 //!
 //! ```text
-//! the mailbox of <0-9f3c.0.1> "log" app::log grew by 500 messages in 1.003s and holds 2500 messages, and the process took no message out; the process is Idle and does not receive
+//! the mailbox of <0-9f3c.0.1> "log" app::log grew by 500 messages in 1.003s and holds 2500 messages, and the oldest message was not taken out; the process is Idle and does not receive
 //! ```
 //!
 //! The field `memory` of [`Host::metrics`](crate::Host::metrics) shows the memory of the crate's own structures.

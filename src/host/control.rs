@@ -564,7 +564,8 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
-        if self.head.is_observed() {
+        // An exiting process has closed its mailbox, and receives no further signal.
+        if self.head.is_observed() && !self.inbox.is_closed() {
             self.head.host().log_signal(&self.head, &signal);
         }
         self.put_event(|wake_own| self.inbox.signal(self, signal, wake_own))
@@ -575,7 +576,7 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes> {
-        if self.head.is_observed() {
+        if self.head.is_observed() && !self.inbox.is_closed() {
             self.head.host().log_down(&self.head, pid);
         }
         self.put_event(|wake_own| self.inbox.down(self, number, pid, reason, wake_own).ok_or(())).ok()

@@ -32,7 +32,7 @@ use crate::host::control::Control;
 use crate::host::control::waits::{Wait, WaitKind};
 use crate::host::control::{AnyControl, Head, flag};
 use crate::host::inspection::joins::Join;
-use crate::host::inspection::sleeps::WaitingSleep;
+use crate::host::inspection::sleeps::{SleepsOfProcess, WaitingSleep};
 use crate::host::link::Links;
 use crate::host::link::listing::LinkLists;
 use crate::host::registry::names::OwnNames;
@@ -102,13 +102,14 @@ impl Host {
 
     /// Returns the details of a process. The closure `joins` returns the joins of the process. If the process waits,
     /// possibly in `block_on`, this function calls the closure. The caller has read `sleeps`.
-    fn details(&self, pid: Pid, joins: impl FnOnce() -> Vec<Join>, sleeps: &[WaitingSleep]) -> Option<ProcessDetails> {
+    fn details(&self, pid: Pid, joins: impl FnOnce() -> Vec<Join>, sleeps: &SleepsOfProcess) -> Option<ProcessDetails> {
         let table = &self.shared().pid_table;
         let Snapshot { mut details, awaited, mut waits } = table.with(pid, Snapshot::read)??;
         [details.links, details.monitors, details.monitored_by] = self.read_links(pid)?;
         details.joined_by = self.joined_by(pid);
         details.yields = self.read_yields(pid)?;
         details.timers = self.read_timers(pid)?;
+        let sleeps = sleeps.at(details.info.steps);
         let redirect = |waits: &mut [Wait], earlier: &[Wait]| {
             _ = self.shared().forwarded.redirect(pid.word(), waits, earlier);
         };

@@ -276,8 +276,8 @@ impl fmt::Display for Finding {
             }
             Self::GrowingMailbox { process, grown_by, lasts, .. } => {
                 write!(f, "the mailbox of {} grew by {}", Named(process), plural(*grown_by, "message"))?;
-                write!(f, " in {lasts:?} and holds {}, and the process ", plural(process.mailbox_len, "message"))?;
-                write!(f, "took no message out; {}", Receiving(process))?;
+                write!(f, " in {lasts:?} and holds {}, and the ", plural(process.mailbox_len, "message"))?;
+                write!(f, "oldest message was not taken out; {}", Receiving(process))?;
             }
             Self::LongMailbox { process } => {
                 write!(f, "the mailbox of {} holds {}", Named(process), plural(process.mailbox_len, "message"))?;

@@ -209,7 +209,7 @@ impl<'a> Around<'a> {
     /// Moves the inline answer to the table of yields, because no future has read this answer in the turn.
     #[cold]
     pub(super) fn keep_answer(&self) {
-        if let Some(Inlined::Answer(number, answer)) = self.current.inline.take() {
+        if let Some(Inlined::Answer(number, _, answer)) = self.current.inline.take() {
             let _ = self.head.yields().admit_answer(Tag::inline(number), answer).map_err(drop_caught);
         }
     }

@@ -84,7 +84,10 @@ fn a_growing_mailbox_is_found_by_two_explanations() {
     let text = finding.to_string();
     let first = text.lines().next().unwrap();
     assert!(first.contains(&format!(" grew by 301 messages in {lasts:?} and holds 1500 messages")), "{text}");
-    assert!(first.ends_with("the process took no message out; the process is Idle and does not receive"), "{text}");
+    assert!(
+        first.ends_with("the oldest message was not taken out; the process is Idle and does not receive"),
+        "{text}"
+    );
     assert!(text.lines().nth(1).unwrap().starts_with("what to do: read `Host::process_details`"), "{text}");
     let explanation = explained(&rt);
     assert_eq!((growing(&explanation), long(&explanation)), (vec![], vec![1_500]), "no message has arrived");

@@ -176,7 +176,7 @@ struct RarestParts {
     waits: Lock<MoreWaits>,
     /// Number of pending [`Exited`](crate::future::Exited) futures of the process.
     awaited: AtomicU32,
-    /// Whether no message can end the wait of the process: see [`Head::ignore_messages`].
+    /// Whether no message can end the wait of the process: see [`Head::set_ignores_messages`].
     ignores_messages: AtomicBool,
     /// Registration of the process with its cancel token.
     cancel_registration: OnceLock<CancelRegistration>,
@@ -713,11 +713,11 @@ impl Head {
         (self.host().clone(), now)
     }
 
-    /// Records that the process still receives messages, but that no message changes for which events the process
+    /// Records whether the process still receives messages, although no message changes for which events the process
     /// waits. Only the wait-for graph reads this record.
     #[cold]
-    pub(crate) fn ignore_messages(&self) {
-        self.rare().rarer().ignores_messages.store(true, Ordering::Relaxed);
+    pub(crate) fn set_ignores_messages(&self, on: bool) {
+        self.rare().rarer().ignores_messages.store(on, Ordering::Relaxed);
     }
 
     pub(crate) fn ignores_messages(&self) -> bool {

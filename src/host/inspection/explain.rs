@@ -4,6 +4,7 @@ use crate::host::control::AnyControl;
 use crate::host::control::waits::WaitKind;
 use crate::host::inspection::growth::{LONG_MAILBOX, LongMailbox, MailboxReading};
 use crate::host::inspection::joins::Joins;
+use crate::host::inspection::sleeps::SleepsOfProcess;
 use crate::host::inspection::{command_count, first_name, process, row};
 use crate::host::registry::{Busy, LocalId};
 use crate::host::{Host, Phase};
@@ -141,11 +142,16 @@ impl Host {
         let mut findings: Vec<_> =
             full.into_rows().into_iter().filter_map(|process| self.full_mailbox(process)).collect();
         let grows = |process: ProcessInfo| {
-            let last = last.as_deref()?;
-            let grown_by = present.growth_since(last, process.pid)?;
-            Some(Finding::GrowingMailbox { process, grown_by, since: last.at, lasts: present.at - last.at })
+            let growth = last.as_deref().and_then(|last| Some((last, present.growth_since(last, process.pid)?)));
+            match growth {
+                Some((last, grown_by)) => {
+                    Finding::GrowingMailbox { process, grown_by, since: last.at, lasts: present.at - last.at }
+                }
+                // The present reading has reached its maximum and does not contain this mailbox.
+                None => Finding::LongMailbox { process },
+            }
         };
-        findings.extend(growing.into_rows().into_iter().filter_map(grows));
+        findings.extend(growing.into_rows().into_iter().map(grows));
         findings.extend(long.into_rows().into_iter().map(|process| Finding::LongMailbox { process }));
         self.shared().mailbox_reading.set(present);
         findings
@@ -252,7 +258,8 @@ impl Host {
     fn details_of(&self, pids: Vec<Pid>, joins: &Joins) -> Vec<ProcessDetails> {
         let sleeps = self.read_sleeps(&pids);
         let joins_of = |pid| joins.get(&pid).cloned().unwrap_or_default();
-        let sleeps_of = |pid| sleeps.get(&pid).map(Vec::as_slice).unwrap_or_default();
+        let no_sleep = SleepsOfProcess::default();
+        let sleeps_of = |pid| sleeps.get(&pid).unwrap_or(&no_sleep);
         pids.into_iter().filter_map(|pid| self.details(pid, || joins_of(pid), sleeps_of(pid))).collect()
     }
 }

@@ -18,8 +18,24 @@ pub(super) struct WaitingSleep {
     pub(super) line: &'static Location<'static>,
 }
 
-/// Sleeps of processes, by pid. The earliest sleep of a process comes first.
-pub(super) type Sleeps = BTreeMap<Pid, Vec<WaitingSleep>>;
+/// Sleeps of one process. The earliest sleep comes first.
+#[derive(Debug, Default)]
+pub(super) struct SleepsOfProcess {
+    /// Number of steps of the process before the timers were read.
+    steps: u64,
+    sleeps: Vec<WaitingSleep>,
+}
+
+impl SleepsOfProcess {
+    /// Returns the sleeps, if the process has run no step since the timers were read. Otherwise some sleeps may have
+    /// ended. `steps` is the present number of steps.
+    pub(super) fn at(&self, steps: u64) -> &[WaitingSleep] {
+        if self.steps == steps { &self.sleeps } else { &[] }
+    }
+}
+
+/// Sleeps of processes, by pid.
+pub(super) type Sleeps = BTreeMap<Pid, SleepsOfProcess>;
 
 impl Host {
     /// Reads the sleeps of these processes. The list contains only sleeps whose timers wake the tasks of the processes
@@ -32,11 +48,12 @@ impl Host {
         let may_sleep = |pid: &Pid| {
             let address = table.with(*pid, |control| {
                 let waits = process(control).and_then(|(head, _)| head.state()).is_some_and(|state| state.is_waiting());
-                Ok(waits.then(|| control.identity()))
+                Ok(waits.then(|| (control.identity(), control.steps())))
             });
-            Some((address??, (*pid, Vec::new())))
+            let (address, steps) = address??;
+            Some((address, (*pid, SleepsOfProcess { steps, sleeps: Vec::new() })))
         };
-        let mut found: BTreeMap<usize, (Pid, Vec<WaitingSleep>)> = pids.iter().filter_map(may_sleep).collect();
+        let mut found: BTreeMap<usize, (Pid, SleepsOfProcess)> = pids.iter().filter_map(may_sleep).collect();
         if found.is_empty() {
             return Sleeps::new();
         }
@@ -44,11 +61,11 @@ impl Host {
             if PendingSchedule::is_of_process(waker)
                 && let Some((_, sleeps)) = found.get_mut(&(waker.data() as usize))
             {
-                sleeps.push(WaitingSleep { due, line });
+                sleeps.sleeps.push(WaitingSleep { due, line });
             }
         });
-        let sorted = |(pid, mut sleeps): (Pid, Vec<WaitingSleep>)| {
-            sleeps.sort_unstable();
+        let sorted = |(pid, mut sleeps): (Pid, SleepsOfProcess)| {
+            sleeps.sleeps.sort_unstable();
             (pid, sleeps)
         };
         found.into_values().map(sorted).collect()

@@ -10,6 +10,7 @@ use crate::host::control::waits::{WaitKind, Waits};
 use crate::host::inspection::joins::{Join, Joins, add_join};
 use crate::host::inspection::{first_name, process};
 use crate::host::registry::Busy;
+use crate::host::timer::pending::Pending;
 use crate::observe::inspection::WaitsFor;
 use crate::observe::inspection::wait_graph::{self, WaitEdge, WaitForGraph, WaitNode, WaitNodes};
 use crate::platform::clock::Instant;
@@ -82,8 +83,9 @@ impl Host {
     ///   line of another of these calls. If one of the calls has moved to another process, an edge may lead to the
     ///   wrong process. An edge may also lead to the wrong process if a process forwards a `Reply` that it did not
     ///   get with the request, and the caller also calls this process.
-    /// - A process that was cancelled without a time limit may get another cancellation with a time limit. The graph
-    ///   does not know this time limit, and can report a deadlock that ends when the process is killed.
+    /// - A cancelled child may wait for the exit of its supervisor, and the supervisor may stop another child first. If
+    ///   another process than the supervisor has cancelled the waiting child without a time limit, the graph can report
+    ///   a deadlock that ends when the supervisor stops this child.
     /// - If a hand-written process makes a call, the call has no edge, because this call is a yield. A hand-written
     ///   process handles messages while it waits.
     /// - A step may block its thread in [`block_on`](crate::Runtime::block_on) of the same runtime. The process then
@@ -267,7 +269,12 @@ impl Host {
         }
         edges.extend(joins.into_iter().map(|process| edge(process, WaitsFor::Exit { process, line: None })));
         // A cancelled process is killed at the deadline of its cancellation, unless this deadline is infinite.
-        let is_killed_later = head.is_cancelled() && head.cancel().is_none_or(|(_, deadline)| deadline != Instant::FAR);
+        // A later cancellation may have a finite deadline, although only the first deadline is stored. The timer of the
+        // later deadline then belongs to the process.
+        let is_finite = head.cancel().is_none_or(|(_, deadline)| deadline != Instant::FAR);
+        let is_cancelled = head.is_cancelled();
+        let is_killed_later =
+            is_cancelled && (is_finite || head.pending_if_any().map_or(Ok(false), Pending::has_any)?);
         let may_be_ended = head.has(flag::KILLED) || is_killed_later || head.inherited().deadline().is_some();
         // A suspended process keeps the records of waits that have ended since the suspension.
         let is_suspended = self.shared().suspended.contains(|| pid);
@@ -282,7 +289,8 @@ impl Host {
         let is_free =
             !is_bound || may_be_ended || awaits_more || is_suspended || redirected.is_uncertain || !waits_now();
         let generation = (generation.0, generation.1, blocked.map_or(0, |(_, phase)| phase), redirected.number);
-        let needs_all = head.ignores_messages();
-        Ok((!edges.is_empty()).then_some(WaitNode { edges, is_free, needs_all, generation }))
+        let needs_cancelled = head.ignores_messages();
+        let node = WaitNode { edges, is_free, is_cancelled, needs_cancelled, generation };
+        Ok((!node.edges.is_empty()).then_some(node))
     }
 }

@@ -73,6 +73,14 @@ impl Pending {
         Some(set)
     }
 
+    /// Returns whether at least one timer is reserved or set.
+    ///
+    /// # Errors
+    /// Returns `Busy` if another thread holds the lock.
+    pub(crate) fn has_any(&self) -> Result<bool, Busy> {
+        Ok(self.0.try_lock().ok_or(Busy)?.timers.len() != 0)
+    }
+
     /// Reads the deadlines of one part of the table. The part begins at the slot `from`. Returns the slot at which the
     /// next part begins, or `None` at the end of the table. A reserved timer that is not set yet has no deadline.
     ///

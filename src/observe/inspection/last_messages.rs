@@ -25,7 +25,8 @@ const MAX_COUNTS: usize = 16;
 /// Options of the inspection that are off by default: see [`Builder::inspect`](crate::Builder::inspect).
 ///
 /// With these options, the runtime records the last messages of each process. A message is recorded when the mailbox
-/// accepts it, before the process reads it. The runtime also records the other [kinds](MessageKind) of events. The
+/// accepts it, before the process reads it. A message that an overflow policy drops is recorded too, because the sender
+/// sees no difference. The runtime also records the other [kinds](MessageKind) of events. The
 /// records are in [`ProcessDetails::last_messages`](crate::observe::ProcessDetails::last_messages), in each
 /// [`CrashReport`](crate::CrashReport), and in each [`ExitRecord`](crate::observe::ExitRecord).
 ///

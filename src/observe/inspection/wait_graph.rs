@@ -107,9 +107,12 @@ pub(crate) struct WaitNode {
     pub(crate) edges: Vec<WaitEdge>,
     /// Whether the process may run again without an action of the targets.
     pub(crate) is_free: bool,
-    /// Whether the process runs again only after all its targets have acted. Otherwise one target is enough. A
-    /// supervisor in its shutdown waits for all its children.
-    pub(crate) needs_all: bool,
+    /// Whether the exit of the process was requested.
+    pub(crate) is_cancelled: bool,
+    /// Whether the process waits for all its cancelled targets, and for no other target. Otherwise one target is
+    /// enough. A supervisor in its shutdown stops its children one after the other. It waits for the children that it
+    /// has cancelled. It will cancel or kill the other children later, so it does not wait for them yet.
+    pub(crate) needs_cancelled: bool,
     /// Numbers that change with each wait of the process, with each poll of the future that a step has passed to
     /// `block_on`, and with each forward of a reply for which the process waits. With these numbers, a second reading
     /// detects whether the process has run, or has waited for another process, since the first reading.
@@ -121,18 +124,21 @@ pub(crate) struct WaitNode {
 pub(crate) type WaitNodes = BTreeMap<Pid, WaitNode>;
 
 /// Returns the processes that cannot run again: each of them waits only for processes of the returned set. If a process
-/// needs all its targets, at least one of these targets is in the returned set.
+/// needs its cancelled targets, at least one of these targets is in the returned set.
 pub(crate) fn stuck(nodes: &WaitNodes) -> BTreeSet<Pid> {
     let mut waiters: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
     for (pid, node) in nodes {
-        node.edges.iter().for_each(|edge| waiters.entry(edge.target).or_default().push(*pid));
+        needed(nodes, node).for_each(|edge| waiters.entry(edge.target).or_default().push(*pid));
     }
-    let is_free = |pid: &Pid| nodes.get(pid).is_none_or(|node| node.is_free);
+    let is_free = |pid: &Pid| {
+        nodes.get(pid).is_none_or(|node| node.is_free || node.needs_cancelled && needed(nodes, node).next().is_none())
+    };
     let mut stuck: BTreeSet<Pid> = nodes.keys().copied().filter(|pid| !is_free(pid)).collect();
     let mut free: Vec<Pid> = waiters.keys().copied().filter(is_free).collect();
-    // Number of edges of each process that needs all its targets. The loop subtracts the edges to the free targets.
-    let mut left: BTreeMap<Pid, usize> =
-        nodes.iter().filter(|(_, node)| node.needs_all).map(|(pid, node)| (*pid, node.edges.len())).collect();
+    // Number of needed edges of each process that needs its cancelled targets. The loop subtracts the edges to the free
+    // targets.
+    let with_count = |(pid, node): (&Pid, &WaitNode)| node.needs_cancelled.then(|| (*pid, needed(nodes, node).count()));
+    let mut left: BTreeMap<Pid, usize> = nodes.iter().filter_map(with_count).collect();
     let mut is_freed = |waiter: &Pid| match left.get_mut(waiter) {
         Some(left) => {
             *left -= 1;
@@ -147,11 +153,17 @@ pub(crate) fn stuck(nodes: &WaitNodes) -> BTreeSet<Pid> {
     stuck
 }
 
+/// Returns the edges to the processes that must act before this process runs again.
+fn needed<'a>(nodes: &'a WaitNodes, node: &'a WaitNode) -> impl Iterator<Item = &'a WaitEdge> {
+    let is_cancelled = |target: &Pid| nodes.get(target).is_some_and(|target| target.is_cancelled);
+    node.edges.iter().filter(move |edge| !node.needs_cancelled || is_cancelled(&edge.target))
+}
+
 /// Returns the cycles among the stuck processes. From each process, this function follows the first edge to a stuck
 /// process. Each stuck process has such an edge. Therefore, from each stuck process, these edges lead to a cycle.
 pub(crate) fn deadlocks(nodes: &WaitNodes, stuck: &BTreeSet<Pid>) -> Vec<Deadlock> {
     let first = |pid: Pid| {
-        let mut edges = nodes[&pid].edges.iter();
+        let mut edges = needed(nodes, &nodes[&pid]);
         edges.find(|edge| stuck.contains(&edge.target)).expect("a stuck process waits for a stuck process")
     };
     let mut found: Vec<Deadlock> = Vec::new();
@@ -188,16 +200,17 @@ mod tests {
         Pid::new(0, 0, index, 1)
     }
 
-    /// Makes a graph. `free` contains the processes that may run again without an action of their targets. `all`
-    /// contains the processes that need all their targets.
-    fn graph(edges: &[(u32, u32)], free: &[u32], all: &[u32]) -> WaitNodes {
+    /// Makes a graph. `free` contains the processes that may run again without an action of their targets. `needy`
+    /// contains the processes that need their cancelled targets.
+    fn graph(edges: &[(u32, u32)], free: &[u32], needy: &[u32], cancelled: &[u32]) -> WaitNodes {
         let mut nodes = WaitNodes::new();
         for &(from, to) in edges {
             let waits_for = WaitsFor::Exit { process: pid(to), line: None };
             let edge =
                 WaitEdge { pid: pid(from), name: None, type_name: "t", target: pid(to), waits_for, in_block_on: false };
-            let (is_free, needs_all) = (free.contains(&from), all.contains(&from));
-            let node = || WaitNode { edges: Vec::new(), is_free, needs_all, generation: (0, 0, 0, 0) };
+            let [is_free, needs_cancelled, is_cancelled] = [free, needy, cancelled].map(|set| set.contains(&from));
+            let edges = Vec::new();
+            let node = || WaitNode { edges, is_free, is_cancelled, needs_cancelled, generation: (0, 0, 0, 0) };
             nodes.entry(pid(from)).or_insert_with(node).edges.push(edge);
         }
         nodes
@@ -206,12 +219,12 @@ mod tests {
     /// Returns the cycles. Each item contains the indices of the processes in the cycle, and the indices of the other
     /// processes that cannot run again because of the cycle.
     fn found(edges: &[(u32, u32)], free: &[u32]) -> Vec<(Vec<u32>, Vec<u32>)> {
-        found_with(edges, free, &[])
+        found_with(edges, free, &[], &[])
     }
 
-    /// Does the same as `found`. The processes in `all` need all their targets.
-    fn found_with(edges: &[(u32, u32)], free: &[u32], all: &[u32]) -> Vec<(Vec<u32>, Vec<u32>)> {
-        let nodes = graph(edges, free, all);
+    /// Does the same as `found`. The processes in `needy` need their targets in `cancelled`.
+    fn found_with(edges: &[(u32, u32)], free: &[u32], needy: &[u32], cancelled: &[u32]) -> Vec<(Vec<u32>, Vec<u32>)> {
+        let nodes = graph(edges, free, needy, cancelled);
         let indices = |pids: Vec<Pid>| pids.into_iter().map(Pid::index).collect();
         let all = deadlocks(&nodes, &stuck(&nodes)).into_iter();
         all.map(|found| (indices(found.cycle.iter().map(|edge| edge.pid).collect()), indices(found.behind))).collect()
@@ -235,16 +248,20 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_needs_all_targets_is_stuck_if_one_target_is_stuck() {
-        assert_eq!(found_with(&[(1, 2), (2, 1), (1, 9)], &[], &[1]), [(vec![1, 2], vec![])]);
-        assert_eq!(found_with(&[(1, 8), (1, 2), (2, 1), (1, 9)], &[], &[1]), [(vec![1, 2], vec![])]);
-        assert_eq!(found_with(&[(1, 2), (2, 1), (1, 9)], &[2], &[1]), []);
-        assert_eq!(found_with(&[(1, 8), (1, 9)], &[], &[1]), []);
-        assert_eq!(found_with(&[(1, 2), (2, 1), (1, 9), (3, 1)], &[], &[1]), [(vec![1, 2], vec![3])]);
+    fn a_process_that_needs_its_cancelled_targets_is_stuck_if_one_of_them_is_stuck() {
+        assert_eq!(found_with(&[(1, 2), (2, 1), (1, 9)], &[], &[1], &[2]), [(vec![1, 2], vec![])]);
+        assert_eq!(found_with(&[(1, 8), (1, 2), (2, 1), (1, 9)], &[], &[1], &[2, 8]), [(vec![1, 2], vec![])]);
+        assert_eq!(found_with(&[(1, 2), (2, 1), (1, 9)], &[2], &[1], &[2]), []);
+        assert_eq!(found_with(&[(1, 8), (1, 9)], &[], &[1], &[8, 9]), []);
+        assert_eq!(found_with(&[(1, 2), (2, 1), (1, 9), (3, 1)], &[], &[1], &[2]), [(vec![1, 2], vec![3])]);
+        // The target 2 is not cancelled yet, so process 1 will still act on it.
+        assert_eq!(found_with(&[(1, 2), (2, 1), (1, 3), (3, 9)], &[], &[1], &[3]), []);
+        assert_eq!(found_with(&[(1, 2), (2, 1)], &[], &[1], &[]), []);
+        assert_eq!(found_with(&[(1, 2), (2, 3), (3, 2)], &[], &[1], &[]), [(vec![2, 3], vec![])]);
     }
 
-    /// A stuck set is closed: each process of the set waits only for processes of the set. If a process needs all its
-    /// targets, one of them is in the set. The test computes the largest closed set from this definition.
+    /// A stuck set is closed: each process of the set waits only for processes of the set. If a process needs its
+    /// cancelled targets, one of them is in the set. The test computes the largest closed set from this definition.
     #[test]
     fn the_stuck_set_is_the_largest_closed_set() {
         let mut chance = Rng::seeded(7);
@@ -252,21 +269,25 @@ mod tests {
             let count = 1 + chance.below(12);
             let edges: Vec<_> = (0..count).map(|_| (chance.below(7) as u32, chance.below(7) as u32)).collect();
             let free = [chance.below(7) as u32];
-            let all = [chance.below(7) as u32, chance.below(7) as u32];
-            let nodes = graph(&edges, &free, &all);
+            let needy = [chance.below(7) as u32, chance.below(7) as u32];
+            let cancelled = [(); 4].map(|()| chance.below(7) as u32);
+            let nodes = graph(&edges, &free, &needy, &cancelled);
+            let is_node = |at: u32| edges.iter().any(|edge| edge.0 == at);
             let largest = (0_u32..1 << 7)
                 .filter(|set| {
                     (0..7).filter(|at| set & 1 << at != 0).all(|at| {
-                        let mut targets = edges.iter().filter(|edge| edge.0 == at).map(|edge| edge.1).peekable();
-                        let mut is_in_set = |to: u32| set & 1 << to != 0;
-                        let waits_only = targets.peek().is_some()
-                            && if all.contains(&at) { targets.any(&mut is_in_set) } else { targets.all(is_in_set) };
+                        let mut targets = edges.iter().filter(|edge| edge.0 == at).map(|edge| edge.1);
+                        let is_in_set = |to: u32| set & 1 << to != 0;
+                        let waits_only = match needy.contains(&at) {
+                            true => targets.any(|to| cancelled.contains(&to) && is_node(to) && is_in_set(to)),
+                            false => is_node(at) && targets.all(is_in_set),
+                        };
                         !free.contains(&at) && waits_only
                     })
                 })
                 .fold(0, |union, set| union | set);
             let found = stuck(&nodes).into_iter().fold(0, |set, pid| set | 1 << pid.index());
-            assert_eq!(found, largest, "{edges:?} {free:?} {all:?}");
+            assert_eq!(found, largest, "{edges:?} {free:?} {needy:?} {cancelled:?}");
             let in_reports: usize =
                 deadlocks(&nodes, &stuck(&nodes)).iter().map(|found| found.cycle.len() + found.behind.len()).sum();
             assert_eq!(in_reports, found.count_ones() as usize);

@@ -29,7 +29,8 @@ pub(crate) enum Inlined {
     Command(Number, u32, Payload, Line),
     /// The handler has taken the command and has not answered it yet. The second value is the index of the handler.
     Running(Number, u32, Line),
-    Answer(Number, Answer),
+    /// The handler has answered the command. The second value is the index of the handler.
+    Answer(Number, u32, Answer),
 }
 
 /// The storage for one inline command. Each part is a separate cell and is moved separately. Between turns, the
@@ -177,7 +178,7 @@ impl InlineCommand {
             Holds::Nothing => None,
             Holds::Command => self.command.take().map(|command| Inlined::Command(number, handler, command, line)),
             Holds::Running => Some(Inlined::Running(number, handler, line)),
-            Holds::Answer => self.answer.take().map(|answer| Inlined::Answer(number, answer)),
+            Holds::Answer => self.answer.take().map(|answer| Inlined::Answer(number, handler, answer)),
         }
     }
 
@@ -192,7 +193,10 @@ impl InlineCommand {
                 self.line.set(line);
                 self.holds.set(Holds::Running);
             }
-            Some(Inlined::Answer(number, answer)) => self.answer(number, answer),
+            Some(Inlined::Answer(number, handler, answer)) => {
+                self.handler.set(handler);
+                self.answer(number, answer);
+            }
         }
     }
 }

@@ -35,7 +35,8 @@ pub(crate) struct CountedTable {
     /// Key at which the next piece begins.
     pub(crate) from: usize,
     /// Time in ns at which the process began to wait. All its commands were yielded before this time. `None` if the
-    /// process does not wait, or if the time is not known.
+    /// process does not wait, or if the time is not known. The time is used for the first piece only, because the
+    /// process may run before the next piece is counted.
     pub(crate) waiting_since: Option<u64>,
 }
 
@@ -74,7 +75,7 @@ impl Yields {
             outstanding.oldest_measured = earlier(outstanding.oldest_measured, table.since(slot.number));
             outstanding.waiting_since = earlier(outstanding.waiting_since, waiting_since);
         }
-        (to < table.slots.key_limit()).then_some(CountedTable { from: to, waiting_since })
+        (to < table.slots.key_limit()).then_some(CountedTable { from: to, waiting_since: None })
     }
 }
 

@@ -81,6 +81,63 @@ fn a_supervisor_in_its_shutdown_is_deadlocked_with_a_child_that_waits_for_the_su
     }
 }
 
+/// Waits for the exit of its supervisor. The body never receives.
+async fn watches_supervisor(ctx: Context<Reply<()>>) {
+    let supervisor = ctx.host().whereis("supervisor").expect("the supervisor lives");
+    ctx.host().exited(supervisor).await;
+}
+
+/// 9.2e: a supervisor in its shutdown stops its children one after the other. A child that waits for the exit of the
+/// supervisor is no deadlock while another child is stopped, because the supervisor cancels or kills the first child
+/// later.
+#[test]
+fn a_child_that_the_supervisor_will_stop_later_is_no_deadlock() {
+    let hour = Duration::from_secs(3600);
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let slow = |mut ctx: Context<Reply<()>>| async move {
+        while ctx.receive().await.is_ok() {}
+        ctx.sleep(hour).await;
+    };
+    for shutdown in [hour, Duration::MAX] {
+        let name = rt.process().name("supervisor");
+        let watcher = Child::new("watcher", watches_supervisor).shutdown(shutdown);
+        let first = Supervisor::one_for_one().add(watcher);
+        let supervisor = name.spawn_process(first.add(Child::new("slow", slow).shutdown(Duration::MAX))).unwrap();
+        rt.block_on(async {
+            while rt.whereis("supervisor").is_none() {
+                crate::step_aside().await;
+            }
+        });
+        settle(&rt);
+        cancel(&rt, supervisor.pid());
+        settle(&rt);
+        assert_eq!((rt.wait_for_graph().deadlocks, found(&rt)), (vec![], vec![]));
+        rt.kill(rt.whereis("slow").unwrap()).unwrap();
+        settle(&rt);
+        // Now the supervisor waits for the watcher. With a time limit, a timer kills the watcher.
+        let deadlocks = rt.wait_for_graph().deadlocks;
+        assert_eq!(deadlocks.len(), usize::from(shutdown == Duration::MAX), "{deadlocks:?}");
+        rt.kill(supervisor.pid()).unwrap();
+        rt.block_on(supervisor).unwrap_err();
+    }
+}
+
+/// 9.2e: a cancellation without a time limit, and a later stop with a time limit: the timer of the stop ends the wait.
+#[test]
+fn a_child_that_was_cancelled_before_its_stop_is_no_deadlock() {
+    let hour = Duration::from_secs(3600);
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let supervisor = supervise(&rt, hour);
+    settle(&rt);
+    cancel(&rt, rt.whereis("child").unwrap());
+    settle(&rt);
+    cancel(&rt, supervisor.pid());
+    settle(&rt);
+    assert_eq!((rt.wait_for_graph().deadlocks, found(&rt)), (vec![], vec![]));
+    rt.kill(supervisor.pid()).unwrap();
+    rt.block_on(supervisor).unwrap_err();
+}
+
 /// 9.2e: a child with a time limit is killed at the end of the time limit. Therefore the wait for this child is no
 /// deadlock. The same holds if the cancellation of the supervisor has a time limit.
 #[test]

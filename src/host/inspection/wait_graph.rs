@@ -44,9 +44,9 @@ impl Host {
     /// - A process that has given its [`Mailbox`](crate::Mailbox) to another process or to a thread, if this new
     ///   owner has polled the last receive operation. The new owner may make room in the mailbox and answer calls.
     ///
-    /// A supervisor in its shutdown waits for the exits of all its children, even while it answers requests. Therefore
-    /// the supervisor is deadlocked if one of its children is deadlocked, for example because the child waits for the
-    /// exit of the supervisor.
+    /// A supervisor in its shutdown stops its children one after the other, and waits for the exit of each cancelled
+    /// child, even while it answers requests. Therefore the supervisor is deadlocked if a child that it has cancelled
+    /// is deadlocked, for example because the child waits for the exit of the supervisor.
     ///
     /// A second reading confirms each deadlock. If the waits of a process have changed between the two readings, the
     /// process is not reported. Therefore all edges of a reported cycle existed at the same time.

@@ -120,8 +120,8 @@ pub(crate) struct WaitNode {
 /// assumes that this process may run again.
 pub(crate) type WaitNodes = BTreeMap<Pid, WaitNode>;
 
-/// Returns the processes that cannot run again: each of them waits only for processes of the returned set. If a process
-/// needs all its targets, at least one of these targets is in the returned set.
+/// Returns the stuck processes, which cannot run again. A process is stuck if it is not free, and if all its targets
+/// are stuck or, if the process needs all its targets, if at least one target is stuck.
 pub(crate) fn stuck(nodes: &WaitNodes) -> BTreeSet<Pid> {
     let mut waiters: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
     for (pid, node) in nodes {

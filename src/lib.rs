@@ -129,9 +129,9 @@
 //!   another thread held at the time of the `fork`. The child may start another program, or exit with `_exit`. The
 //!   program that called `fork` continues normally.
 //! - **Signals.** The runtime blocks no signal, and handles only the signals that the program selects (feature `net`:
-//!   `signal`, `FlightRecorder::write_on_signal`). The system may deliver a signal on any thread of
-//!   the runtime. If a signal interrupts a system call in which a thread of the runtime waits, the thread continues to
-//!   wait after the signal. A signal handler must not use the runtime.
+//!   `signal`, `FlightRecorder::write_on_signal`). The system may deliver a signal on any thread of the runtime. If a
+//!   signal interrupts a system call in which a thread of the runtime waits, the thread continues to wait after the
+//!   signal. A signal handler must not use the runtime.
 //! - **Targets.** The crate supports targets with 32-bit and with 64-bit pointers. The crate does not compile for
 //!   `wasm32-unknown-unknown`, which has neither threads nor a clock.
 

@@ -99,10 +99,12 @@ pub trait Observer: Send + Sync + 'static {
     /// first call of [`transition`](Self::transition).
     fn started(&self, pid: Pid, name: Option<&str>, type_name: &'static str) {}
 
-    /// A process has failed. The report contains all data that the runtime has about the failure.
-    /// The report of an unobserved failure has the same text: see [`CrashReport`]. The runtime also calls this method
-    /// if a supervisor, a link, a monitor or a join handle receives the exit. The runtime does not call this method for
-    /// a normal exit, a cancellation or a kill. The next call for the process is the call of [`ended`](Self::ended).
+    /// A process has failed. The report contains the exit, the pid, the name, the type and the parent of the process,
+    /// the number of its unread messages, at most 16 linked processes, and the last messages. The runtime also calls
+    /// this method if a supervisor, a link, a monitor or a join handle receives the exit. An unobserved failure also
+    /// reaches the function of [`Builder::on_crash`](crate::Builder::on_crash), with the same text: see
+    /// [`CrashReport`]. The runtime does not call this method for a normal exit, a cancellation or a kill. The next
+    /// call for the process is the call of [`ended`](Self::ended).
     fn crashed(&self, report: &CrashReport) {}
 
     /// A process has exited. The mailbox of the process is closed, its state is dropped, and its pid and its names are

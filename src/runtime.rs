@@ -494,7 +494,8 @@ impl Builder {
 
     /// Turns on inspections that cost time and memory: the records of the last messages of each process, and optionally
     /// the flight recorder. Default: off. Without this option, there is no additional cost. [`InspectOptions`] states
-    /// the costs. If the method is called several times, the last call sets the number of records.
+    /// the costs. If the method is called several times, the last call sets the number of records. The last call with a
+    /// flight recorder sets the flight recorder, also if this call is [`flight_recorder`](Self::flight_recorder).
     ///
     /// ```
     /// # use procession::observe::InspectOptions;
@@ -524,10 +525,10 @@ impl Builder {
         self
     }
 
-    /// Sets the function that receives the [crash reports](CrashReport). If a process fails, and no link, monitor,
-    /// supervisor or join handle receives its exit, the runtime makes a crash report. Default: the report is printed to
-    /// stderr. An empty function suppresses the reports. The counter
-    /// [`Counters::unobserved`](crate::observe::Counters::unobserved) still counts these failures.
+    /// Sets the function that receives the [crash report](CrashReport) of an unobserved failure: no link, monitor,
+    /// supervisor or join handle received the exit. Default: prints the report and a note to stderr. An empty function
+    /// suppresses this output. The counter [`Counters::unobserved`](crate::observe::Counters::unobserved) still counts
+    /// these failures. An observer receives the reports of all failures: see [`Observer::crashed`].
     ///
     /// The function is called on the thread on which the process exited, or on which the join handle of this process
     /// was dropped. The function must be short and must not block. A panic of the function is caught and ignored.
@@ -547,10 +548,11 @@ impl Builder {
     }
 
     /// Sets the number of abnormal exits that [`Host::last_exits`] returns. Default: 64. The runtime keeps one record
-    /// for each of these exits. A record takes about 180 bytes, and additional memory for the text of its error, for
-    /// its last messages, and for its [backtrace](crate::observe::ExitRecord::backtrace). Such a record makes an
-    /// abnormal exit about 0.2 µs slower. If the number is 0, the runtime keeps no record. The runtime keeps no records
-    /// of normal exits, so the number does not change the cost of a normal exit.
+    /// for each of these exits. A record makes an abnormal exit about 0.2 µs slower. A record takes about 180 bytes,
+    /// the text of its error, and 48 bytes for each of its last messages (at most 1,024). At most 8 records also have a
+    /// [backtrace](crate::observe::ExitRecord::backtrace), which usually takes up to 50 KiB. If the number is 0, the
+    /// runtime keeps no record. The runtime keeps no records of normal exits, so the number does not change the cost of
+    /// a normal exit.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -759,11 +761,11 @@ impl Builder {
         self
     }
 
-    /// Sets whether the runtime measures every turn and every message. For a turn, the runtime measures the scheduling
-    /// delay and the duration. For a message that [can be measured](crate::observe::Distributions::mailbox_time), the
-    /// runtime measures the time in the mailbox. Default: off. If this option is off, the runtime measures one turn in
-    /// 64, and about one in 256 of the messages that can be measured. The snapshot of
-    /// [`Host::metrics`](crate::Host::metrics) states both rates.
+    /// Sets whether the runtime measures every turn, and every message that [can be
+    /// measured](crate::observe::Distributions::mailbox_time). For a turn, the runtime measures the scheduling delay
+    /// and the duration. For a message, the runtime measures the time in the mailbox. Default: off. If this option is
+    /// off, the runtime measures one turn in 64, and about one in 256 of the messages that can be measured. The
+    /// snapshot of [`Host::metrics`](crate::Host::metrics) states both sampling intervals.
     pub fn sample_every_step(mut self, on: bool) -> Self {
         self.exact = on;
         self
@@ -806,8 +808,9 @@ impl Builder {
     /// - [`BuildError::DuplicateHandler`] if a command has two handlers.
     /// - [`BuildError::TooManyWorkers`] if more than 48 workers are requested.
     /// - [`BuildError::Invalid`] if an option has an invalid value.
-    /// - [`BuildError::Io`] if a thread could not be started, or if a signal of the flight recorder cannot be handled. In
-    ///   this case, `build` stops the threads that it has already started.
+    /// - [`BuildError::Io`] if a thread could not be started, or if the handler of a signal of
+    ///   `FlightRecorder::write_on_signal` cannot be installed. In this case, `build` stops the threads that it has
+    ///   already started.
     /// - `BuildError::Console` if the socket of the console cannot be opened.
     pub fn build(self) -> Result<Runtime, BuildError> {
         check_thread_name(&self.thread_name)?;

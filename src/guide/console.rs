@@ -28,13 +28,14 @@
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 //!
-//! The first view of the program contains rates, totals, delays, and the states of the processes and workers:
+//! The first view of `procession-console` shows rates, totals, delays, and the states of the processes and workers:
 //!
 //! <div>
 #![doc = include_str!("console-overview.svg")]
 //! </div>
 //!
-//! The digit keys select the other views. In this view, two processes call each other, and wait forever:
+//! The digit keys select the other views. The next image shows the view `Waits`: two processes call each other, and
+//! wait forever:
 //!
 //! <div>
 #![doc = include_str!("console-waits.svg")]
@@ -114,12 +115,12 @@
 //! | `hello` | | the program, its process id, the node number, the requests and limits, and whether actions are on |
 //! | `overview` | | `metrics`: the snapshot of [`Host::metrics`](crate::Host::metrics) |
 //! | `processes` | `order` (a field of a row), `descending`, `limit`, `name`, `type` (texts that the name or the type contains), `state`, `min_mailbox_len` | `rows`: the rows of [`Host::processes`](crate::Host::processes) |
-//! | `process` | `pid` | the fields of [`ProcessDetails`](crate::observe::ProcessDetails), with at most 100 `last_messages` |
+//! | `process` | `pid` | the fields of [`ProcessDetails`](crate::observe::ProcessDetails), with the newest 100 `last_messages`, each with `kind`, `type_name`, `from` and `at_ns`; each entry of `message_counts` has `kind`, `type_name` and `count` |
 //! | `wait_for_graph` | `limit` | `edges` and `deadlocks` of [`Host::wait_for_graph`](crate::Host::wait_for_graph), and the numbers of all edges and of all deadlocks; `limit` also bounds the rows of all cycles together, and `cycle_len` and `behind_len` are the full lengths |
-//! | `workers` | | `workers`: the number, the state and the queue of each worker. While a worker runs a task, its row also has `process` (the process that the worker runs), `polls`, `blocked_since_ns` (for a long step), and `is_replaced` (true if the worker is in a long step, and the requested number of other workers is active). `requested`: the requested number of workers |
+//! | `workers` | | `workers`: the number, the state and the queue of each worker. While a worker runs a task, its row also has `process` (the process that the worker runs), `polls`, `blocked_since_ns` (for a long step), and `is_replaced` (true if the worker is in a long step, and as many other threads as requested run the other processes). `requested`: the requested number of workers |
 //! | `explain` | | `findings`: the kind and the lines of the first 100 findings of [`Host::explain`](crate::Host::explain), with at most 500 lines; `finding_count`: the number of all findings; `activity`: lines about all processes |
 //! | `supervision_tree` | | `rows`: the supervisors and their children; `depth` is 0 for a top-level supervisor, and the row of a child follows the row of its supervisor; `is_supervisor` is true for a supervisor; if a supervisor does not answer within 1 s, its field `supervisor` is null and its children are missing; if this supervisor is a top-level supervisor, its state is `unknown`; `supervisor` contains the strategy, the limit of restarts (`max_restarts`, `within_ns`), and the budget: `recent_restarts` is the number of counted restarts within the window, and `restarts_left` is the number of further restarts before the supervisor gives up |
-//! | `last_exits` | `limit` | `exits`: the records of [`Host::last_exits`](crate::Host::last_exits), newest first, each with at most 8 `last_messages` |
+//! | `last_exits` | `limit` | `exits`: the records of [`Host::last_exits`](crate::Host::last_exits), newest first, each with the newest 8 `last_messages` |
 //! | `names` | `prefix`, `limit` | `rows`: the rows of [`Host::names`](crate::Host::names) for the first host of the runtime; `name_count`: the number of all names that begin with the prefix |
 //! | `groups` | `prefix`, `limit` | `rows`: the rows of [`Host::groups`](crate::Host::groups) for the first host of the runtime; `group_count`: the number of all groups whose names begin with the prefix |
 //! | `timers` | | `wheels`: the timer wheels that contain timers. Each row has the worker (`null`: the wheel of all other threads), the number of timers, and `nearest_ns`; `wheel_count`: the number of all wheels; `timer_count`: the number of all timers |

@@ -68,7 +68,7 @@
 //! the last events in memory, and writes these events to a file after the fault.
 //! [`Builder::flight_recorder`](crate::Builder::flight_recorder) turns on the flight recorder, and
 //! [`FlightRecorder`](crate::observe::FlightRecorder) has its options. The file has the same format as a trace. The
-//! file can be written on five occasions:
+//! file can be written on six occasions:
 //!
 //! | occasion | how |
 //! |---|---|
@@ -76,6 +76,7 @@
 //! | a process panics | [`FlightRecorder::write_on_panic`](crate::observe::FlightRecorder::write_on_panic) |
 //! | a worker is in a long step | [`FlightRecorder::write_on_blocked_worker`](crate::observe::FlightRecorder::write_on_blocked_worker) |
 //! | a signal arrives | `FlightRecorder::write_on_signal`, with the feature `net` on Unix |
+//! | a user presses `F` in the console | `Builder::console_actions`, with the feature `console` |
 //! | a seed of a check fails | [`Check::flight_record`](crate::Check::flight_record); the times in this file are virtual |
 //!
 //! With the feature `net` on a Unix system, the program can also write a record when a signal arrives. A blocked worker

@@ -12,8 +12,7 @@
 //! | a process does not exist any more | [A process has disappeared](#a-process-has-disappeared) |
 //!
 //! Each section begins with the call that shows the cause, and with the output of this call. Then the section shows the
-//! view of the console for this symptom. In the outputs, the pids and the paths of types are
-//! shortened.
+//! view of the console for this symptom. In the outputs, the pids and the paths of types are shortened.
 //!
 //! These tools help with all symptoms:
 //!
@@ -299,9 +298,9 @@
 //! running: <0-9f3c.0.1> "index" app::index: Running, mailbox 0 (peak 0)
 //! ```
 //!
-//! The view `Workers` of the console (key `5`) shows the worker, its process, and the time for which the process has run one
-//! step. `replaced` means that another thread runs the other processes of the worker. If no thread can replace the worker,
-//! the state is `blocked, not replaced`:
+//! The view `Workers` of the console (key `5`) shows the worker, its process, and the time for which the process has
+//! run one step. `replaced` means that the worker is in a long step, and that as many other threads as requested run
+//! the other processes. If the runtime has fewer active threads than requested, the state is `blocked, not replaced`:
 //!
 //! ```text
 //! 1 workers requested, 1 replaced
@@ -376,8 +375,8 @@
 //! what to do: read `Host::process_details` of the process to see what it waits for
 //! ```
 //!
-//! The view `Processes` of the console (key `2`) begins with the longest mailbox. The column `PEAK` contains the largest
-//! length so far:
+//! The view `Processes` of the console (key `2`) sorts the processes by the length of their mailboxes, longest first.
+//! The column `PEAK` contains the largest length so far:
 //!
 //! ```text
 //! 1 processes, by mailbox_len, largest first
@@ -522,8 +521,8 @@
 //! late replies      0.0         0   queues: local 0  global 0  priority 0
 //! ```
 //!
-//! To see whether a message arrives at its process, and when the process receives the message, press `t` in the view of this
-//! process. The console then shows a live trace with the sender of each message.
+//! To see whether a message arrives at its process, and when the process receives the message, press `t` in the view of
+//! this process. The console then shows a live trace with the sender of each message.
 //!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
@@ -565,8 +564,8 @@
 //! the answer to a call to <0-9f3c.0.1> at src/shop.rs:41
 //! ```
 //!
-//! In the view `Processes` or `Waits` of the console, Enter opens the view of one process. This view of the console (key
-//! `3`) shows what the process waits for, and for how long:
+//! In the view `Processes` or `Waits`, Enter opens the view `Process` of the console (key `3`), which shows what the
+//! process waits for, and for how long:
 //!
 //! ```text
 //! names         shop
@@ -619,9 +618,10 @@
 //! <0-9f3c.0.1> "cache" app::cache panicked at src/cache.rs:12:5: no entry 7 (12.5s after the start, mailbox 2)
 //! ```
 //!
-//! With `RUST_LIB_BACKTRACE=1`, a record also contains the [backtrace](crate::observe::ExitRecord::backtrace) of a
-//! panic. With [`Builder::inspect`](crate::Builder::inspect), a record contains the
-//! [last messages](crate::observe::ExitRecord::last_messages) of the process.
+//! With `RUST_LIB_BACKTRACE=1` or `RUST_BACKTRACE=1`, the record of a panic also contains the
+//! [backtrace](crate::observe::ExitRecord::backtrace). Only the newest 8 records with a backtrace keep it. With
+//! [`Builder::inspect`](crate::Builder::inspect), a record contains the [last
+//! messages](crate::observe::ExitRecord::last_messages) of the process.
 //!
 //! The view `Exits` of the console (key `7`) lists the newest exit first, and shows the details of the selected exit:
 //!

@@ -48,15 +48,19 @@ pub(crate) struct ExitDetails {
 /// propagated from a failed process. As in OTP, an exit on request is not a failure and is not reported. A process
 /// exits on request if it is cancelled, if it is killed, or if it is linked to a cancelled or killed process.
 ///
-/// The runtime passes the report of each failure to [`Observer::crashed`](crate::Observer::crashed), at the exit of the
-/// process. `observe::TracingObserver` (feature `tracing`) reports an event with the text of the report.
+/// The runtime passes the report of each failure to [`Observer::crashed`](crate::Observer::crashed), on the thread on
+/// which the process exits. This method must not block. A panic of the method is caught and ignored.
+/// `observe::TracingObserver` (feature `tracing`) reports an event with the text of the report.
 ///
-/// If no link, monitor, supervisor or join handle receives the exit, the runtime also prints the report to stderr, as
-/// one block of lines. The runtime prints the report of each such process once. Usually the runtime prints the report
-/// at the exit of the process. If the process has a [`JoinHandle`](crate::JoinHandle), the runtime prints the report
-/// when the handle is dropped, unless the handle has taken the exit.
+/// If no link, monitor, supervisor or join handle receives the exit, the runtime also passes the report to the function
+/// of [`Builder::on_crash`](crate::Builder::on_crash). By default, this function prints the report to stderr, as one
+/// block of lines. The runtime reports each such process once. Usually the runtime makes this report at the exit of the
+/// process. If the process has a [`JoinHandle`](crate::JoinHandle), the runtime makes this report when the handle is
+/// dropped, unless the handle has taken the exit. Such an unobserved failure reaches both the observer and the
+/// function. If both write to a log, the log contains the failure twice.
 ///
-/// The text is the same in all these places. On stderr, a note follows the text:
+/// The text of the report is the same for the observer, for `TracingObserver`, and for the function of `on_crash`. On
+/// stderr, a note follows the text:
 ///
 /// ```text
 /// process <0.0.1> "cache" (app::Cache) failed
@@ -79,8 +83,8 @@ pub(crate) struct ExitDetails {
 /// join handle receives the exit. The hook of the standard library prints the thread, the location and the message.
 /// With `RUST_BACKTRACE=1`, this hook also prints the backtrace. The report repeats these data, because the report and
 /// the output of the hook may go to different places. With `RUST_LIB_BACKTRACE=1` instead, only the report contains the
-/// backtrace. If a program replaces the hook after it has built its first runtime, the report contains no location and
-/// no backtrace.
+/// backtrace. If a program later installs a panic hook that does not call the former hook, the report contains no
+/// location and no backtrace.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CrashReport {
@@ -101,9 +105,10 @@ pub struct CrashReport {
     pub mailbox_len: usize,
     /// The processes that were linked with the process at its exit. The list contains at most 16 processes.
     pub links: Vec<Pid>,
-    /// The last messages and other events that the process accepted, oldest first. Without
-    /// [`Builder::inspect`](crate::Builder::inspect), the list is empty. If the process has unread messages, the newest
-    /// messages of the list are unread.
+    /// The last messages and other events that the process accepted, oldest first. The list also contains messages that
+    /// the process has not read, but does not state which messages are unread. The list is empty without
+    /// [`Builder::inspect`](crate::Builder::inspect), and if the [number of
+    /// records](crate::observe::InspectOptions::last_messages) is 0.
     pub last_messages: Vec<LastMessage>,
     /// Whether more processes were linked than `links` contains.
     pub(crate) has_more_links: bool,

@@ -23,8 +23,8 @@ macro_rules! distributions {
         /// Distributions of durations in a runtime: see [`Host::metrics`](crate::Host::metrics).
         ///
         /// The durations are sampled, because the measurement of a duration costs more than most operations of a
-        /// process. With a rate of `n`, about one duration in `n` is measured. A distribution contains only the
-        /// measured durations. Therefore [`Histogram::count`] is the number of measured durations.
+        /// process. With a sampling interval of `n`, about one duration in `n` is measured. A distribution contains
+        /// only the measured durations. Therefore [`Histogram::count`] is the number of measured durations.
         ///
         /// To get the durations between two snapshots, subtract the earlier snapshot from the later snapshot.
         #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,13 +40,13 @@ macro_rules! distributions {
             /// same time. A cancelled or detached command is not recorded. All named commands have the type
             /// [`NamedCommand`](crate::NamedCommand). A command type is listed after its first measured command.
             pub command_time: Vec<CommandTime>,
-            /// Sampling rate of all distributions except `mailbox_time`. If the rate is `n`, one in `n` durations was
-            /// measured. Default: 64. With
-            /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), the rate is 1.
+            /// Sampling interval of all distributions except `mailbox_time`: the runtime measures one in this number of
+            /// durations. Default: 64. With [`Builder::sample_every_step`](crate::Builder::sample_every_step), the
+            /// interval is 1.
             pub sampled_one_in: u32,
-            /// Sampling rate of [`mailbox_time`](Self::mailbox_time). If the rate is `n`, about one in `n` of the
-            /// messages that can be measured was measured. Default: 256. With
-            /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), the rate is 1.
+            /// Sampling interval of [`mailbox_time`](Self::mailbox_time): the runtime measures about one in this number
+            /// of the messages that can be measured. Default: 256. With
+            /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), the interval is 1.
             pub messages_sampled_one_in: u32,
         }
 

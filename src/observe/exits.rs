@@ -54,8 +54,9 @@ pub struct ExitRecord {
     pub mailbox_len: usize,
     /// Time of the exit on the clock of the runtime.
     pub at: Instant,
-    /// The last messages and other events that the process accepted, oldest first. Without
-    /// [`Builder::inspect`](crate::Builder::inspect), the list is empty. `Display` does not print this list.
+    /// The last messages and other events that the process accepted, oldest first. The list is empty without
+    /// [`Builder::inspect`](crate::Builder::inspect), and if the [number of
+    /// records](crate::observe::InspectOptions::last_messages) is 0. `Display` does not print this list.
     pub last_messages: Vec<LastMessage>,
 }
 

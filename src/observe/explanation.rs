@@ -18,6 +18,7 @@ use crate::platform::clock::Instant;
 /// ```text
 /// 1 finding:
 /// 1. the process <0.0.1> "cache" app::Cache has run one step on worker 0 for 1.2s; other threads run its queued tasks
+///      the step was asked to yield, but does not check `should_yield`
 ///    what to do: move blocking calls to `spawn_blocking`, and call `should_yield` in long computations
 /// 4 processes: 1 running, 0 ready, 3 waiting (2 for a message, 1 for an answer to a call)
 /// running: <0.0.1> "cache" app::Cache: Running, mailbox 3 (peak 3)
@@ -96,12 +97,12 @@ pub enum Finding {
         /// [replacement threads](crate::Builder::max_replacement_threads) has reached its maximum, and fewer threads
         /// than requested run the other processes.
         is_replaced: bool,
-        /// Whether the step answers requests to yield. The runtime has asked the step to yield before it reported the
-        /// step as long. If the step has then called [`should_yield`](crate::should_yield), or has polled a future that
-        /// uses the budget of the turn, this field is true. Such a step notices the request, and continues. If this
-        /// field is false, the step has not checked since the request. The step may still check later. `None` if the
-        /// step called `block_in_place`, and for a future without a pid. See [`ProcessInfo::checks_yield`] for the
-        /// earlier steps of the process.
+        /// Whether the step has checked for the request to yield. The runtime asks a step to yield before it reports
+        /// the step as long. `Some(true)`: after the request, the step has called
+        /// [`should_yield`](crate::should_yield), or has polled a future that uses the budget of the turn, but the step
+        /// has not ended. `Some(false)`: the step has done neither so far. `Display` then prints that the step does not
+        /// check `should_yield`, but the step may still check later. `None` if the step called `block_in_place`, and
+        /// for a future without a pid. See [`ProcessInfo::checks_yield`] for the earlier steps of the process.
         checks_yield: Option<bool>,
     },
     /// All threads of the blocking pool run a job, and the pool has its maximum number of threads. A further job waits
@@ -119,12 +120,13 @@ pub enum Finding {
     UnansweredCommands {
         /// Type and number of the commands.
         commands: CommandCount,
-        /// Time at which the oldest known command already had no answer: the earliest of two kinds of times. First, the
-        /// times of the [measured](CommandCount::measured_since) commands. Second, for each process that performed such
-        /// a command and waits, the time at which [the wait began](ProcessInfo::waiting_since). Both times bound the
-        /// age, but the age may be greater. `None` if no command was measured, and no process of such a command waits.
+        /// Approximate latest time at which the oldest known command was performed. This time is the earliest of the
+        /// following times: the [yields of the measured commands](CommandCount::measured_since), and the [start of the
+        /// wait](ProcessInfo::waiting_since) of each process that performed such a command and waits. The oldest
+        /// command may be older than this time. The start of a wait may be too early, so this time may also be too
+        /// early. `None` if no command was measured, and no process of such a command waits.
         since: Option<Instant>,
-        /// Time from `since` to the explanation.
+        /// Time from `since` to the explanation: an approximate lower bound of the age of the oldest known command.
         lasts: Option<Duration>,
     },
     /// A mailbox with a capacity is full. At most 16 mailboxes are listed, the longest mailboxes first.
@@ -136,13 +138,16 @@ pub enum Finding {
         /// Number of sends that [wait for free space](crate::Address::send_wait) in the mailbox.
         waiting_senders: usize,
     },
-    /// A mailbox that only grows: at the previous explanation, the mailbox held at least 1,000 messages, now the
-    /// mailbox holds more messages, and the process has not taken out the oldest message in between. The first
-    /// explanation of a runtime has no such finding. At most 16 mailboxes are listed, the longest mailboxes first. A
-    /// mailbox that has reached its capacity is a [`FullMailbox`](Self::FullMailbox) instead.
+    /// A mailbox that held at least 1,000 messages at the previous explanation, and holds more messages now. In
+    /// between, the process has not taken out the oldest message. At most 16 mailboxes are listed, the longest
+    /// mailboxes first. A mailbox that has reached its capacity is a [`FullMailbox`](Self::FullMailbox) instead.
     ///
-    /// If it is not certain that the process took no message out, the mailbox is not listed. For example, the runtime
-    /// does not know this if receivers put messages back.
+    /// The previous explanation is the last call of [`Host::explain`](crate::Host::explain) on any host of the runtime.
+    /// A request of a console is also such a call. The first explanation of a runtime has no such finding. At most
+    /// 1,024 mailboxes are compared.
+    ///
+    /// If the process may have taken out the oldest message, the mailbox is not listed. For example, the runtime cannot
+    /// exclude this case after a receiver has put back messages that it had taken out and not read.
     GrowingMailbox {
         /// Process that owns the mailbox.
         process: ProcessInfo,
@@ -153,8 +158,10 @@ pub enum Finding {
         /// Time from `since` to this explanation.
         lasts: Duration,
     },
-    /// A long mailbox: it holds at least 1,000 messages, has never been longer, and has not reached its capacity. It is
-    /// not known whether the mailbox grows. At most 16 mailboxes are listed, the longest mailboxes first.
+    /// A long mailbox: it holds at least 1,000 messages, has never been longer, and has not reached its capacity. The
+    /// explanation has no proof that the mailbox grows. For example, there was no earlier explanation, the length has
+    /// not increased, or the process may have taken messages out. At most 16 mailboxes are listed, the longest
+    /// mailboxes first.
     LongMailbox {
         /// Process that owns the mailbox.
         process: ProcessInfo,

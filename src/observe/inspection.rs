@@ -35,8 +35,8 @@ use crate::process::state::priority::Priority;
 /// ```
 ///
 /// The line always contains `mailbox_len` and `mailbox_peak`. The line contains another count only if this count is not
-/// zero. If the process [answers requests to yield](Self::checks_yield), the line contains `checks should_yield`. The
-/// line contains neither a time, nor the steps, nor the last worker.
+/// zero. If the process [checks for requests to yield](Self::checks_yield), the line contains `checks should_yield`.
+/// The line contains neither a time, nor the steps, nor the last worker.
 ///
 /// With the feature `serde`, a row implements `Serialize`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,14 +110,16 @@ pub struct ProcessInfo {
     /// [`Runtime::run`](crate::Runtime::run) also has a number. `None` if the process has run no step, or if the thread
     /// of the last step had no number. In a [`Simulation`](crate::Simulation), the number is 0.
     pub last_worker: Option<usize>,
-    /// Whether the process answers requests to yield: in at least one of its last 64 steps, the process has called
-    /// [`should_yield`](crate::should_yield), or has polled a future of [`cooperative`](crate::cooperative()). The
-    /// present step counts when it ends.
+    /// Whether the process checks for requests to yield: in at least one of its last 64 ended steps, the process has
+    /// called [`should_yield`](crate::should_yield), or has polled a future of [`cooperative`](crate::cooperative()).
+    /// The field does not say that the process yields. For a step in progress, see the field `checks_yield` of
+    /// [`Finding::BlockedWorker`](crate::observe::Finding::BlockedWorker), which also counts all other futures that use
+    /// the [budget](crate::should_yield) of a turn.
     ///
     /// The runtime asks a process in a [long step](crate::Builder::long_step_threshold) to let other processes run. If
     /// this field is false, the code of the process probably does not notice the request. A process that runs only
-    /// short steps need not check. Other futures of the crate that use the [budget](crate::should_yield) of a turn also
-    /// react to a request, but are not recorded.
+    /// short steps need not check. The other futures that use the budget also react to a request, but this field does
+    /// not count these futures.
     pub checks_yield: bool,
     /// Whether the exit of the process was requested, for example by [`Host::cancel`](crate::Host::cancel), and the
     /// process has not exited yet.
@@ -220,14 +222,15 @@ pub struct ProcessDetails {
     /// which work counts. The runtime measures this time only if the running time of the process is limited. Otherwise
     /// this field is `None`.
     pub run_time: Option<Duration>,
-    /// The last messages and other events that the process accepted, oldest first. Without
-    /// [`Builder::inspect`](crate::Builder::inspect), the list is empty. The list also contains messages that the
-    /// process has not read yet.
+    /// The last messages and other events that the process accepted, oldest first. The list is empty without
+    /// [`Builder::inspect`](crate::Builder::inspect), and if the [number of
+    /// records](crate::observe::InspectOptions::last_messages) is 0. The list also contains messages that the process
+    /// has not read yet.
     pub last_messages: Vec<LastMessage>,
-    /// Number of messages and other events that the process accepted, by kind, largest number first. Without
-    /// [`Builder::inspect`](crate::Builder::inspect), the list is empty. The list has at most 16 entries: if a process
-    /// receives events of more kinds, the last kinds share the entry [`MessageKind::Other`]. The fields `last_messages`
-    /// and `message_counts` belong to one moment.
+    /// Number of messages and other events that the process accepted, by kind, largest number first. Like
+    /// `last_messages`, the list is empty without `Builder::inspect`, and if the number of records is 0. The list has
+    /// at most 16 entries: if a process accepts events of more kinds, the last kinds share the entry
+    /// [`MessageKind::Other`]. The fields `last_messages` and `message_counts` belong to one moment.
     ///
     /// [`MessageKind::Other`]: crate::observe::MessageKind::Other
     pub message_counts: Vec<MessageCount>,
@@ -274,24 +277,25 @@ pub struct CommandCount {
     /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), each yield is measured. `None` if no yield is
     /// measured.
     pub measured_since: Option<Instant>,
-    /// Source line that yielded one of these commands: the line of the call of
+    /// Source line of one of these commands, not necessarily of the oldest command: the line of the call of
     /// [`SelfHandle::perform`](crate::SelfHandle::perform), [`StepOutput::perform`](crate::StepOutput::perform), or of
-    /// a similar method. `None` if the line is not known.
+    /// a similar method. `None` if no line is known.
     pub line: Option<&'static Location<'static>>,
     /// Name of the type of the registered handler. For a closure, the name contains the function that defines the
-    /// closure. If a [layer](crate::layer) wraps a handler of the module [`handler`](crate::handler), the name
-    /// contains only the types of the layer and of the command. If several hosts have a handler of the command
-    /// type, this field is the handler of one of these hosts. `None` for a [`NamedCommand`](crate::NamedCommand),
-    /// because its name, and not its type, selects the handler.
+    /// closure. If a [layer](crate::layer) wraps a handler that a function of the module [`handler`](crate::handler)
+    /// returned, the name contains the types of the layer and of the command, but not the function or closure of the
+    /// inner handler. If several hosts have a handler of the command type, the field names the handler of any one of
+    /// these hosts. `None` for a [`NamedCommand`](crate::NamedCommand), because its name, and not its type, selects the
+    /// handler.
     pub handler: Option<&'static str>,
 }
 
 /// Event that a process waits for.
 ///
-/// The field `line` is the source line that created the awaited future, for example the line of `ctx.receive()`. A
-/// future stores the address of its line, which takes 8 bytes. For a message, the control block of the process stores
-/// this address. `None` if the line is not known. The line of a future of another crate is never known, nor is the line
-/// of a [`JoinHandle`](crate::JoinHandle).
+/// The field `line` is the source line that created the awaited future, for example the line of `ctx.receive()`. The
+/// field is `None` if the line is not known: always for a [`JoinHandle`](crate::JoinHandle) and for a future of another
+/// crate. The line takes 8 bytes in each future. The line of a message takes 8 bytes in the control block of the
+/// process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitsFor {
@@ -319,16 +323,21 @@ pub enum WaitsFor {
         line: Option<&'static Location<'static>>,
     },
     /// The ends of sleeps of an async body. Each sleep whose timer wakes the process directly has its own entry. All
-    /// other sleeps of the process have one common entry. For example, `FuturesUnordered` polls its futures with other
-    /// wakers than the waker of the process.
+    /// other sleeps that were created with the [`SelfHandle`](crate::SelfHandle) of the process have one common entry.
+    /// For example, `FuturesUnordered` polls its futures with other wakers than the waker of the process.
+    ///
+    /// If the process directly polls a sleep of [`Host::sleep`](crate::Host::sleep), this sleep has its own entry, but
+    /// is not counted as a wait of the process. Therefore the number in the common entry may be too low, and the common
+    /// entry may be missing. A sleep of `Host::sleep` inside a combinator with its own wakers is not listed.
     Sleep {
         /// Number of sleeps. At least 1.
         count: usize,
-        /// Time at which the timer of the sleep fires, in whole milliseconds of the runtime's clock. If the sleep has
-        /// taken over the timer of an earlier sleep, the sleep may end later. `None` in the common entry.
+        /// Time at which the timer of the sleep fires, in whole milliseconds of the runtime's clock. A process can
+        /// reuse the timer of a dropped sleep for its next sleep, if the next sleep ends later. Then `until` and `line`
+        /// may belong to the dropped sleep, and the present sleep ends later. `None` in the common entry.
         until: Option<Instant>,
-        /// Source line that created the sleep, or the earlier sleep whose timer this sleep has taken over. `None` in
-        /// the common entry.
+        /// Source line that created the sleep, or that created the dropped sleep whose timer this sleep reuses. `None`
+        /// in the common entry.
         line: Option<&'static Location<'static>>,
     },
     /// Free space in the mailbox of another process: see [`Address::send_wait`](crate::Address::send_wait).

@@ -29,10 +29,10 @@
 //! [`Builder::on_crash`](crate::Builder::on_crash) sets a function that receives the reports. The call `on_crash(|_|
 //! ())` silences the reports.
 //!
-//! Two settings add data to each report. The environment variable `RUST_LIB_BACKTRACE=1` adds the
-//! [backtrace](crate::Exit::panic_backtrace) of a panic. [`Builder::inspect`](crate::Builder::inspect) adds the last
-//! messages that the process accepted. An [`Observer`](crate::Observer::crashed) receives the report of each failure,
-//! even if a supervisor receives the exit.
+//! Two settings add data to the reports. The environment variable `RUST_LIB_BACKTRACE=1` or `RUST_BACKTRACE=1` adds the
+//! [backtrace](crate::Exit::panic_backtrace) to the report of a panic. [`Builder::inspect`](crate::Builder::inspect)
+//! adds the last messages that the process accepted. An [`Observer`](crate::Observer::crashed) receives the report of
+//! each failure, even if a supervisor receives the exit.
 //!
 //! # Links and monitors
 //!

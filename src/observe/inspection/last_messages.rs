@@ -44,11 +44,13 @@ const MAX_COUNTS: usize = 16;
 /// # Costs
 /// Without these options, the runtime records nothing, and a process needs no additional memory. With these options:
 ///
-/// - A process needs about 1 KiB after its first event, with the default of 8 records. Each further record takes 48
-///   bytes. [`ProcessDetails::memory`](crate::observe::ProcessDetails::memory) includes this memory. The runtime frees
-///   the records together with the process. Each record of an exit has a copy.
-/// - Each message and each turn takes a slower path, as in a runtime with an [`Observer`](crate::Observer). A record
-///   takes a lock of the process for a few instructions.
+/// - At its first event, a process allocates the memory of all its records: about 1 KiB for the default of 8 records,
+///   and about 49 KiB for 1,024 records. Each record takes 48 bytes.
+///   [`ProcessDetails::memory`](crate::observe::ProcessDetails::memory) includes this memory. The runtime frees the
+///   records together with the process. Each [`ExitRecord`](crate::observe::ExitRecord) and each
+///   [`CrashReport`](crate::CrashReport) contains a copy of the list.
+/// - Each message and each turn takes a slower path, as in a runtime with an [`Observer`](crate::Observer). To add a
+///   record, the runtime takes a lock of the process for a few instructions.
 #[derive(Debug, Clone)]
 #[must_use = "the options have no effect until they are passed to a builder"]
 pub struct InspectOptions {
@@ -69,7 +71,7 @@ impl InspectOptions {
     }
 
     /// Sets the number of records for each process. Default: 8. At most 1,024; a larger number has the effect of 1,024.
-    /// If the number is 0, the runtime records no messages.
+    /// If the number is 0, the runtime records no message and no other event, and does not count these events.
     pub fn last_messages(mut self, count: usize) -> Self {
         self.last_messages = count.min(MOST);
         self
@@ -90,7 +92,7 @@ impl InspectOptions {
     }
 }
 
-/// Kind of an event that a process receives.
+/// Kind of an event that a process accepted: see [`InspectOptions`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MessageKind {
@@ -99,7 +101,8 @@ pub enum MessageKind {
         /// Name of the type of the messages of the process.
         type_name: &'static str,
     },
-    /// The answer to a command.
+    /// The answer to a command. For a hand-written process, the ends of its calls and sleeps are also answers, with a
+    /// command type [`BuiltinCommand`](crate::BuiltinCommand). The reply to a call of an async body is not recorded.
     Answer {
         /// Name of the type of the command. All commands that are identified by a name have the type
         /// [`NamedCommand`](crate::NamedCommand).
@@ -178,7 +181,7 @@ impl fmt::Display for MessageKind {
     }
 }
 
-/// Record of a message, or of another event, that a process has received: see [`InspectOptions`].
+/// Record of a message, or of another event, that a process accepted: see [`InspectOptions`].
 ///
 /// `Display` prints the record as one line:
 ///
@@ -194,7 +197,8 @@ pub struct LastMessage {
     pub kind: MessageKind,
     /// For a message: the process whose step sent the message. For an exit, a join or a leave: the process that exited,
     /// joined or left. `None` if the runtime does not know the process: for example, a thread outside the processes has
-    /// sent the message, a timer has sent it, or the sender had waited for free space in the mailbox.
+    /// sent the message, a timer has sent it, or the sender had waited for free space in the mailbox. Always `None` for
+    /// an answer, a notice of a stream, and a cancellation.
     pub from: Option<Pid>,
     /// Time at which the mailbox accepted the event. A worker does not read the clock for a record, so this time has
     /// the same error as [`ProcessInfo::waiting_since`](crate::observe::ProcessInfo::waiting_since): the time may be
@@ -217,7 +221,7 @@ impl fmt::Display for LastMessage {
     }
 }
 
-/// Number of events of one kind that a process has received: see
+/// Number of events of one kind that a process accepted: see
 /// [`ProcessDetails::message_counts`](crate::observe::ProcessDetails::message_counts).
 ///
 /// With the feature `serde`, a count implements `Serialize`.

@@ -123,8 +123,8 @@ pub(crate) struct WaitNode {
 /// assumes that this process may run again.
 pub(crate) type WaitNodes = BTreeMap<Pid, WaitNode>;
 
-/// Returns the processes that cannot run again: each of them waits only for processes of the returned set. If a process
-/// needs its cancelled targets, at least one of these targets is in the returned set.
+/// Returns the stuck processes, which cannot run again. A process is stuck if it is not free, and if all its targets are
+/// stuck. If the process needs its cancelled targets, one stuck cancelled target is enough.
 pub(crate) fn stuck(nodes: &WaitNodes) -> BTreeSet<Pid> {
     let mut waiters: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
     for (pid, node) in nodes {

@@ -23,7 +23,7 @@ impl RuntimeMetrics {
     /// distributions are histograms with 15 buckets. The count of a histogram is the number of *measured* durations:
     /// see [`Distributions::sampled_one_in`](crate::observe::Distributions::sampled_one_in) and
     /// [`Distributions::messages_sampled_one_in`](crate::observe::Distributions::messages_sampled_one_in). The gauges
-    /// `procession_sampled_one_in` and `procession_messages_sampled_one_in` contain both rates.
+    /// `procession_sampled_one_in` and `procession_messages_sampled_one_in` export both values.
     ///
     /// Export snapshots of the whole run. Do not export differences of snapshots, because Prometheus computes rates
     /// itself.

@@ -145,10 +145,12 @@ impl FlightRecorder {
         self
     }
 
-    /// Sets the maximum number of files that the runtime writes automatically. Default: 8. When the runtime has begun
-    /// this number of files, it writes no file for further panics and long steps. If several panics or long steps occur
-    /// before the thread of the flight recorder begins to write a file, they share this file. The files that the
-    /// runtime writes for signals, and the files for consoles, are counted separately, and have the same maximum.
+    /// Sets the maximum number of files that the runtime writes automatically or for consoles. Default: 8. There are
+    /// three counters, each with this maximum: for panics and long steps, for signals, and for consoles. When a counter
+    /// has reached the maximum, the runtime writes no further file for the causes of this counter. If several panics,
+    /// long steps or signals occur before the thread of the flight recorder begins to write a file, they share this
+    /// file. The name of the file contains the first of these causes, and only the counter of this cause counts the
+    /// file.
     pub fn max_files(mut self, count: u32) -> Self {
         self.max_files = count;
         self

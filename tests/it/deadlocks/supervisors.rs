@@ -94,7 +94,7 @@ async fn watches_supervisor(ctx: Context<Reply<()>>) {
 fn a_child_that_the_supervisor_will_stop_later_is_no_deadlock() {
     let hour = Duration::from_secs(3600);
     let rt = Runtime::builder().workers(0).build().unwrap();
-    let slow = |mut ctx: Context<Reply<()>>| async move {
+    let slow = async move |mut ctx: Context<Reply<()>>| {
         while ctx.receive().await.is_ok() {}
         ctx.sleep(hour).await;
     };

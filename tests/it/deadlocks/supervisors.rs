@@ -81,6 +81,12 @@ fn a_supervisor_in_its_shutdown_is_deadlocked_with_a_child_that_waits_for_the_su
     }
 }
 
+/// Waits for its cancellation, and then sleeps.
+async fn slow(mut ctx: Context<Reply<()>>) {
+    while ctx.receive().await.is_ok() {}
+    ctx.sleep(Duration::from_secs(3600)).await;
+}
+
 /// Waits for the exit of its supervisor. The body never receives.
 async fn watches_supervisor(ctx: Context<Reply<()>>) {
     let supervisor = ctx.host().whereis("supervisor").expect("the supervisor lives");
@@ -94,10 +100,6 @@ async fn watches_supervisor(ctx: Context<Reply<()>>) {
 fn a_child_that_the_supervisor_will_stop_later_is_no_deadlock() {
     let hour = Duration::from_secs(3600);
     let rt = Runtime::builder().workers(0).build().unwrap();
-    let slow = async move |mut ctx: Context<Reply<()>>| {
-        while ctx.receive().await.is_ok() {}
-        ctx.sleep(hour).await;
-    };
     for shutdown in [hour, Duration::MAX] {
         let name = rt.process().name("supervisor");
         let watcher = Child::new("watcher", watches_supervisor).shutdown(shutdown);

@@ -78,7 +78,7 @@ impl Pending {
     /// # Errors
     /// Returns `Busy` if another thread holds the lock.
     pub(crate) fn has_any(&self) -> Result<bool, Busy> {
-        Ok(self.0.try_lock().ok_or(Busy)?.timers.len() != 0)
+        Ok(!self.0.try_lock().ok_or(Busy)?.timers.is_empty())
     }
 
     /// Reads the deadlines of one part of the table. The part begins at the slot `from`. Returns the slot at which the

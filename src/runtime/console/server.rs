@@ -237,18 +237,24 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpStream;
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpStream};
 
     use super::*;
     use crate::Runtime;
 
-    #[test]
-    fn a_listener_accepts_a_limited_number_of_clients_in_one_round() {
-        let rt = Runtime::builder().workers(0).build().unwrap();
+    /// Creates a server with one TCP listener. Returns the address of the listener.
+    fn server(rt: &Runtime) -> (Server, SocketAddr) {
         let listener = Listener::tcp(([127, 0, 0, 1], 0).into(), "token".to_owned()).unwrap();
         let address = listener.address().unwrap();
         let inspected = Inspected::new(&rt.host, &rt.threads, false);
-        let (mut server, _) = Server::new(vec![listener], inspected, rt.host.shared().clock.clone()).unwrap();
+        (Server::new(vec![listener], inspected, rt.host.shared().clock.clone()).unwrap().0, address)
+    }
+
+    #[test]
+    fn a_listener_accepts_a_limited_number_of_clients_in_one_round() {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let (mut server, address) = server(&rt);
         let clients: Vec<_> = (0..2 * ACCEPTS).map(|_| TcpStream::connect(address).unwrap()).collect();
         let now = server.clock.now();
         assert_eq!(server.accept(0, now), Some(now));
@@ -263,12 +269,8 @@ mod tests {
     /// idle console causes no periodic work.
     #[test]
     fn an_idle_client_sets_no_timer() {
-        use std::io::{Read, Write};
         let rt = Runtime::builder().workers(0).build().unwrap();
-        let listener = Listener::tcp(([127, 0, 0, 1], 0).into(), "token".to_owned()).unwrap();
-        let address = listener.address().unwrap();
-        let inspected = Inspected::new(&rt.host, &rt.threads, false);
-        let (mut server, _) = Server::new(vec![listener], inspected, rt.host.shared().clock.clone()).unwrap();
+        let (mut server, address) = server(&rt);
         assert_eq!(server.wait(), None);
         let mut client = TcpStream::connect(address).unwrap();
         client.set_nonblocking(true).unwrap();

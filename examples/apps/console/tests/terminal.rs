@@ -65,6 +65,18 @@ impl Screen {
         Self::of(&demo.socket())
     }
 
+    /// Opens the view of the process `clerk-1`.
+    fn open_clerk(demo: &Demo) -> Self {
+        let mut screen = Self::open(demo);
+        screen.wait_for("Processes 7");
+        screen.press("2");
+        screen.wait_for("archive");
+        screen.press("/clerk-1\r");
+        screen.wait("one row", |text| text.contains("clerk-1") && !text.contains("archive"));
+        screen.press("\r");
+        screen
+    }
+
     /// Opens the console for a socket or a recording.
     fn of(path: &Path) -> Self {
         let pair = native_pty_system().openpty(PtySize { rows: 24, cols: 80, ..PtySize::default() }).unwrap();
@@ -396,13 +408,7 @@ fn a_closed_output_is_no_error() {
 #[test]
 fn a_process_is_traced_on_the_screen_and_for_scripts() {
     let demo = Demo::start("trace");
-    let mut screen = Screen::open(&demo);
-    screen.wait_for("Processes 7");
-    screen.press("2");
-    screen.wait_for("archive");
-    screen.press("/clerk-1\r");
-    screen.wait("one row", |text| text.contains("clerk-1") && !text.contains("archive"));
-    screen.press("\r");
+    let mut screen = Screen::open_clerk(&demo);
     screen.wait_for("names         clerk-1");
     screen.press("t");
     screen.wait_for(" events, 0 lost; runs");
@@ -433,13 +439,7 @@ fn a_process_is_traced_on_the_screen_and_for_scripts() {
 #[test]
 fn the_rates_of_a_process_are_shown() {
     let demo = Demo::start("rates");
-    let mut screen = Screen::open(&demo);
-    screen.wait_for("Processes 7");
-    screen.press("2");
-    screen.wait_for("archive");
-    screen.press("/clerk-1\r");
-    screen.wait("one row", |text| text.contains("clerk-1") && !text.contains("archive"));
-    screen.press("\r");
+    let mut screen = Screen::open_clerk(&demo);
     let rate = |text: &str, name: &str| {
         let line = text.lines().find(|line| line.starts_with(name))?;
         let number = line.get(14..)?.split_whitespace().next()?.trim_start_matches('~').replace(',', "");

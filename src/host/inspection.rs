@@ -96,20 +96,25 @@ impl Host {
     /// awaits. The call also reads all timers, to find the sleeps of this process. The duration of the call is then
     /// proportional to the largest number of processes and timers that existed at one time.
     pub fn process_details(&self, pid: Pid) -> Option<ProcessDetails> {
-        let sleeps = self.read_sleeps(&[pid]).remove(&pid).unwrap_or_default();
-        self.details(pid, || self.read_joins().remove(&pid).unwrap_or_default(), &sleeps)
+        let sleeps = self.read_sleeps(&[pid]);
+        self.details(pid, || self.read_joins().remove(&pid).unwrap_or_default(), sleeps.get(&pid))
     }
 
     /// Returns the details of a process. The closure `joins` returns the joins of the process. If the process waits,
     /// possibly in `block_on`, this function calls the closure. The caller has read `sleeps`.
-    fn details(&self, pid: Pid, joins: impl FnOnce() -> Vec<Join>, sleeps: &SleepsOfProcess) -> Option<ProcessDetails> {
+    fn details(
+        &self,
+        pid: Pid,
+        joins: impl FnOnce() -> Vec<Join>,
+        sleeps: Option<&SleepsOfProcess>,
+    ) -> Option<ProcessDetails> {
         let table = &self.shared().pid_table;
         let Snapshot { mut details, awaited, mut waits } = table.with(pid, Snapshot::read)??;
         [details.links, details.monitors, details.monitored_by] = self.read_links(pid)?;
         details.joined_by = self.joined_by(pid);
         details.yields = self.read_yields(pid)?;
         details.timers = self.read_timers(pid)?;
-        let sleeps = sleeps.at(details.info.steps);
+        let sleeps = sleeps.map_or(&[][..], |sleeps| sleeps.at(details.info.steps));
         let redirect = |waits: &mut [Wait], earlier: &[Wait]| {
             _ = self.shared().forwarded.redirect(pid.word(), waits, earlier);
         };

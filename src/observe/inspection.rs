@@ -380,9 +380,7 @@ impl WaitsFor {
             Self::Message { .. } | Self::Command(_) | Self::Sleep { .. } | Self::Blocking { .. } => None,
         }
     }
-}
 
-impl WaitsFor {
     /// Returns the source line that created the awaited future. `None` if the line is not known.
     pub fn line(&self) -> Option<&'static Location<'static>> {
         match self {

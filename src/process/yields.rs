@@ -511,6 +511,8 @@ impl Yields {
         let Some(shared) = self.table.get() else { return Err(Late::Unknown) };
         if from == Answerer::Completion && shared.states.answer(tag) {
             shared.answers.fetch_add(1, Ordering::Relaxed);
+            // The name of the command needs the lock. No answer that is recorded with this name takes this path: an
+            // observed process passes `Answerer::Observed`.
             taken(&|| "");
             deliver(Answered::Event(tag), answer);
             return Ok(());

@@ -4,7 +4,6 @@ use crate::host::control::AnyControl;
 use crate::host::control::waits::WaitKind;
 use crate::host::inspection::growth::{LONG_MAILBOX, LongMailbox, MailboxReading};
 use crate::host::inspection::joins::Joins;
-use crate::host::inspection::sleeps::SleepsOfProcess;
 use crate::host::inspection::{command_count, first_name, process, row};
 use crate::host::registry::{Busy, LocalId};
 use crate::host::{Host, Phase};
@@ -258,9 +257,7 @@ impl Host {
     fn details_of(&self, pids: Vec<Pid>, joins: &Joins) -> Vec<ProcessDetails> {
         let sleeps = self.read_sleeps(&pids);
         let joins_of = |pid| joins.get(&pid).cloned().unwrap_or_default();
-        let no_sleep = SleepsOfProcess::default();
-        let sleeps_of = |pid| sleeps.get(&pid).unwrap_or(&no_sleep);
-        pids.into_iter().filter_map(|pid| self.details(pid, || joins_of(pid), sleeps_of(pid))).collect()
+        pids.into_iter().filter_map(|pid| self.details(pid, || joins_of(pid), sleeps.get(&pid))).collect()
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) struct WaitingSleep {
 }
 
 /// Sleeps of one process. The earliest sleep comes first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SleepsOfProcess {
     /// Number of steps of the process before the timers were read.
     steps: u64,

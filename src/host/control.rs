@@ -168,11 +168,18 @@ impl<M: Send + 'static> Control<M> {
         Ok(wakes)
     }
 
+    /// Counts a message that the mailbox has accepted. This thread runs the sender.
     #[inline]
     fn accepted(&self) {
+        self.count_accepted(true);
+    }
+
+    /// Counts a message that the mailbox has accepted. `by_sender` is true if this thread runs the sender.
+    #[inline]
+    fn count_accepted(&self, by_sender: bool) {
         self.head.count(Counter::Messages);
         if self.head.is_observed() {
-            self.head.host().observe_send(&self.head, type_name::<M>(), true);
+            self.head.host().observe_send(&self.head, type_name::<M>(), by_sender);
         }
     }
 
@@ -281,11 +288,8 @@ impl<M: Send + 'static> Control<M> {
 
     /// Counts the message of a waiting sender as accepted, and wakes the sender.
     fn admit(&self, sender: Waker) {
-        self.head.count(Counter::Messages);
-        if self.head.is_observed() {
-            // This thread runs the receiver, and not the sender.
-            self.head.host().observe_send(&self.head, type_name::<M>(), false);
-        }
+        // This thread runs the receiver, and not the sender.
+        self.count_accepted(false);
         panic::wake(sender);
     }
 

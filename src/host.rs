@@ -350,7 +350,7 @@ impl Host {
             receive_line: AtomicStaticRef::none(),
         });
         drop(control.inbox.close());
-        control.head.publish_exit(&exit, None);
+        control.head.publish_exit_of_no_process(&exit);
         control
     }
 

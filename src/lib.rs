@@ -7,7 +7,7 @@
 //   file block the thread: `park` calls `Idle::park` in `scheduler/idle.rs`, and `wait_in_poller` waits for sockets.
 // - An exit reaches links and monitors in `Links::dissolve`, in the middle of `host/link.rs`. This function calls
 //   `notify_peer` for each link, and `notify_watcher` for each monitor. Step 10 of `Control::run_exit` in
-//   `host/exit.rs` calls `Head::publish_exit` in `host/control/head.rs`, which calls `Links::dissolve`.
+//   `host/exit.rs` calls `Head::publish_exit` in `host/control/head/exit.rs`, which calls `Links::dissolve`.
 // - A timer fires in `Timers::fire_shard`, in the last third of `host/timer.rs` before the tests. A worker calls
 //   `fire_due_timers` in `scheduler/worker.rs`, which calls `Timers::fire_due_batch`, which calls `fire_shard`.
 // - A command reaches its handler in `Dispatcher::dispatch`, near the end of `host/dispatch.rs`, or in

@@ -462,7 +462,7 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
 
     #[inline]
     fn last_state(&self, name: Option<std::borrow::Cow<'static, str>>) -> Option<LastState> {
-        Some(LastState { name, type_name: X::name(), unread: self.unread, details: None })
+        Some(LastState { name, type_name: X::name(), unread: self.unread })
     }
 
     #[inline]

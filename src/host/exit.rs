@@ -95,7 +95,7 @@ pub(crate) trait ExitOwner {
     fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>);
     /// Step 7: notifies the callers whose replies this thread has stored in the last turn and in step 4.
     fn notify_callers(&mut self, exit: &Exit);
-    /// Step 10: returns the details for the crash report. `name` is the oldest name of the process. Returns `None` if
+    /// Step 10: returns the data about the process that the observer and the crash report use. `name` is the oldest name of the process. Returns `None` if
     /// the mailbox belongs to no process.
     fn last_state(&self, name: Option<Cow<'static, str>>) -> Option<LastState>;
     /// Step 12: passes the exit to the monitor that the parent set at the spawn of the process.
@@ -166,21 +166,15 @@ impl<M: Send + 'static> Control<M> {
             head.enter(head.flags(), ProcessState::Complete);
         }
         // 10. Publish the exit, first to the observer.
-        let mut last = owner.last_state(name);
-        if let Some(last) = &mut last
-            && !exit.is_normal()
-        {
-            host.report_abnormal_exit(head, last, &exit);
-        }
-        if let (Some(last), Some(observer)) = (&last, &host.shared().observer) {
-            let _ = catch(|| observer.ended(head.pid(), last.name.as_deref(), last.type_name, &exit));
-        }
-        if let Some(last) = &last
+        let last = owner.last_state(name);
+        if !exit.is_normal() {
+            host.store_abnormal_exit(head, &exit, last);
+        } else if let Some(last) = last
             && head.has(flag::OBSERVED)
         {
-            host.trace_end(head, last);
+            host.observe_exit(head, &exit, &last);
         }
-        head.publish_exit(&exit, last);
+        head.publish_exit();
         // 11. Notify a shutdown.
         host.notify_shutdown(head);
         // 12. Notify the monitor that the parent set at the spawn.
@@ -266,20 +260,36 @@ impl Host {
         }
     }
 
-    /// First part of step 10 for an abnormal exit: adds the details to `last`, records the exit, and reports a failure
-    /// to the observer.
+    /// First part of step 10 for an abnormal exit: records the exit, reports the exit to the observer, and stores the
+    /// exit in the head.
     #[cold]
-    fn report_abnormal_exit(&self, head: &Head, last: &mut LastState, exit: &Exit) {
-        last.details = Some(Box::new(head.exit_details()));
-        self.record_exit(head, exit, last);
-        if let Some(observer) = &self.shared().observer
-            && exit.is_failure()
-            && let Some(report) = head.crash_report(last, exit)
-        {
-            let _ = catch(|| observer.crashed(&report));
-            // The destructor of the error in the exit is user code.
-            let _ = drop_caught(report);
+    fn store_abnormal_exit(&self, head: &Head, exit: &Exit, last: Option<LastState>) {
+        let state = last.map(|last| head.abnormal_state(last));
+        if let Some(state) = &state {
+            self.record_exit(head, exit, state);
+            if let Some(observer) = &self.shared().observer
+                && exit.is_failure()
+            {
+                let report = head.crash_report(state, exit);
+                let _ = catch(|| observer.crashed(&report));
+                // The destructor of the error in the exit is user code.
+                let _ = drop_caught(report);
+            }
+            if head.has(flag::OBSERVED) {
+                self.observe_exit(head, exit, &state.last);
+            }
         }
+        head.store_exit(exit, state.filter(|_| exit.is_failure()));
+    }
+
+    /// Reports the exit of an observed process to the observer and to the traces. If the runtime has an observer, each
+    /// process is observed.
+    #[cold]
+    fn observe_exit(&self, head: &Head, exit: &Exit, last: &LastState) {
+        if let Some(observer) = &self.shared().observer {
+            let _ = catch(|| observer.ended(head.pid(), last.name.as_deref(), last.type_name, exit));
+        }
+        self.trace_end(head, last);
     }
 
     /// Performs steps 6, 8 and 10 for an attached receiver. An attached receiver has a pid, but no mailbox, no names
@@ -290,7 +300,7 @@ impl Host {
         if let Some(pending) = head.pending_if_any() {
             pending.close(&self.shared().timers);
         }
-        head.publish_exit(exit, None);
+        head.publish_exit_of_no_process(exit);
     }
 
     /// Reports the failure of a process if no link, no monitor and no join handle has received the failure. A failure

@@ -31,13 +31,13 @@ pub(crate) struct LastState {
     pub(crate) type_name: &'static str,
     /// Number of messages that the process did not read.
     pub(crate) unread: usize,
-    /// Further data about an abnormal exit. The field is `None` for a normal exit, which must be fast.
-    pub(crate) details: Option<Box<ExitDetails>>,
 }
 
-/// Further data about a process that exited abnormally.
+/// Data about a process that exited abnormally. A normal exit must be fast, so the runtime does not collect this data
+/// for a normal exit.
 #[derive(Debug)]
-pub(crate) struct ExitDetails {
+pub(crate) struct AbnormalState {
+    pub(crate) last: LastState,
     /// Pids of linked processes, at most [`MAX_LINKS`] + 1. The report lists at most [`MAX_LINKS`] of these pids.
     pub(crate) links: Vec<Pid>,
     /// The last messages of the process, oldest first.

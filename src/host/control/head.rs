@@ -19,7 +19,7 @@ use crate::host::control::waits::{MoreWaits, Wait, WaitRecord, Waits};
 use crate::host::link::Links;
 use crate::host::registry::{LocalId, groups, names};
 use crate::host::timer::pending::Pending;
-use crate::observe::crash::LastState;
+use crate::observe::crash::AbnormalState;
 use crate::observe::inspection::last_messages::MessageLog;
 use crate::observe::metrics::{SampledProcess, begin_sampled_turn};
 use crate::observe::{Counter, ProcessState, Sampled};
@@ -162,7 +162,7 @@ struct Abnormal {
     is_report_requested: AtomicBool,
     /// Data for the crash report. The value is `None` if the exit is no failure, or if the mailbox belonged to no
     /// process.
-    crash: Option<LastState>,
+    crash: Option<AbnormalState>,
 }
 
 /// Parts of the head that are used more rarely than [`Rare`]. These parts are allocated in a box at the first use.

@@ -2,7 +2,7 @@
 
 use crate::host::control::Head;
 use crate::host::{Host, Phase};
-use crate::observe::crash::LastState;
+use crate::observe::crash::AbnormalState;
 use crate::observe::exits::ExitRecord;
 use crate::process::exit::Exit;
 
@@ -37,19 +37,19 @@ impl Host {
     }
 
     /// Records the abnormal exit of a process.
-    pub(in crate::host) fn record_exit(&self, head: &Head, exit: &Exit, last: &LastState) {
+    pub(in crate::host) fn record_exit(&self, head: &Head, exit: &Exit, state: &AbnormalState) {
         let exits = &self.shared().exits;
         if exits.is_off() || !exit.is_failure() && self.phase() != Phase::Open {
             return;
         }
         exits.add(ExitRecord {
             pid: head.pid(),
-            name: last.name.clone(),
-            type_name: last.type_name,
+            name: state.last.name.clone(),
+            type_name: state.last.type_name,
             parent: head.parent(),
             exit: exit.clone(),
-            mailbox_len: last.unread,
-            last_messages: last.details.as_ref().map_or(Vec::new(), |details| details.last_messages.clone()),
+            mailbox_len: state.last.unread,
+            last_messages: state.last_messages.clone(),
             at: self.now(),
         });
     }

@@ -2,7 +2,7 @@
 //! handle has received the exit.
 
 use crate::host::control::head::{Abnormal, Head, flag};
-use crate::observe::crash::{CrashReport, ExitDetails, LastState, MAX_LINKS};
+use crate::observe::crash::{AbnormalState, CrashReport, LastState, MAX_LINKS};
 use crate::observe::inspection::last_messages::MessageLog;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::process::catch::Held;
@@ -42,14 +42,13 @@ impl Head {
         if is_awaited || received.swap(true, Ordering::SeqCst) {
             return None;
         }
-        self.crash_report(crash.as_ref()?, exit.get())
+        Some(self.crash_report(crash.as_ref()?, exit.get()))
     }
 
-    /// Creates the crash report of the process. Returns `None` if `last` contains no details, because the exit is
-    /// normal.
-    pub(crate) fn crash_report(&self, last: &LastState, exit: &Exit) -> Option<CrashReport> {
-        let ExitDetails { links, last_messages } = last.details.as_deref()?;
-        Some(CrashReport {
+    /// Creates the crash report of the process.
+    pub(crate) fn crash_report(&self, state: &AbnormalState, exit: &Exit) -> CrashReport {
+        let AbnormalState { last, links, last_messages } = state;
+        CrashReport {
             pid: self.pid(),
             name: last.name.clone(),
             type_name: last.type_name,
@@ -59,12 +58,13 @@ impl Head {
             links: links.iter().take(MAX_LINKS).copied().collect(),
             last_messages: last_messages.clone(),
             has_more_links: links.len() > MAX_LINKS,
-        })
+        }
     }
 
-    /// Reads the details of an abnormal exit. The links are not dissolved yet.
-    pub(crate) fn exit_details(&self) -> ExitDetails {
-        ExitDetails {
+    /// Collects the data about an abnormal exit. The links are not dissolved yet.
+    pub(crate) fn abnormal_state(&self, last: LastState) -> AbnormalState {
+        AbnormalState {
+            last,
             links: self.links_if_any().map_or(Vec::new(), |links| links.linked(MAX_LINKS + 1)),
             last_messages: self.message_log_if_any().map_or(Vec::new(), MessageLog::last),
         }
@@ -87,12 +87,22 @@ impl Head {
         self.has(flag::ENDED)
     }
 
-    /// Publishes the exit, and notifies waiting tasks, linked processes and monitoring processes.
+    /// Stores an exit that is not normal. The caller then [publishes](Self::publish_exit) the exit. `state` is the data
+    /// for the crash report, if the exit is a failure of a process.
+    #[cold]
+    pub(crate) fn store_exit(&self, exit: &Exit, state: Option<AbnormalState>) {
+        let _ = self.rare().exit.set(Box::new(Abnormal {
+            exit: Held::new(exit.clone()),
+            received: AtomicBool::new(false),
+            is_report_requested: AtomicBool::new(false),
+            crash: state,
+        }));
+    }
+
+    /// Publishes the stored exit, and notifies waiting tasks, linked processes and monitoring processes. If no exit is
+    /// stored, the exit is normal.
     #[inline]
-    pub(crate) fn publish_exit(&self, exit: &Exit, last: Option<LastState>) {
-        if !exit.is_normal() {
-            self.set_abnormal(exit.clone(), last);
-        }
+    pub(crate) fn publish_exit(&self) {
         let former = self.announce(flag::ENDED);
         if former & flag::TIED != 0
             && let Some(links) = self.links_if_any()
@@ -106,14 +116,11 @@ impl Head {
         }
     }
 
-    #[cold]
-    fn set_abnormal(&self, exit: Exit, last: Option<LastState>) {
-        let crash = last.filter(|_| exit.is_failure());
-        let _ = self.rare().exit.set(Box::new(Abnormal {
-            exit: Held::new(exit),
-            received: AtomicBool::new(false),
-            is_report_requested: AtomicBool::new(false),
-            crash,
-        }));
+    /// Stores and publishes the exit of a control block that belongs to no process.
+    pub(crate) fn publish_exit_of_no_process(&self, exit: &Exit) {
+        if !exit.is_normal() {
+            self.store_exit(exit, None);
+        }
+        self.publish_exit();
     }
 }

@@ -385,7 +385,7 @@
 //! ```
 //!
 //! One explanation cannot show that a mailbox grows. If a second call of `explain` finds more messages in the mailbox,
-//! and the process has taken no message out in between, the finding is a
+//! and the process has not taken out the oldest message in between, the finding is a
 //! [`GrowingMailbox`](crate::observe::Finding::GrowingMailbox), and contains the number of new messages:
 //!
 //! ```text

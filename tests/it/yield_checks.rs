@@ -1,4 +1,4 @@
-//! Section 9.2 of the specification: an inspection states whether a process answers requests to yield.
+//! Section 9.2 of the specification: an inspection states whether a process checks for requests to yield.
 
 use std::future::{pending, ready};
 use std::sync::Arc;
@@ -117,8 +117,8 @@ fn a_poll_of_a_cooperative_future_is_a_check() {
     assert!(!checks(&rt, process.pid()), "only `cooperative` and `should_yield` are recorded");
 }
 
-/// 9.2a: a body that pauses between two pieces of `cooperative` answers requests to yield. The body has used the budget
-/// of its first step, and is ready for its second step.
+/// 9.2a: a body that pauses between two pieces of `cooperative` checks for requests to yield. The body has used the
+/// budget of its first step, and is ready for its second step.
 #[test]
 fn a_body_between_two_pieces_answers_requests_to_yield() {
     let rt = lone();

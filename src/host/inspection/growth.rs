@@ -1,11 +1,12 @@
-//! Finds mailboxes that grow while their processes take no message out. One reading of a mailbox cannot show that the
-//! mailbox grows. Therefore [`Host::explain`](crate::Host::explain) stores the lengths of the long mailboxes, and the
-//! next explanation compares its own reading with the stored lengths.
+//! Finds mailboxes that grow while their oldest messages stay in the queue. One reading of a mailbox cannot show that
+//! the mailbox grows. Therefore [`Host::explain`](crate::Host::explain) stores the lengths of the long mailboxes, and
+//! the next explanation compares its own reading with the stored lengths.
 //!
-//! A process may take messages out between the two readings, and the mailbox may then become longer than before. Such a
-//! mailbox does not count as growing. A mailbox does not count its receives, because the count would make each receive
-//! more expensive. Instead, the comparison uses the time since which the mailbox has not been empty: see
-//! [`LongMailbox::is_unread_since`].
+//! A process may take the oldest message out between the two readings, and the mailbox may then become longer than
+//! before. Such a mailbox does not count as growing. A selective receive may take a newer message, and urgent messages
+//! are taken from another queue. Both leave the oldest message in the queue, so the mailbox can still count as growing.
+//! A mailbox does not count its receives, because the count would make each receive more expensive. Instead, the
+//! comparison uses the time since which the mailbox has not been empty: see [`LongMailbox::is_unread_since`].
 
 use std::collections::BTreeMap;
 
@@ -66,13 +67,14 @@ impl LongMailbox {
         Some(Self { len: figures.messages, unread_since, steps_at_rest })
     }
 
-    /// Returns whether the process has certainly taken no message out of its mailbox since the reading `former` of this
-    /// mailbox. The reading `former` began at the recent time `recent`.
+    /// Returns whether the process has certainly not taken the oldest message out of its mailbox since the reading
+    /// `former` of this mailbox. The reading `former` began at the recent time `recent`.
     ///
-    /// A process that takes messages out resets the time `unread_since`. The next message to arrive sets this time
-    /// again, to the recent time, which never decreases. Suppose that the former reading found a time before `recent`.
-    /// If the times of both readings are equal, the process has not reset the time in between. If the former reading
-    /// found a later time, a new time may be equal to this time. In this case, the process must not have run at all.
+    /// A process that takes the oldest message out resets the time `unread_since`. The next message to arrive sets this
+    /// time again, to the recent time, which never decreases. Suppose that the former reading found a time before
+    /// `recent`. If the times of both readings are equal, the process has not reset the time in between. If the former
+    /// reading found a later time, a new time may be equal to this time. In this case, the process must not have run at
+    /// all.
     fn is_unread_since(&self, former: &Self, recent: Instant) -> bool {
         let has_not_run = self.steps_at_rest.is_some() && self.steps_at_rest == former.steps_at_rest;
         self.unread_since == former.unread_since && (former.unread_since < recent.ns() || has_not_run)

@@ -33,7 +33,7 @@ pub use crate::observe::inspection::wait_graph::{Deadlock, WaitEdge, WaitForGrap
 pub use crate::observe::inspection::{
     CommandCount, ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery, RunningStep, WaitsFor,
 };
-pub(crate) use crate::observe::metrics::{Metrics, Sampling, SlotGuard, is_sampled_turn, skips_message};
+pub(crate) use crate::observe::metrics::{Metrics, OwnCounters, Sampling, SlotGuard, is_sampled_turn, skips_message};
 pub use crate::observe::run_times::{ProcessRunTime, RunTimeSampler, RunTimes, TypeRunTime};
 #[cfg(feature = "metrics")]
 pub use crate::observe::snapshot::publish::MetricsPublisher;

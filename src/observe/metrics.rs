@@ -7,15 +7,18 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use crate::observe::counters::{COUNTERS, Counter, Counters};
+use crate::observe::counters::{Counter, Counters};
 use crate::observe::distributions::{CommandTime, Distributions, Sampled, SampledBuckets};
 use crate::observe::histogram::Buckets;
+use crate::observe::metrics::slot_counts::{Counts, SlotCounts};
 use crate::observe::run_times::RunTimeTables;
 use crate::observe::trace::Recorder;
 use crate::observe::trace::flight::FlightRecorder;
 use crate::platform::sync::tally::Ordering::Relaxed;
 use crate::platform::sync::tally::{AtomicU64, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{Arc, CachePadded, TallyLock, thread_local};
+
+mod slot_counts;
 
 /// The counters of one runtime.
 ///
@@ -27,7 +30,9 @@ use crate::platform::sync::{Arc, CachePadded, TallyLock, thread_local};
 /// counters of that block in the same way.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    slots: Box<[CachePadded<Block>]>,
+    slots: SlotCounts,
+    /// Sampled durations of the threads in slots, in the order of the slots.
+    durations: Box<[SampledBuckets]>,
     /// Blocks for threads that are in no slot of this runtime. The first blocks belong to the [`CounterBlock`]s, and
     /// the last blocks are shared.
     outside: Box<[CachePadded<Block>]>,
@@ -41,11 +46,10 @@ pub(crate) struct Metrics {
     recorder: Recorder,
 }
 
+/// Block of threads that are in no slot.
 #[derive(Debug)]
 struct Block {
-    counts: [AtomicU64; COUNTERS],
-    /// Number of exits that have ended: see [`Metrics::end_exit`].
-    ended_exits: AtomicU64,
+    counts: Counts,
     durations: SampledBuckets,
 }
 
@@ -136,15 +140,21 @@ impl Outside {
 }
 
 /// The alignment keeps the value within one cache line, regardless of the address that the linker chooses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(align(16))]
+#[derive(Debug, Clone, Copy)]
+#[repr(align(32))]
 struct CurrentSlot {
     /// Address of the metrics. The value is 0 if the thread is in no slot. A `SlotGuard` keeps the metrics alive.
     metrics: usize,
     slot: usize,
+    /// The counters of the slot.
+    counts: &'static Counts,
 }
 
-const NOWHERE: CurrentSlot = CurrentSlot { metrics: 0, slot: 0 };
+/// A thread in no slot. No thread increments these counters, because no metrics have the address 0.
+const NOWHERE: CurrentSlot = {
+    static NEVER: Counts = Counts::new();
+    CurrentSlot { metrics: 0, slot: 0, counts: &NEVER }
+};
 
 /// State of a thread for the counters and the sampling.
 struct Here {
@@ -315,7 +325,8 @@ pub(crate) fn skips_message() -> bool {
 impl Metrics {
     pub(crate) fn new(slots: usize) -> Self {
         Self {
-            slots: (0..slots).map(|_| CachePadded(Block::new())).collect(),
+            slots: SlotCounts::take(slots),
+            durations: (0..slots).map(|_| SampledBuckets::new()).collect(),
             outside: (0..OWNED_BLOCKS + SHARED_BLOCKS).map(|_| CachePadded(Block::new())).collect(),
             commands: TallyLock::new(BTreeMap::new()),
             sample_one_in: SAMPLE_ONE_IN,
@@ -363,51 +374,69 @@ impl Metrics {
         self
     }
 
-    /// Makes this thread use the block of this slot. If no such slot exists, the thread uses the same block as a thread
-    /// in no slot.
+    /// Makes this thread use the counters of this slot.
+    ///
+    /// # Panics
+    /// If no such slot exists.
     pub(crate) fn enter(self: &Arc<Self>, slot: usize) -> SlotGuard {
-        let before = HERE.with(|here| here.entered.replace(CurrentSlot { metrics: self.address(), slot }));
+        let entered = CurrentSlot { metrics: self.address(), slot, counts: self.slots[slot] };
+        let before = HERE.with(|here| here.entered.replace(entered));
         SlotGuard { metrics: Arc::clone(self), before, _here: PhantomData }
     }
 
-    /// Returns the slot of this runtime that this thread is in.
+    /// Calls `f` if this thread is in a slot of this runtime. The comparison and the call of `f` happen within the
+    /// access to the thread-local. If this function returned an `Option<CurrentSlot>`, each count would take two
+    /// instructions more.
+    #[inline]
+    fn in_slot<R>(&self, f: impl FnOnce(CurrentSlot) -> R) -> Option<R> {
+        let here = |here: &Here| {
+            let entered = here.entered.get();
+            (entered.metrics == self.address()).then(|| f(entered))
+        };
+        // If this thread is exiting and has dropped its thread-locals, it is no longer a worker.
+        HERE.try_with(here).ok().flatten()
+    }
+
+    /// Returns the number of the slot of this runtime that this thread is in.
     #[inline]
     pub(crate) fn worker(&self) -> Option<usize> {
-        // If this thread is exiting and has dropped its thread-locals, it is no longer a worker.
-        let entered = HERE.try_with(|here| here.entered.get()).unwrap_or(NOWHERE);
-        (entered.metrics == self.address()).then_some(entered.slot)
+        self.in_slot(|entered| entered.slot)
     }
 
     #[inline]
     pub(crate) fn add(&self, counter: Counter, n: u64) {
-        let (block, own) = self.block();
-        add_to(&block.counts[counter as usize], n, own, Relaxed);
+        let added = self.in_slot(|entered| add_to(entered.counts.of(counter), n, true, Relaxed));
+        if added.is_none() {
+            self.add_outside(counter, n);
+        }
+    }
+
+    /// Adds `n` like [`add`](Self::add), on a thread in no slot.
+    #[inline(never)]
+    fn add_outside(&self, counter: Counter, n: u64) {
+        let (block, own) = self.block_outside();
+        add_to(block.counts.of(counter), n, own, Relaxed);
     }
 
     /// Counts a step. Returns the slot of this thread, or [`NO_WORKER`] if the thread is in no slot.
     #[inline]
     pub(crate) fn add_step(&self) -> u8 {
-        if let Some(slot) = self.worker()
-            && let Some(block) = self.slots.get(slot)
-        {
-            add_to(&block.counts[Counter::Steps as usize], 1, true, Relaxed);
-            return slot as u8;
-        }
-        self.add_step_outside()
+        let worker = self.in_slot(|entered| {
+            add_to(entered.counts.of(Counter::Steps), 1, true, Relaxed);
+            entered.slot as u8
+        });
+        worker.unwrap_or_else(|| {
+            self.add_outside(Counter::Steps, 1);
+            NO_WORKER
+        })
     }
 
-    /// Counts a step on a thread in no slot.
-    #[cold]
-    fn add_step_outside(&self) -> u8 {
-        self.add(Counter::Steps, 1);
-        NO_WORKER
-    }
-
-    /// Adds `n` like [`add`](Self::add). The caller guarantees that this thread is in this slot of this runtime.
-    #[inline]
-    pub(crate) fn add_in(&self, slot: usize, counter: Counter, n: u64) {
-        let cell = &self.slots[slot].counts[counter as usize];
-        cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
+    /// Returns the counters of a slot, for the thread that is in this slot.
+    ///
+    /// # Panics
+    /// If no such slot exists.
+    pub(crate) fn counters_of(&self, slot: usize) -> OwnCounters {
+        OwnCounters(self.slots[slot])
     }
 
     /// Counts an exited process.
@@ -415,8 +444,7 @@ impl Metrics {
     pub(crate) fn add_exited(&self) {
         // Release pairs with the fence in `exited`. A thread that reads this incremented counter also sees that the
         // process was counted as spawned.
-        let (block, own) = self.block();
-        add_to(&block.counts[Counter::Exited as usize], 1, own, Ordering::Release);
+        self.add_release(|counts| counts.of(Counter::Exited));
     }
 
     /// Returns the number of exited processes. A caller may call this function first and then read the number of
@@ -434,8 +462,7 @@ impl Metrics {
     pub(crate) fn end_exit(&self) {
         // Release pairs with the acquire loads in `is_between_exits`. A thread that reads this incremented counter also
         // sees the wake-up, and the increment in `add_exited`.
-        let (block, own) = self.block();
-        add_to(&block.ended_exits, 1, own, Ordering::Release);
+        self.add_release(|counts| &counts.ended_exits);
     }
 
     /// Returns whether there was a moment during this call at which no exit was in progress. An exit is in progress
@@ -445,15 +472,21 @@ impl Metrics {
     /// begun exits. The function first reads the number of ended exits. If the two numbers are equal, they were equal
     /// at a moment between the two readings.
     pub(crate) fn is_between_exits(&self) -> bool {
-        let add = |sum: u64, block: &Block| sum.wrapping_add(block.ended_exits.load(Ordering::Acquire));
-        let ended = self.blocks().fold(0, add);
+        let add = |sum: u64, counts: &Counts| sum.wrapping_add(counts.ended_exits.load(Ordering::Acquire));
+        let ended = self.all_counts().fold(0, add);
         ended == self.sum(Counter::Exited)
     }
 
     /// Records a duration.
     pub(crate) fn sample(&self, what: Sampled, ns: u64) {
-        let (block, own) = self.block();
-        let (bucket, sum) = block.durations.of(what).of(ns);
+        let (durations, own) = match self.worker() {
+            Some(slot) => (&self.durations[slot], true),
+            None => {
+                let (block, own) = self.block_outside();
+                (&block.durations, own)
+            }
+        };
+        let (bucket, sum) = durations.of(what).of(ns);
         add_to(bucket, 1, own, Relaxed);
         add_to(sum, ns, own, Relaxed);
     }
@@ -509,7 +542,7 @@ impl Metrics {
 
     /// Returns the number of polls that were counted in a slot.
     pub(crate) fn polls(&self, slot: usize) -> u64 {
-        self.slots[slot].counts[Counter::Polls as usize].load(Ordering::Acquire)
+        self.slots[slot].of(Counter::Polls).load(Ordering::Acquire)
     }
 
     /// Returns the number of processes that are alive. This function makes several attempts to read the counters. If no
@@ -541,41 +574,62 @@ impl Metrics {
         let by_command = self.commands.with(|commands| commands.clone());
         let commands = by_command.iter().map(|(command, buckets)| CommandTime::new(command, buckets)).collect();
         let messages_one_in = if self.sample_one_in == 1 { 1 } else { SAMPLE_MESSAGES_ONE_IN };
-        let threads = self.blocks().map(|block| &block.durations);
-        Distributions::read(threads, commands, self.sample_one_in, messages_one_in)
+        Distributions::read(self.all_durations(), commands, self.sample_one_in, messages_one_in)
     }
 
     /// Returns the number of bytes of the counters and the distributions.
     pub(crate) fn bytes(&self) -> usize {
-        let blocks = size_of_val(&*self.slots) + size_of_val(&*self.outside);
+        let slots = self.slots.len() * (size_of::<&Counts>() + size_of::<CachePadded<Counts>>());
+        let blocks = slots + size_of_val(&*self.durations) + size_of_val(&*self.outside);
         let commands: usize = self.commands.with(|commands| commands.values().map(|buckets| buckets.bytes()).sum());
         let blocks = blocks + self.run_times.bytes();
-        blocks + commands + self.blocks().map(|block| block.durations.bytes()).sum::<usize>()
+        blocks + commands + self.all_durations().map(SampledBuckets::bytes).sum::<usize>()
     }
 
-    /// Returns the block of this thread, and whether no other thread writes to this block.
+    /// Increments a counter of this thread with the ordering `Release`.
     #[inline]
-    fn block(&self) -> (&Block, bool) {
-        match self.worker().and_then(|slot| self.slots.get(slot)) {
-            Some(block) => (block, true),
-            None => {
-                let outside = Outside::here();
-                (&self.outside[outside.block], outside.own)
-            }
+    fn add_release(&self, counter: impl Fn(&Counts) -> &AtomicU64) {
+        let added = self.in_slot(|entered| add_to(counter(entered.counts), 1, true, Ordering::Release));
+        if added.is_none() {
+            let (block, own) = self.block_outside();
+            add_to(counter(&block.counts), 1, own, Ordering::Release);
         }
     }
 
-    fn blocks(&self) -> impl Iterator<Item = &Block> + Clone {
-        self.slots.iter().chain(&self.outside).map(|block| &block.0)
+    /// Returns the block of this thread, which is in no slot, and whether no other thread writes to this block.
+    fn block_outside(&self) -> (&Block, bool) {
+        let outside = Outside::here();
+        (&self.outside[outside.block], outside.own)
+    }
+
+    fn all_counts(&self) -> impl Iterator<Item = &Counts> {
+        let outside = self.outside.iter().map(|block| &block.counts);
+        self.slots.iter().map(|counts| &counts.0).chain(outside)
+    }
+
+    fn all_durations(&self) -> impl Iterator<Item = &SampledBuckets> + Clone {
+        self.durations.iter().chain(self.outside.iter().map(|block| &block.durations))
     }
 
     fn sum(&self, counter: Counter) -> u64 {
-        self.blocks().fold(0, |sum, block| sum.wrapping_add(block.counts[counter as usize].load(Relaxed)))
+        self.all_counts().fold(0, |sum, counts| sum.wrapping_add(counts.of(counter).load(Relaxed)))
     }
 
     #[inline]
     fn address(&self) -> usize {
         (&raw const *self).addr()
+    }
+}
+
+/// The counters of the slot in which a thread is. The thread needs no lookup to increment these counters.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwnCounters(&'static Counts);
+
+impl OwnCounters {
+    /// Adds `n` like [`Metrics::add`]. The caller guarantees that this thread is in the slot.
+    #[inline]
+    pub(crate) fn add(self, counter: Counter, n: u64) {
+        add_to(self.0.of(counter), n, true, Relaxed);
     }
 }
 
@@ -625,11 +679,7 @@ impl Drop for SlotGuard {
 
 impl Block {
     fn new() -> Self {
-        Self {
-            counts: std::array::from_fn(|_| AtomicU64::new(0)),
-            ended_exits: AtomicU64::new(0),
-            durations: SampledBuckets::new(),
-        }
+        Self { counts: Counts::new(), durations: SampledBuckets::new() }
     }
 }
 
@@ -694,24 +744,20 @@ mod tests {
         }
         assert_eq!(workers(), (Some(1), None));
         one.add(Counter::Steps, 100);
-        let counted = |block: &Block| block.counts[Counter::Steps as usize].load(Relaxed);
+        let counted = |counts: &Counts| counts.of(Counter::Steps).load(Relaxed);
         assert_eq!(
-            (counted(&one.slots[1]), one.outside.iter().map(|block| counted(block)).sum::<u64>(), one.counters().steps),
+            (
+                counted(one.slots[1]),
+                one.outside.iter().map(|block| counted(&block.counts)).sum::<u64>(),
+                one.counters().steps
+            ),
             (100, 10, 110)
         );
-        assert_eq!(counted(&two.slots[0]), 1);
+        assert_eq!(counted(two.slots[0]), 1);
         assert_eq!(thread::scope(|s| s.spawn(|| one.worker()).join().expect("no panic")), None);
         drop(outer);
         assert_eq!(workers(), (None, None));
         assert_eq!(Arc::strong_count(&one), 1);
-    }
-
-    #[test]
-    fn a_thread_in_a_missing_slot_counts_outside_the_slots() {
-        let metrics = Arc::new(Metrics::new(1));
-        let _guard = metrics.enter(7);
-        metrics.add(Counter::Polls, 2);
-        assert_eq!((metrics.worker(), metrics.counters().polls), (Some(7), 2));
     }
 
     /// Two threads are in slots. Some of the other threads own blocks, and some share blocks. The threads of the second

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::observe::{Counter, SlotGuard, WorkerState};
+use crate::observe::{Counter, OwnCounters, SlotGuard, WorkerState};
 use crate::platform::poller::{Poller, Wait};
 use crate::platform::preempt;
 use crate::platform::random::Rng;
@@ -49,6 +49,8 @@ pub(crate) struct Worker<T: Task> {
     /// Address of the scheduler. A wake-up compares this address with the address of the woken task's scheduler.
     home: usize,
     slot: usize,
+    /// The counters of the slot.
+    counters: OwnCounters,
     worker_slot: Arc<CachePadded<WorkerSlot>>,
     queues: Queues<T>,
     searching: Cell<bool>,
@@ -131,6 +133,7 @@ impl<T: Task> Worker<T> {
             worker_slot: Arc::clone(&scheduler.worker_slots[slot]),
             home,
             slot,
+            counters: scheduler.metrics.counters_of(slot),
             queues,
             searching: Cell::new(false),
             woken: Cell::new(false),
@@ -493,7 +496,7 @@ impl<T: Task> Worker<T> {
         // The label is set before the state, because the monitor reads the label of a worker that runs.
         self.worker_slot.set_label(label);
         self.enter(WorkerState::Running);
-        self.scheduler.metrics.add_in(self.slot, Counter::Polls, 1);
+        self.counters.add(Counter::Polls, 1);
         contain(|| task.run(begun));
     }
 

@@ -78,6 +78,55 @@ impl<M> Buffer<M> {
         self.0.as_ref()?.times.unread_since()
     }
 
+    /// Appends a message while the buffer is empty. The message goes to the slot if possible. This function is not
+    /// inlined, so that the code for a further message of a burst needs fewer registers. This function calls the other
+    /// cases as its last operation, so it needs no stack frame.
+    #[inline(never)]
+    fn push_first(&mut self, first: &Slot<M>, access: &mut SlotAccess, message: M, clock: &impl MessageClock) {
+        if !first.is_full() && clock.may_measure() {
+            return self.measure_or_push(first, access, message, clock);
+        }
+        if let Err(message) = first.put(access, message) {
+            self.push_to_buffer(message, clock);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn measure_or_push(&mut self, first: &Slot<M>, access: &mut SlotAccess, message: M, clock: &impl MessageClock) {
+        if let Some(timer) = clock.timer() {
+            self.push_measured(message, timer, clock);
+        } else if let Err(message) = first.put(access, message) {
+            self.push_to_buffer(message, clock);
+        }
+    }
+
+    #[inline(never)]
+    fn push_to_buffer(&mut self, message: M, clock: &impl MessageClock) {
+        let more = self.0.get_or_insert_with(More::new);
+        more.times.appended(clock);
+        more.messages.push(message);
+    }
+
+    /// Appends a message to the empty queue, and measures its time in the mailbox.
+    #[cold]
+    #[inline(never)]
+    fn push_measured(&mut self, message: M, timer: MessageTimer, clock: &impl MessageClock) {
+        let more = self.0.get_or_insert_with(More::new);
+        more.times.appended(clock);
+        more.times.measure(timer);
+        more.messages.push(message);
+    }
+
+    /// Records that the receiver has taken out the measured message, which was the only message in the buffer. Frees
+    /// the memory of the buffer, because a message that is not measured usually needs only the slot.
+    #[cold]
+    fn end_measurement(&mut self) {
+        if let Some(more) = &mut self.0.take() {
+            more.times.taken();
+        }
+    }
+
     /// Frees the memory of a burst after the last message of the burst was taken.
     #[inline]
     pub(super) fn shrink(&mut self) {
@@ -108,34 +157,13 @@ impl<M> Queue<'_, M> {
         // buffer is empty.
         match &mut self.buffer.0 {
             Some(more) if !more.messages.is_empty() => more.messages.push(message),
-            _ => self.push_first(message, clock),
+            _ => self.buffer.push_first(self.first, self.access, message, clock),
         }
-    }
-
-    /// Appends a message while the buffer is empty. This function is not inlined, so that the code for a further
-    /// message of a burst needs fewer registers.
-    #[inline(never)]
-    fn push_first(&mut self, message: M, clock: &impl MessageClock) {
-        if !self.first.is_full()
-            && clock.may_measure()
-            && let Some(timer) = clock.timer()
-        {
-            return self.push_measured(message, timer, clock);
-        }
-        let Err(message) = self.first.put(self.access, message) else { return };
-        let more = self.buffer.0.get_or_insert_with(More::new);
-        more.times.appended(clock);
-        more.messages.push(message);
     }
 
     /// Appends a message to the empty queue, and measures its time in the mailbox.
-    #[cold]
-    #[inline(never)]
     pub(super) fn push_measured(&mut self, message: M, timer: MessageTimer, clock: &impl MessageClock) {
-        let more = self.buffer.0.get_or_insert_with(More::new);
-        more.times.appended(clock);
-        more.times.measure(timer);
-        more.messages.push(message);
+        self.buffer.push_measured(message, timer, clock);
     }
 
     /// Takes the oldest message. The queue must contain at most one message.
@@ -146,21 +174,12 @@ impl<M> Queue<'_, M> {
             let more = self.buffer.0.as_mut()?;
             let message = more.messages.pop();
             if more.times.is_measured() {
-                self.end_measurement();
+                self.buffer.end_measurement();
             } else {
                 more.times.taken();
             }
             message
         })
-    }
-
-    /// Records that the receiver has taken out the measured message, which was the only message in the buffer. Frees
-    /// the memory of the buffer, because a message that is not measured usually needs only the slot.
-    #[cold]
-    fn end_measurement(&mut self) {
-        if let Some(more) = &mut self.buffer.0.take() {
-            more.times.taken();
-        }
     }
 
     pub(super) fn take_all(&mut self, by: Receiving) -> Vec<M> {

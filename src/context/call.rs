@@ -504,9 +504,11 @@ impl<T> Call<T> {
 
     /// Ends the call. `answered` is true if the answer was already taken. In this case, this function does not close
     /// the slot of the cell.
-    #[inline]
     fn end(&mut self, answered: bool) {
-        self.limit = None;
+        // Most calls have no time limit, and the assignment calls the destructor of a `Sleep`.
+        if self.limit.is_some() {
+            self.limit = None;
+        }
         let Some(mut pending) = self.pending.take() else { return };
         let (party, record) = pending.parts();
         match record.stage {
@@ -618,8 +620,12 @@ impl<T> FusedFuture for Call<T> {
 }
 
 impl<T> Drop for Call<T> {
+    #[inline]
     fn drop(&mut self) {
-        self.end(false);
+        // Most calls have ended before the future is dropped. `end` is not inlined, and has a long prologue.
+        if self.pending.is_some() {
+            self.end(false);
+        }
     }
 }
 
@@ -734,7 +740,8 @@ impl Host {
                 }))
             }
         };
-        pending.parts().1.stage = RequestStage::Unsent(request);
+        // `Sent` has no destructor. An assignment would call the destructor of the former stage.
+        mem::forget(mem::replace(&mut pending.parts().1.stage, RequestStage::Unsent(request)));
         Call { pending: Some(pending), limit: None }
     }
 }

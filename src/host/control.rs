@@ -417,9 +417,10 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
         None
     }
 
-    /// Returns the place of the process's first wait record: see [`waits`]. Returns `None` for an attached receiver.
-    fn first_wait(&self) -> Option<&WaitRecord> {
-        None
+    /// Returns the head, and the place of the process's first wait record: see [`waits`]. An attached receiver has no
+    /// such place. One method returns both, because a call needs both.
+    fn wait_places(&self) -> (&Head, Option<&WaitRecord>) {
+        (self.head(), None)
     }
 
     /// Records that the present step of the process has checked whether it should yield. The thread that runs the
@@ -433,7 +434,8 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
 
     /// Returns the number of steps of the process so far.
     fn steps(&self) -> u64 {
-        self.first_wait().map_or(0, |first| self.head().steps(first))
+        let (head, first) = self.wait_places();
+        first.map_or(0, |first| head.steps(first))
     }
 
     /// Delivers a message of any type.
@@ -519,8 +521,8 @@ impl<M: Send + 'static> AnyControl for Control<M> {
         &self.head
     }
 
-    fn first_wait(&self) -> Option<&WaitRecord> {
-        Some(&self.first_wait)
+    fn wait_places(&self) -> (&Head, Option<&WaitRecord>) {
+        (&self.head, Some(&self.first_wait))
     }
 
     fn receive_line(&self) -> Line {
@@ -722,30 +724,39 @@ impl dyn AnyControl {
     }
 
     /// Records an operation that the process waits for. The caller sets `here` to true if this thread runs a step of
-    /// the process. This function does not change the [count](Head::wait_for) of waits. The returned place makes
-    /// [`end_wait`](Self::end_wait) cheaper.
+    /// the process. If `is_counted` is true, this function also increments the [count](Head::wait_for) of waits. The
+    /// returned place makes [`end_wait`](Self::end_wait) cheaper.
     #[inline]
-    pub(crate) fn begin_wait(&self, wait: &Wait, here: bool) -> Place {
-        let first = if here { self.first_wait() } else { None };
+    pub(crate) fn begin_wait(&self, wait: &Wait, is_counted: bool, here: bool) -> Place {
+        let (head, first) = self.wait_places();
+        if is_counted {
+            head.wait_for(Change::More, here);
+        }
+        let first = first.filter(|_| here);
         first.and_then(|first| first.begin(wait)).unwrap_or_else(|| {
-            self.head().begin_more_waits(wait, first);
+            head.begin_more_waits(wait, first);
             Place::default()
         })
     }
 
     /// Removes the record of an operation. The parameter `place` is the result of [`begin_wait`](Self::begin_wait), or
-    /// the default value of `Place`.
+    /// the default value of `Place`. If `is_counted` is true, this function also decrements the count of waits.
     #[inline]
-    pub(crate) fn end_wait(&self, place: Place, wait: impl FnOnce() -> Wait, here: bool) {
-        let first = if here { self.first_wait() } else { None };
+    pub(crate) fn end_wait(&self, place: Place, wait: impl FnOnce() -> Wait, is_counted: bool, here: bool) {
+        let (head, first) = self.wait_places();
+        if is_counted {
+            head.wait_for(Change::Less, here);
+        }
+        let first = first.filter(|_| here);
         if !first.is_some_and(|first| first.end(place)) {
-            self.head().end_more_waits(&wait(), first);
+            head.end_more_waits(&wait(), first);
         }
     }
 
     /// Returns the records of the operations that the process waits for.
     pub(crate) fn waits(&self) -> Waits {
-        self.first_wait().map_or_else(Waits::default, |first| self.head().waits(first))
+        let (head, first) = self.wait_places();
+        first.map_or_else(Waits::default, |first| head.waits(first))
     }
 
     /// Wakes the task of this process after an answer. In a turn of this process, this function only records the

@@ -64,17 +64,13 @@ impl ProcessRef {
     /// [`end_wait`](Self::end_wait) cheaper.
     #[inline]
     pub(crate) fn begin_wait(&self, wait: &Wait) -> Place {
-        let here = self.is_here();
-        self.head().wait_for(Change::More, here);
-        self.0.begin_wait(wait, here)
+        self.0.begin_wait(wait, true, self.is_here())
     }
 
     /// Removes an external event from the count and from the records.
     #[inline]
     pub(crate) fn end_wait(&self, place: Place, wait: impl FnOnce() -> Wait) {
-        let here = self.is_here();
-        self.head().wait_for(Change::Less, here);
-        self.0.end_wait(place, wait, here);
+        self.0.end_wait(place, wait, true, self.is_here());
     }
 }
 
@@ -109,7 +105,7 @@ impl RecordedWait {
         self.end(host, || *wait);
         if let Some(pid) = pid {
             let begin = |control: &Ref<dyn AnyControl>| {
-                control.begin_wait(wait, Current::with(|current| current.steps(control.identity())));
+                control.begin_wait(wait, false, is_stepped_here(control));
                 Ok(())
             };
             self.by = table.with(pid, begin).and(by);
@@ -128,8 +124,7 @@ impl RecordedWait {
     fn remove(host: &Host, word: NonZeroU64, wait: &Wait) {
         let table = &host.shared().pid_table;
         table.with(table.pid(LocalId::from(word.get())), |control| {
-            let here = Current::with(|current| current.steps(control.identity()));
-            control.end_wait(Place::default(), || *wait, here);
+            control.end_wait(Place::default(), || *wait, false, is_stepped_here(control));
             Ok(())
         });
     }

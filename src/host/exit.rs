@@ -264,7 +264,7 @@ impl Host {
     /// exit in the head.
     #[cold]
     fn store_abnormal_exit(&self, head: &Head, exit: &Exit, last: Option<LastState>) {
-        let state = last.map(|last| head.abnormal_state(last));
+        let state = last.map(|last| head.abnormal_state(last, exit.is_failure()));
         if let Some(state) = &state {
             self.record_exit(head, exit, state);
             if let Some(observer) = &self.shared().observer

@@ -38,7 +38,8 @@ pub(crate) struct LastState {
 #[derive(Debug)]
 pub(crate) struct AbnormalState {
     pub(crate) last: LastState,
-    /// Pids of linked processes, at most [`MAX_LINKS`] + 1. The report lists at most [`MAX_LINKS`] of these pids.
+    /// Pids of linked processes, at most [`MAX_LINKS`] + 1. The report lists at most [`MAX_LINKS`] of these pids. The
+    /// list is empty if the exit is not a failure.
     pub(crate) links: Vec<Pid>,
     /// The last messages of the process, oldest first.
     pub(crate) last_messages: Vec<LastMessage>,

@@ -128,11 +128,9 @@ impl ExitHistory {
         self.capacity == 0
     }
 
-    /// Adds a record. If the list is full, the oldest record is dropped. This function replaces the error of the exit
-    /// by its text. The `Display` of the error is user code, so the function computes the text before it takes the
-    /// lock.
+    /// Adds a record. If the list is full, the oldest record is dropped. The caller replaces the error of the exit by
+    /// its text: see [`without_errors`]. The `Display` of the error is user code, and must not run under the lock.
     pub(crate) fn add(&self, record: ExitRecord) {
-        let record = ExitRecord { exit: without_errors(&record.exit), ..record };
         let dropped = self.records.with(|records| records.add(record, self.capacity));
         drop(dropped);
     }
@@ -172,7 +170,7 @@ pub(super) fn text_of_exit(exit: &Exit) -> String {
 }
 
 /// Returns a copy of the exit, in which the text of the error replaces the error.
-fn without_errors(exit: &Exit) -> Exit {
+pub(crate) fn without_errors(exit: &Exit) -> Exit {
     match exit {
         Exit::Failed(error) => Exit::Failed(Arc::new(Text::of(&**error))),
         Exit::InitFailed(error) => match &**error {
@@ -219,7 +217,7 @@ mod tests {
             name: None,
             type_name: "app::Cache",
             parent: None,
-            exit,
+            exit: without_errors(&exit),
             mailbox_len: 0,
             at,
             last_messages: Vec::new(),

@@ -3,7 +3,7 @@
 use crate::host::control::Head;
 use crate::host::{Host, Phase};
 use crate::observe::crash::AbnormalState;
-use crate::observe::exits::ExitRecord;
+use crate::observe::exits::{ExitRecord, without_errors};
 use crate::process::exit::Exit;
 
 impl Host {
@@ -47,7 +47,7 @@ impl Host {
             name: state.last.name.clone(),
             type_name: state.last.type_name,
             parent: head.parent(),
-            exit: exit.clone(),
+            exit: without_errors(exit),
             mailbox_len: state.last.unread,
             last_messages: state.last_messages.clone(),
             at: self.now(),

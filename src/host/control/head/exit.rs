@@ -61,11 +61,13 @@ impl Head {
         }
     }
 
-    /// Collects the data about an abnormal exit. The links are not dissolved yet.
-    pub(crate) fn abnormal_state(&self, last: LastState) -> AbnormalState {
+    /// Collects the data about an abnormal exit. The links are not dissolved yet. Only a failure has a crash report, and
+    /// only the crash report shows the links.
+    pub(crate) fn abnormal_state(&self, last: LastState, is_failure: bool) -> AbnormalState {
+        let links = self.links_if_any().filter(|_| is_failure);
         AbnormalState {
             last,
-            links: self.links_if_any().map_or(Vec::new(), |links| links.linked(MAX_LINKS + 1)),
+            links: links.map_or(Vec::new(), |links| links.linked(MAX_LINKS + 1)),
             last_messages: self.message_log_if_any().map_or(Vec::new(), MessageLog::last),
         }
     }

@@ -30,6 +30,10 @@ pub(crate) struct Delayed {
 }
 
 impl Delayed {
+    pub(crate) const fn new() -> Self {
+        Self { processes: Vec::new(), runners: Vec::new(), foreign: Vec::new() }
+    }
+
     fn is_empty(&self) -> bool {
         self.processes.is_empty() && self.runners.is_empty() && self.foreign.is_empty()
     }
@@ -39,12 +43,7 @@ impl Delayed {
 /// calls the foreign wakers that this thread has [collected](collect). In nested calls, the outermost call calls the
 /// wakers. `f` must not panic.
 pub(crate) fn delay<R>(f: impl FnOnce() -> R) -> R {
-    let begins = THIS_THREAD.with(|this| {
-        let mut delayed = this.delayed.borrow_mut();
-        let begins = delayed.is_none();
-        delayed.get_or_insert_default();
-        begins
-    });
+    let begins = THIS_THREAD.with(|this| !this.delays.replace(true));
     let result = f();
     if begins && !ends_without_wakers() {
         wake_delayed();
@@ -56,10 +55,9 @@ pub(crate) fn delay<R>(f: impl FnOnce() -> R) -> R {
 #[inline]
 fn ends_without_wakers() -> bool {
     THIS_THREAD.with(|this| {
-        let mut delayed = this.delayed.borrow_mut();
-        let is_empty = delayed.as_ref().is_some_and(Delayed::is_empty);
+        let is_empty = this.delayed.borrow().is_empty();
         if is_empty {
-            *delayed = None;
+            this.delays.set(false);
         }
         is_empty
     })
@@ -72,10 +70,12 @@ fn wake_delayed() {
         // the waker of the runner and calls it later.
         let (processes, last) = THIS_THREAD.with(|this| {
             let mut delayed = this.delayed.borrow_mut();
-            match delayed.as_mut().map(|delayed| mem::take(&mut delayed.processes)) {
-                Some(processes) if !processes.is_empty() => (processes, None),
-                _ => (Vec::new(), delayed.take()),
+            let processes = mem::take(&mut delayed.processes);
+            if !processes.is_empty() {
+                return (processes, None);
             }
+            this.delays.set(false);
+            (processes, Some(mem::take(&mut *delayed)))
         });
         processes.into_iter().for_each(|waker| contain(|| waker.wake()));
         if let Some(Delayed { runners, foreign, .. }) = last {
@@ -99,7 +99,14 @@ pub(crate) fn collect_process(waker: impl FnOnce() -> Waker) -> bool {
 
 fn store(push: impl FnOnce(&mut Delayed)) -> bool {
     // The model checkers drop a thread-local at the end of its thread.
-    THIS_THREAD.try_with(|this| this.delayed.borrow_mut().as_mut().map(push).is_some()).unwrap_or(false)
+    let stored = THIS_THREAD.try_with(|this| {
+        let delays = this.delays.get();
+        if delays {
+            push(&mut this.delayed.borrow_mut());
+        }
+        delays
+    });
+    stored.unwrap_or(false)
 }
 
 /// Calls a foreign waker, and catches a panic of the waker. If this thread is inside [`delay`], the waker is called

@@ -321,7 +321,8 @@ impl ServerContext {
         if mailbox.is_spent(cx) { Poll::Pending } else { self.poll_mail(mailbox, cx) }
     }
 
-    #[inline]
+    // Without `always`, the compiler would not inline the call of a server without a deadline.
+    #[inline(always)]
     fn poll_mail<M: Send + 'static>(&mut self, mailbox: &mut Mailbox<M>, cx: &mut Cx<'_>) -> Poll<NextInput<M>> {
         let next = mailbox.next_event(&mut self.signal, cx);
         next.map(|message| message.map_or(NextInput::Signal, NextInput::Message))

@@ -173,10 +173,12 @@ impl Sleep {
             return;
         }
         let host = self.sleeper.host();
-        let Some(fire) = host.shared().timers.cancel(timer.key()) else { return self.count(false) };
+        let Some(fire) = host.shared().timers.cancel(timer.key()) else {
+            return count(&self.sleeper, &mut self.outstanding, false);
+        };
         let key = host.fire_at(self.deadline, fire);
         // The runtime may have cleared its timers before this timer was set. Such a timer never fires.
-        if self.is_closed()
+        if is_closed(host)
             && let Some(Fire::Wake(waker, _)) = host.shared().timers.cancel(key)
         {
             panic::wake(waker);
@@ -200,7 +202,7 @@ impl Sleep {
 
     #[cold]
     fn cancel(&mut self) {
-        self.count(false);
+        count(&self.sleeper, &mut self.outstanding, false);
         let Some(timer) = self.timer.take() else { return };
         if std::mem::take(&mut self.uses_alarm_thread) {
             drop(Alarm::of(timer.key()));
@@ -221,16 +223,6 @@ impl Sleep {
         // the count belongs to this sleep.
         self.outstanding = true;
         true
-    }
-
-    /// Sets whether the process counts this sleep as an external event for which the process waits.
-    fn count(&mut self, outstanding: bool) {
-        if let Sleeper::Process(control) = &self.sleeper
-            && outstanding != self.outstanding
-        {
-            self.outstanding = outstanding;
-            control.wait_for(if outstanding { Change::More } else { Change::Less });
-        }
     }
 }
 
@@ -293,30 +285,21 @@ impl Sleep {
             return Poll::Pending;
         }
         self.own = false;
-        let is_closed = self.is_closed();
-        if is_closed || self.has_no_timekeeper() {
-            self.cancel();
-            if is_closed && self.sleeper.host().shared().clock.is_virtual() {
-                // The virtual clock no longer advances, so the sleep would never reach its deadline.
-                self.over = true;
-                return Poll::Ready(());
-            }
-            let key = alarm::ring(self.deadline - self.now(), cx.waker().clone()).into_key();
-            self.timer = Some(SleepTimer::new(key, self.deadline));
-            self.uses_alarm_thread = true;
-            return Poll::Pending;
+        let host = self.sleeper.host();
+        let is_closed = is_closed(host);
+        if is_closed || has_no_timekeeper(host) {
+            return self.poll_alarm(is_closed, cx);
         }
         if self.uses_alarm_thread {
             // The timer is an alarm that an earlier poll has set. An alarm is not a timer of the runtime.
             self.cancel();
         }
-        let timers = &self.sleeper.host().shared().timers;
-        if !self.timer.is_some_and(|timer| timers.update(timer.key(), cx.waker())) {
-            self.count(true);
-            let host = self.sleeper.host();
+        let host = self.sleeper.host();
+        if !self.timer.is_some_and(|timer| host.shared().timers.update(timer.key(), cx.waker())) {
+            count(&self.sleeper, &mut self.outstanding, true);
             let key = host.fire_at(self.deadline, Fire::Wake(cx.waker().clone(), self.line));
             self.timer = Some(SleepTimer::new(key, self.deadline));
-            if self.is_closed() {
+            if self::is_closed(host) {
                 // The runtime has shut down, and may have cleared its timers before this timer was set. Such a timer
                 // never fires. Therefore this line wakes the task, and the task polls the sleep again.
                 cx.waker().wake_by_ref();
@@ -326,18 +309,43 @@ impl Sleep {
         Poll::Pending
     }
 
-    /// Returns true if the runtime has shut down, and its timers may never fire. A simulation fires its timers until
-    /// the simulation is dropped, even after a shutdown.
-    fn is_closed(&self) -> bool {
-        let host = self.sleeper.host();
-        host.phase() == Phase::Closed && !host.shared().clock.is_simulated()
+    /// Sets an alarm of the alarm thread, because the timers of the runtime may never fire.
+    #[cold]
+    fn poll_alarm(&mut self, is_closed: bool, cx: &mut Context<'_>) -> Poll<()> {
+        self.cancel();
+        if is_closed && self.sleeper.host().shared().clock.is_virtual() {
+            // The virtual clock no longer advances, so the sleep would never reach its deadline.
+            self.over = true;
+            return Poll::Ready(());
+        }
+        let key = alarm::ring(self.deadline - self.now(), cx.waker().clone()).into_key();
+        self.timer = Some(SleepTimer::new(key, self.deadline));
+        self.uses_alarm_thread = true;
+        Poll::Pending
     }
+}
 
-    /// Returns true if the runtime has no worker, and this thread is not a guest thread of the runtime. In this case,
-    /// the timers of the runtime may never fire.
-    fn has_no_timekeeper(&self) -> bool {
-        let shared = self.sleeper.host().shared();
-        shared.metrics.worker().is_none() && !(shared.has_workers)()
+/// Returns true if the runtime has shut down, and its timers may never fire. A simulation fires its timers until the
+/// simulation is dropped, even after a shutdown.
+fn is_closed(host: &Host) -> bool {
+    host.phase() == Phase::Closed && !host.shared().clock.is_simulated()
+}
+
+/// Returns true if the runtime has no worker, and this thread is not a guest thread of the runtime. In this case, the
+/// timers of the runtime may never fire.
+fn has_no_timekeeper(host: &Host) -> bool {
+    let shared = host.shared();
+    shared.metrics.worker().is_none() && !(shared.has_workers)()
+}
+
+/// Sets whether the process counts a sleep as an external event for which the process waits. `former` is the field
+/// [`outstanding`](Sleep::outstanding) of the sleep.
+fn count(sleeper: &Sleeper, former: &mut bool, outstanding: bool) {
+    if let Sleeper::Process(control) = sleeper
+        && outstanding != *former
+    {
+        *former = outstanding;
+        control.wait_for(if outstanding { Change::More } else { Change::Less });
     }
 }
 

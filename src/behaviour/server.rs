@@ -321,7 +321,8 @@ impl ServerContext {
         if mailbox.is_spent(cx) { Poll::Pending } else { self.poll_mail(mailbox, cx) }
     }
 
-    // Without `always`, the compiler would not inline the call of a server without a deadline.
+    // Without `always`, the compiler does not inline this function into the poll of a server without a deadline. Such a
+    // server calls this function for each message.
     #[inline(always)]
     fn poll_mail<M: Send + 'static>(&mut self, mailbox: &mut Mailbox<M>, cx: &mut Cx<'_>) -> Poll<NextInput<M>> {
         let next = mailbox.next_event(&mut self.signal, cx);

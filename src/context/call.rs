@@ -505,7 +505,8 @@ impl<T> Call<T> {
     /// Ends the call. `answered` is true if the answer was already taken. In this case, this function does not close
     /// the slot of the cell.
     fn end(&mut self, answered: bool) {
-        // Most calls have no time limit, and the assignment calls the destructor of a `Sleep`.
+        // Most calls have no time limit. Without this check, the assignment would call the destructor of the field even
+        // if the field is `None`.
         if self.limit.is_some() {
             self.limit = None;
         }
@@ -622,7 +623,8 @@ impl<T> FusedFuture for Call<T> {
 impl<T> Drop for Call<T> {
     #[inline]
     fn drop(&mut self) {
-        // Most calls have ended before the future is dropped. `end` is not inlined, and has a long prologue.
+        // Most calls have ended before the future is dropped. This check avoids the call of `end`, which is not inlined
+        // and saves many registers at its start.
         if self.pending.is_some() {
             self.end(false);
         }
@@ -740,8 +742,11 @@ impl Host {
                 }))
             }
         };
-        // `Sent` has no destructor. An assignment would call the destructor of the former stage.
-        mem::forget(mem::replace(&mut pending.parts().1.stage, RequestStage::Unsent(request)));
+        // The former stage is `Sent`, which owns nothing. Therefore it need not be dropped. An assignment would call
+        // the destructor of `RequestStage`, which is a function call.
+        let former = mem::replace(&mut pending.parts().1.stage, RequestStage::Unsent(request));
+        debug_assert!(matches!(former, RequestStage::Sent { .. }), "the record of a new call has the stage `Sent`");
+        mem::forget(former);
         Call { pending: Some(pending), limit: None }
     }
 }

@@ -286,9 +286,9 @@ impl Sleep {
         }
         self.own = false;
         let host = self.sleeper.host();
-        let is_closed = is_closed(host);
-        if is_closed || has_no_timekeeper(host) {
-            return self.poll_alarm(is_closed, cx);
+        let has_shut_down = is_closed(host);
+        if has_shut_down || has_no_timekeeper(host) {
+            return self.poll_alarm(has_shut_down, cx);
         }
         if self.uses_alarm_thread {
             // The timer is an alarm that an earlier poll has set. An alarm is not a timer of the runtime.
@@ -299,7 +299,7 @@ impl Sleep {
             count(&self.sleeper, &mut self.outstanding, true);
             let key = host.fire_at(self.deadline, Fire::Wake(cx.waker().clone(), self.line));
             self.timer = Some(SleepTimer::new(key, self.deadline));
-            if self::is_closed(host) {
+            if is_closed(host) {
                 // The runtime has shut down, and may have cleared its timers before this timer was set. Such a timer
                 // never fires. Therefore this line wakes the task, and the task polls the sleep again.
                 cx.waker().wake_by_ref();
@@ -309,11 +309,12 @@ impl Sleep {
         Poll::Pending
     }
 
-    /// Sets an alarm of the alarm thread, because the timers of the runtime may never fire.
+    /// Polls the sleep if the timers of the runtime may never fire. Sets an alarm of the alarm thread. If the runtime
+    /// has shut down and its clock is virtual, ends the sleep instead.
     #[cold]
-    fn poll_alarm(&mut self, is_closed: bool, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_alarm(&mut self, has_shut_down: bool, cx: &mut Context<'_>) -> Poll<()> {
         self.cancel();
-        if is_closed && self.sleeper.host().shared().clock.is_virtual() {
+        if has_shut_down && self.sleeper.host().shared().clock.is_virtual() {
             // The virtual clock no longer advances, so the sleep would never reach its deadline.
             self.over = true;
             return Poll::Ready(());
@@ -338,13 +339,13 @@ fn has_no_timekeeper(host: &Host) -> bool {
     shared.metrics.worker().is_none() && !(shared.has_workers)()
 }
 
-/// Sets whether the process counts a sleep as an external event for which the process waits. `former` is the field
-/// [`outstanding`](Sleep::outstanding) of the sleep.
-fn count(sleeper: &Sleeper, former: &mut bool, outstanding: bool) {
+/// Sets whether the process counts a sleep as an external event for which the process waits. `is_counted` is the field
+/// [`outstanding`](Sleep::outstanding) of the sleep. This function updates the field.
+fn count(sleeper: &Sleeper, is_counted: &mut bool, outstanding: bool) {
     if let Sleeper::Process(control) = sleeper
-        && outstanding != *former
+        && outstanding != *is_counted
     {
-        *former = outstanding;
+        *is_counted = outstanding;
         control.wait_for(if outstanding { Change::More } else { Change::Less });
     }
 }

@@ -418,7 +418,7 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     }
 
     /// Returns the head, and the place of the process's first wait record: see [`waits`]. An attached receiver has no
-    /// such place. One method returns both, because a call needs both.
+    /// such place. A call of another process needs both results, and then makes only one virtual call.
     fn wait_places(&self) -> (&Head, Option<&WaitRecord>) {
         (self.head(), None)
     }

@@ -95,8 +95,8 @@ pub(crate) trait ExitOwner {
     fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>);
     /// Step 7: notifies the callers whose replies this thread has stored in the last turn and in step 4.
     fn notify_callers(&mut self, exit: &Exit);
-    /// Step 10: returns the data about the process that the observer and the crash report use. `name` is the oldest name of the process. Returns `None` if
-    /// the mailbox belongs to no process.
+    /// Step 10: returns the data about the process that the observer and the crash report use. `name` is the oldest
+    /// name of the process. Returns `None` if the mailbox belongs to no process.
     fn last_state(&self, name: Option<Cow<'static, str>>) -> Option<LastState>;
     /// Step 12: passes the exit to the monitor that the parent set at the spawn of the process.
     fn notify_monitor(&mut self, exit: &Exit);

@@ -128,8 +128,8 @@ impl ExitHistory {
         self.capacity == 0
     }
 
-    /// Adds a record. If the list is full, the oldest record is dropped. The caller replaces the error of the exit by
-    /// its text: see [`without_errors`]. The `Display` of the error is user code, and must not run under the lock.
+    /// Adds a record. If the list is full, the oldest record is dropped. The caller has replaced the error of the exit
+    /// by its text: see [`without_errors`]. The `Display` of the error is user code, and must not run under the lock.
     pub(crate) fn add(&self, record: ExitRecord) {
         let dropped = self.records.with(|records| records.add(record, self.capacity));
         drop(dropped);

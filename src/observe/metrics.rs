@@ -1,7 +1,7 @@
 //! The metrics of a runtime: exact counters and sampled durations.
 //!
-//! The counters are exact and cannot be turned off. Each worker and a few other threads have separate blocks of
-//! counters. All other threads share some blocks. Therefore two threads rarely write to the same cache line.
+//! The counters are exact and cannot be turned off. Each worker has its own counters. A few other threads own a block
+//! of counters. All other threads share some blocks. Therefore two threads rarely write to the same cache line.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -22,8 +22,8 @@ mod slot_counts;
 
 /// The counters of one runtime.
 ///
-/// Each worker has a *slot* with a block of counters. The thread that acts as the worker enters the slot, and
-/// increments the counters of this block with a plain load and a plain store. The counts are exact under two
+/// Each worker has a *slot* with counters. The thread that acts as the worker enters the slot, and increments these
+/// counters with a plain load and a plain store. The counts are exact under two
 /// conditions. First, only one thread at a time is in a slot. Second, a thread enters a slot only after it has
 /// synchronized with the previous thread in the slot. The scheduler ensures both conditions when a slot passes to
 /// another thread. A thread that is in no slot may own a [separate block](CounterBlock), and then increments the
@@ -46,7 +46,7 @@ pub(crate) struct Metrics {
     recorder: Recorder,
 }
 
-/// Block of threads that are in no slot.
+/// Counters and sampled durations of one or more threads that are in no slot of this runtime.
 #[derive(Debug)]
 struct Block {
     counts: Counts,
@@ -147,14 +147,10 @@ struct CurrentSlot {
     metrics: usize,
     slot: usize,
     /// The counters of the slot.
-    counts: &'static Counts,
+    counts: Option<&'static Counts>,
 }
 
-/// A thread in no slot. No thread increments these counters, because no metrics have the address 0.
-const NOWHERE: CurrentSlot = {
-    static NEVER: Counts = Counts::new();
-    CurrentSlot { metrics: 0, slot: 0, counts: &NEVER }
-};
+const NOWHERE: CurrentSlot = CurrentSlot { metrics: 0, slot: 0, counts: None };
 
 /// State of a thread for the counters and the sampling.
 struct Here {
@@ -379,19 +375,17 @@ impl Metrics {
     /// # Panics
     /// If no such slot exists.
     pub(crate) fn enter(self: &Arc<Self>, slot: usize) -> SlotGuard {
-        let entered = CurrentSlot { metrics: self.address(), slot, counts: self.slots[slot] };
+        let entered = CurrentSlot { metrics: self.address(), slot, counts: Some(self.slots[slot]) };
         let before = HERE.with(|here| here.entered.replace(entered));
         SlotGuard { metrics: Arc::clone(self), before, _here: PhantomData }
     }
 
-    /// Calls `f` if this thread is in a slot of this runtime. The comparison and the call of `f` happen within the
-    /// access to the thread-local. If this function returned an `Option<CurrentSlot>`, each count would take two
-    /// instructions more.
+    /// If this thread is in a slot of this runtime, calls `f` with the number and the counters of the slot.
     #[inline]
-    fn in_slot<R>(&self, f: impl FnOnce(CurrentSlot) -> R) -> Option<R> {
-        let here = |here: &Here| {
-            let entered = here.entered.get();
-            (entered.metrics == self.address()).then(|| f(entered))
+    fn in_slot<R>(&self, f: impl FnOnce(usize, &Counts) -> R) -> Option<R> {
+        let here = |here: &Here| match here.entered.get() {
+            CurrentSlot { metrics, slot, counts: Some(counts) } if metrics == self.address() => Some(f(slot, counts)),
+            _ => None,
         };
         // If this thread is exiting and has dropped its thread-locals, it is no longer a worker.
         HERE.try_with(here).ok().flatten()
@@ -400,12 +394,12 @@ impl Metrics {
     /// Returns the number of the slot of this runtime that this thread is in.
     #[inline]
     pub(crate) fn worker(&self) -> Option<usize> {
-        self.in_slot(|entered| entered.slot)
+        self.in_slot(|slot, _| slot)
     }
 
     #[inline]
     pub(crate) fn add(&self, counter: Counter, n: u64) {
-        let added = self.in_slot(|entered| add_to(entered.counts.of(counter), n, true, Relaxed));
+        let added = self.in_slot(|_, counts| add_to(counts.of(counter), n, true, Relaxed));
         if added.is_none() {
             self.add_outside(counter, n);
         }
@@ -421,9 +415,9 @@ impl Metrics {
     /// Counts a step. Returns the slot of this thread, or [`NO_WORKER`] if the thread is in no slot.
     #[inline]
     pub(crate) fn add_step(&self) -> u8 {
-        let worker = self.in_slot(|entered| {
-            add_to(entered.counts.of(Counter::Steps), 1, true, Relaxed);
-            entered.slot as u8
+        let worker = self.in_slot(|slot, counts| {
+            add_to(counts.of(Counter::Steps), 1, true, Relaxed);
+            slot as u8
         });
         worker.unwrap_or_else(|| {
             self.add_outside(Counter::Steps, 1);
@@ -586,17 +580,18 @@ impl Metrics {
         blocks + commands + self.all_durations().map(SampledBuckets::bytes).sum::<usize>()
     }
 
-    /// Increments a counter of this thread with the ordering `Release`.
+    /// Adds 1 to a counter of this thread. The store has the ordering `Release`. `counter` selects the counter.
     #[inline]
     fn add_release(&self, counter: impl Fn(&Counts) -> &AtomicU64) {
-        let added = self.in_slot(|entered| add_to(counter(entered.counts), 1, true, Ordering::Release));
+        let added = self.in_slot(|_, counts| add_to(counter(counts), 1, true, Ordering::Release));
         if added.is_none() {
             let (block, own) = self.block_outside();
             add_to(counter(&block.counts), 1, own, Ordering::Release);
         }
     }
 
-    /// Returns the block of this thread, which is in no slot, and whether no other thread writes to this block.
+    /// Returns the block of this thread, and whether no other thread writes to this block. The thread is in no slot of
+    /// this runtime.
     fn block_outside(&self) -> (&Block, bool) {
         let outside = Outside::here();
         (&self.outside[outside.block], outside.own)
@@ -621,7 +616,7 @@ impl Metrics {
     }
 }
 
-/// The counters of the slot in which a thread is. The thread needs no lookup to increment these counters.
+/// The counters of one slot, for the thread that is in this slot. The thread needs no lookup to increment them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OwnCounters(&'static Counts);
 
@@ -697,7 +692,7 @@ mod tests {
         let slot = metrics.enter(0);
         metrics.add_exited();
         assert!(!metrics.is_between_exits());
-        // The thread may count the beginning and the end of an exit in different blocks.
+        // The thread may count the beginning of an exit in a slot, and its end in a block.
         drop(slot);
         metrics.end_exit();
         assert!(metrics.is_between_exits());

@@ -167,7 +167,8 @@ pub struct MemoryMetrics {
     pub timers: usize,
     /// The global queue.
     pub global_queue: usize,
-    /// The counters and the distributions.
+    /// The counters and the distributions. When a runtime ends, the program keeps the memory of its counters for the
+    /// next runtime. The figure does not include such memory.
     pub metrics: usize,
 }
 

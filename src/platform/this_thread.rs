@@ -6,13 +6,14 @@ use crate::platform::delayed_wake::Delayed;
 use crate::platform::preempt::PreemptWord;
 use crate::platform::sync::{Arc, NeverDropped, thread_local};
 
-/// State of one thread. When the thread exits, the state is not dropped, and the `RefCell`s are empty.
+/// State of one thread. When the thread exits, the state is not dropped. The fields own no memory then, so
+/// nothing is leaked.
 pub(super) struct ThisThread {
     /// The word of the worker slot that this thread uses: see `preempt.rs`.
     pub(super) preempt_word: RefCell<Option<Arc<PreemptWord>>>,
     /// Whether this thread is inside a call of `delay`: see `delayed_wake.rs`.
     pub(super) delays: Cell<bool>,
-    /// The wakers that this thread calls at the end of `delay`. The lists are empty if this thread is not inside `delay`.
+    /// The wakers that this thread calls at the end of `delay`. Outside `delay`, the lists are empty.
     pub(super) delayed: RefCell<Delayed>,
     /// Number of clock readings of this thread, for tests.
     #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]

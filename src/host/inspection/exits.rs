@@ -47,10 +47,11 @@ impl Host {
             name: state.last.name.clone(),
             type_name: state.last.type_name,
             parent: head.parent(),
-            exit: without_errors(exit),
             mailbox_len: state.last.unread,
             last_messages: state.last_messages.clone(),
             at: self.now(),
+            // The `Display` of the error is user code and may be slow, so the time of the exit is read first.
+            exit: without_errors(exit),
         });
     }
 }

@@ -1,9 +1,10 @@
 //! The counters of a slot, which live as long as the program.
 //!
-//! Each message and each step increments a counter of the worker that runs it. The thread therefore keeps a reference
-//! to the counters of its slot, and needs no lookup. Safe code can keep a reference in a thread-local only if the
-//! reference is `'static`. So the counters are never freed. A runtime that ends returns its counters to a pool, and the
-//! next runtime uses these counters again.
+//! A worker increments a counter for each message and for each step. The thread of the worker keeps a reference to the
+//! counters of its slot, so that it needs no lookup. Safe code can keep a reference in a thread-local only if the
+//! reference is `'static`. Therefore the counters are never freed. A runtime that ends returns its counters to a pool,
+//! and the next runtime uses these counters again. The pool grows to the largest number of slots that existed at one
+//! time.
 
 use std::ops::Deref;
 
@@ -12,7 +13,7 @@ use crate::platform::sync::tally::AtomicU64;
 use crate::platform::sync::tally::Ordering::Relaxed;
 use crate::platform::sync::{CachePadded, TallyLock};
 
-/// The counters of one slot or of some threads.
+/// The counters of one slot, or of one block of threads that are in no slot.
 #[derive(Debug)]
 pub(super) struct Counts {
     counts: [AtomicU64; COUNTERS],
@@ -39,7 +40,8 @@ impl Counts {
 pub(super) struct SlotCounts(Box<[&'static CachePadded<Counts>]>);
 
 impl SlotCounts {
-    /// Takes counters from the pool, and allocates the missing ones. All counters are zero.
+    /// Takes the counters of `slots` slots from the pool. If the pool has too few counters, allocates the others. The
+    /// returned counters are zero.
     pub(super) fn take(slots: usize) -> Self {
         let mut counts = POOL.with(|pool| pool.split_off(pool.len().saturating_sub(slots)));
         for used in &counts {
@@ -62,7 +64,8 @@ impl Deref for SlotCounts {
 impl Drop for SlotCounts {
     fn drop(&mut self) {
         // Each `SlotGuard` and each worker keeps the metrics alive. Therefore no thread is in a slot, and no thread
-        // increments these counters any more. The lock orders the increments before the next use of the counters.
+        // increments these counters any more. The next runtime takes the counters under the same lock. Therefore all
+        // increments happen before the next runtime sets the counters to zero.
         POOL.with(|pool| pool.extend_from_slice(&self.0));
     }
 }
@@ -73,8 +76,8 @@ mod tests {
 
     #[test]
     fn counters_of_an_ended_runtime_are_zero_in_the_next_runtime() {
-        // Other tests take counters from the pool at the same time. So one of several rounds gets the same counters
-        // again.
+        // Other tests take counters from the pool at the same time. Therefore a single round may get other counters.
+        // The test repeats the round until the round gets the same counters again.
         let reused = (0..1_000).any(|_| {
             let before = SlotCounts::take(2);
             let address = |counts: &SlotCounts| std::ptr::from_ref(counts[1]).addr();

@@ -79,8 +79,8 @@ impl<M> Buffer<M> {
     }
 
     /// Appends a message while the buffer is empty. The message goes to the slot if possible. This function is not
-    /// inlined, so that the code for a further message of a burst needs fewer registers. This function calls the other
-    /// cases as its last operation, so it needs no stack frame.
+    /// inlined, so that the code for a further message of a burst needs fewer registers. The functions for the rare
+    /// cases are called last (tail calls). Therefore this function needs no stack frame.
     #[inline(never)]
     fn push_first(&mut self, first: &Slot<M>, access: &mut SlotAccess, message: M, clock: &impl MessageClock) {
         if !first.is_full() && clock.may_measure() {
@@ -91,6 +91,7 @@ impl<M> Buffer<M> {
         }
     }
 
+    /// Appends a message that may be measured, while the slot and the buffer are empty.
     #[cold]
     #[inline(never)]
     fn measure_or_push(&mut self, first: &Slot<M>, access: &mut SlotAccess, message: M, clock: &impl MessageClock) {
@@ -101,6 +102,7 @@ impl<M> Buffer<M> {
         }
     }
 
+    /// Appends a message to the buffer, because the slot does not accept the message.
     #[inline(never)]
     fn push_to_buffer(&mut self, message: M, clock: &impl MessageClock) {
         let more = self.0.get_or_insert_with(More::new);

@@ -61,8 +61,8 @@ impl Head {
         }
     }
 
-    /// Collects the data about an abnormal exit. The links are not dissolved yet. Only a failure has a crash report, and
-    /// only the crash report shows the links.
+    /// Collects the data about an abnormal exit. The links are not dissolved yet. Only the crash report shows the
+    /// links, and only a failure has a crash report.
     pub(crate) fn abnormal_state(&self, last: LastState, is_failure: bool) -> AbnormalState {
         let links = self.links_if_any().filter(|_| is_failure);
         AbnormalState {

@@ -3,13 +3,13 @@
 use std::any::Any;
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use procession::observe::ProcessState::{Blocked, Idle, Ready, Running};
-use procession::observe::{ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery, WaitsFor};
+use procession::observe::{Finding, ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery, WaitsFor};
 use procession::*;
 
 use crate::waits::{MESSAGE, bare, some_sleeps};
@@ -444,9 +444,9 @@ fn the_last_worker_is_the_worker_that_ran_the_last_step() {
         until(&|| info().state == Some(Idle));
         for released in 0..2 {
             let steps = info().steps;
-            let (began, begins) = std::sync::mpsc::channel();
+            let (began, begins) = mpsc::channel();
             let blockers = [(); 2].map(|()| {
-                let (began, (release, is_released)) = (began.clone(), std::sync::mpsc::channel::<()>());
+                let (began, (release, is_released)) = (began.clone(), mpsc::channel::<()>());
                 let blocker = rt.spawn(async move |_: Context| {
                     began.send(()).unwrap();
                     is_released.recv().unwrap();
@@ -735,6 +735,39 @@ fn the_details_of_a_running_process_show_its_worker() {
             thread::yield_now();
         }
         assert_eq!(rt.process_details(idles.pid()).unwrap().step, None);
+    });
+}
+
+/// 9.2b: when the monitor has seen a long step, the details of its process contain the time at which the monitor first
+/// saw this step. The explanation contains the same time.
+#[test]
+fn the_details_of_a_long_step_contain_the_time_of_the_step() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).long_step_threshold(Duration::from_millis(10)).build().unwrap();
+        let (began, begins) = mpsc::channel();
+        let (gate, opened) = mpsc::channel::<()>();
+        let before = rt.now();
+        let blocks = rt.spawn(async move |_: Context| {
+            began.send(()).unwrap();
+            _ = opened.recv();
+        });
+        begins.recv().unwrap();
+        let step = || rt.process_details(blocks.pid()).unwrap().step.expect("the step is blocked");
+        let since = loop {
+            if let Some(since) = step().blocked_since {
+                break since;
+            }
+            thread::yield_now();
+        };
+        assert!(before <= since && since <= rt.now(), "{before:?}, {since:?}");
+        assert_eq!((step().worker, step().blocked_since), (0, Some(since)));
+        let explained = rt.explain().findings.into_iter().find_map(|finding| match finding {
+            Finding::BlockedWorker { worker: 0, since, process: Some(row), .. } => Some((row.pid, since)),
+            _ => None,
+        });
+        assert_eq!(explained, Some((blocks.pid(), since)));
+        drop(gate);
+        rt.block_on(blocks).unwrap();
     });
 }
 

@@ -889,6 +889,72 @@ fn each_column_orders_the_rows_by_its_own_field() {
     shut_down(scene.rt, HOUR);
 }
 
+/// 9.2a: a query can order the rows by the number of signals. The other columns have different values, which lead to
+/// other orders.
+#[test]
+fn a_query_orders_the_rows_by_the_number_of_signals() {
+    let rt = lone();
+    let [first_target, second_target, lives] = [(); 3].map(|()| rt.spawn(deaf));
+    let monitors = |targets: Vec<Pid>| {
+        rt.spawn(async move |ctx: Context<u8>| {
+            targets.iter().for_each(|&pid| _ = ctx.monitor(pid));
+            pending::<()>().await;
+        })
+    };
+    let (one, other) = (first_target.pid(), second_target.pid());
+    let processes = [vec![one], vec![lives.pid(); 5], vec![one, other]].map(monitors);
+    settle(&rt);
+    [one, other].iter().for_each(|&pid| rt.kill(pid).unwrap());
+    settle(&rt);
+    for (process, messages) in processes.iter().zip([0, 2, 1]) {
+        (0..messages).for_each(|_| process.send(0).unwrap());
+    }
+    let pids = processes.each_ref().map(|process| process.pid());
+    let [a, b, c] = pids;
+    assert_eq!(pids.map(|pid| row(&rt, pid).signals), [1, 0, 2]);
+    let order = |query: ProcessQuery| {
+        let rows = rt.processes(&query).into_iter().map(|row| row.pid);
+        rows.filter(|pid| pids.contains(pid)).collect::<Vec<_>>()
+    };
+    let query = ProcessQuery::new;
+    assert_eq!(order(query().ascending(ProcessColumn::Signals)), [b, a, c]);
+    assert_eq!(order(query().descending(ProcessColumn::Signals)), [c, a, b]);
+    assert_eq!(order(query().ascending(ProcessColumn::MailboxLen)), [a, c, b]);
+    assert_eq!(order(query().ascending(ProcessColumn::Monitors)), [a, c, b]);
+}
+
+/// 9.2a: a query can order the rows by the last worker. A process that has not run comes first. In the test, the first
+/// process runs last on the second thread, and the second process runs only on the first thread.
+#[test]
+fn a_query_orders_the_rows_by_the_last_worker() {
+    within(60, || {
+        let rt = lone();
+        let (first, second) = (rt.spawn(idle), rt.spawn(idle));
+        for _ in 0..3 {
+            settle(&rt);
+            second.send(0).unwrap();
+        }
+        settle(&rt);
+        rt.block_on(async {
+            // This poll blocks the first thread, so only the second thread can run the process.
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    first.send(0).unwrap();
+                    settle(&rt);
+                });
+            });
+        });
+        let new = rt.spawn(idle);
+        let pids = [first.pid(), second.pid(), new.pid()];
+        assert_eq!(pids.map(|pid| row(&rt, pid).last_worker), [Some(1), Some(0), None]);
+        let order = |query: ProcessQuery| rt.processes(&query).iter().map(|row| row.pid).collect::<Vec<_>>();
+        let [a, b, c] = pids;
+        assert_eq!(order(ProcessQuery::new().ascending(ProcessColumn::LastWorker)), [c, b, a]);
+        assert_eq!(order(ProcessQuery::new().descending(ProcessColumn::LastWorker)), [a, b, c]);
+        assert_eq!(order(ProcessQuery::new().ascending(ProcessColumn::Steps)), [c, a, b]);
+    });
+}
+
 /// 9.2c: while each worker is inside a step that blocks, an inspection still returns. The inspection reports the
 /// processes of these steps as running.
 #[test]

@@ -822,9 +822,20 @@ fn the_server_answers_while_all_workers_are_blocked() {
         }
         let rows = client.ask(json!({ "request": "processes", "state": "Running" }));
         assert_eq!(rows["rows"].as_array().unwrap().len(), 2);
-        for request in ["names", "groups", "timers", "handlers"] {
+        for request in ["names", "groups", "timers", "handlers", "last_exits", "run_times", "run_times"] {
             client.ask(json!({ "request": request }));
         }
+        for process in &blocked {
+            let pid = process.pid().to_string();
+            let details = client.ask(json!({ "request": "process", "pid": pid }));
+            assert_eq!((&details["info"]["pid"], &details["info"]["state"]), (&json!(pid), &json!("Running")));
+            assert!(details["step"]["worker"].is_u64(), "{details}");
+        }
+        let overview = client.ask(json!({ "request": "overview" }));
+        assert_eq!(overview["metrics"]["processes"]["running"], 2);
+        let explanation = client.ask(json!({ "request": "explain" }));
+        assert!(!explanation["activity"].as_array().unwrap().is_empty(), "{explanation}");
+        assert_eq!(client.ask(json!({ "request": "wait_for_graph" }))["edge_count"], 0);
         drop(held);
         blocked.into_iter().for_each(|one| rt.block_on(one).unwrap());
     });

@@ -889,6 +889,24 @@ fn malformed_requests_are_answered_and_the_connection_continues() {
     });
 }
 
+/// A newer console may send fields that this server does not know. The server ignores these fields.
+#[test]
+fn unknown_fields_of_a_request_are_ignored() {
+    within(60, || {
+        let folder = Folder::new();
+        let (rt, mut client) = lone(&folder);
+        let _waits = [(); 2].map(|()| rt.spawn(async |_: Context| pending::<()>().await));
+        let keys = |reply: &Value| reply.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let plain = client.ask(json!({ "request": "overview" }));
+        let more = client.ask(json!({ "request": "overview", "colour": 1 }));
+        assert_eq!((keys(&more), &more["processes_alive"]), (keys(&plain), &json!(2)));
+        let unknown = json!({ "limits": [1, null], "id": "an object" });
+        let reply = client.reply(&json!({ "request": "processes", "limit": 1, "id": 7, "colour": unknown }));
+        assert_eq!((&reply["id"], &reply["error"]), (&json!(7), &Value::Null));
+        assert_eq!(reply["ok"]["rows"].as_array().unwrap().len(), 1);
+    });
+}
+
 #[test]
 fn a_request_that_is_too_long_ends_only_its_connection() {
     within(60, || {

@@ -1,8 +1,8 @@
 """Checks an execution trace with the protobuf classes of Perfetto (package `perfetto` of PyPI).
 
 Usage: trace.py TRACE COUNTS. COUNTS is the output of the example `trace`, which contains the counters of the run. The
-script checks that all slices nest, that each arrow has one begin and one end, and that the numbers of events in the
-trace equal the counters.
+script checks that no event is lost, that all slices nest, that each arrow has one begin and one end, and that the
+numbers of events in the trace equal the counters.
 
 TRACE may also be a flight record. COUNTS is then the output of the example `flight`. Newer events have overwritten the
 first events of a flight record, so the script checks only that all slices nest, and that no arrow has two begins or two
@@ -50,9 +50,8 @@ def main(path, counts):
     assert set(begins.values()) | set(ends.values()) <= {1}, "an arrow with two begins or two ends"
     if "overwritten" in counters:
         assert found["steps"] and found["messages"] and begins & ends, "the record is empty"
-    elif counters["lost"]:
-        print(f"WARNING: {counters['lost']} events are lost, so their counts are not compared", file=sys.stderr)
     else:
+        assert not counters["lost"], f"{counters['lost']} events are lost, so their counts cannot be compared"
         assert begins == ends and set(begins.values()) <= {1}, "an arrow without a begin or an end"
         for name in ["steps", "spawned", "messages", "yields"]:
             assert found[name] == counters[name], f"{name}: {found[name]} in the trace, {counters[name]} counted"

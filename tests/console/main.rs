@@ -822,9 +822,20 @@ fn the_server_answers_while_all_workers_are_blocked() {
         }
         let rows = client.ask(json!({ "request": "processes", "state": "Running" }));
         assert_eq!(rows["rows"].as_array().unwrap().len(), 2);
-        for request in ["names", "groups", "timers", "handlers"] {
+        for request in ["names", "groups", "timers", "handlers", "last_exits", "run_times", "run_times"] {
             client.ask(json!({ "request": request }));
         }
+        for process in &blocked {
+            let pid = process.pid().to_string();
+            let details = client.ask(json!({ "request": "process", "pid": pid }));
+            assert_eq!((&details["info"]["pid"], &details["info"]["state"]), (&json!(pid), &json!("Running")));
+            assert!(details["step"]["worker"].is_u64(), "{details}");
+        }
+        let overview = client.ask(json!({ "request": "overview" }));
+        assert_eq!(overview["metrics"]["processes"]["running"], 2);
+        let explanation = client.ask(json!({ "request": "explain" }));
+        assert!(!explanation["activity"].as_array().unwrap().is_empty(), "{explanation}");
+        assert_eq!(client.ask(json!({ "request": "wait_for_graph" }))["edge_count"], 0);
         drop(held);
         blocked.into_iter().for_each(|one| rt.block_on(one).unwrap());
     });
@@ -875,6 +886,24 @@ fn malformed_requests_are_answered_and_the_connection_continues() {
         assert_eq!(client.line()["error"]["kind"], "malformed");
         assert_eq!(client.fails(json!({ "request": "dance" })), "unknown_request");
         client.ask(json!({ "request": "overview" }));
+    });
+}
+
+/// A newer console may send fields that this server does not know. The server ignores these fields.
+#[test]
+fn unknown_fields_of_a_request_are_ignored() {
+    within(60, || {
+        let folder = Folder::new();
+        let (rt, mut client) = lone(&folder);
+        let _waits = [(); 2].map(|()| rt.spawn(async |_: Context| pending::<()>().await));
+        let keys = |reply: &Value| reply.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let plain = client.ask(json!({ "request": "overview" }));
+        let more = client.ask(json!({ "request": "overview", "colour": 1 }));
+        assert_eq!((keys(&more), &more["processes_alive"]), (keys(&plain), &json!(2)));
+        let unknown = json!({ "limits": [1, null], "id": "an object" });
+        let reply = client.reply(&json!({ "request": "processes", "limit": 1, "id": 7, "colour": unknown }));
+        assert_eq!((&reply["id"], &reply["error"]), (&json!(7), &Value::Null));
+        assert_eq!(reply["ok"]["rows"].as_array().unwrap().len(), 1);
     });
 }
 

@@ -3,13 +3,13 @@
 use std::any::Any;
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use procession::observe::ProcessState::{Blocked, Idle, Ready, Running};
-use procession::observe::{ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery, WaitsFor};
+use procession::observe::{Finding, ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery, WaitsFor};
 use procession::*;
 
 use crate::waits::{MESSAGE, bare, some_sleeps};
@@ -444,9 +444,9 @@ fn the_last_worker_is_the_worker_that_ran_the_last_step() {
         until(&|| info().state == Some(Idle));
         for released in 0..2 {
             let steps = info().steps;
-            let (began, begins) = std::sync::mpsc::channel();
+            let (began, begins) = mpsc::channel();
             let blockers = [(); 2].map(|()| {
-                let (began, (release, is_released)) = (began.clone(), std::sync::mpsc::channel::<()>());
+                let (began, (release, is_released)) = (began.clone(), mpsc::channel::<()>());
                 let blocker = rt.spawn(async move |_: Context| {
                     began.send(()).unwrap();
                     is_released.recv().unwrap();
@@ -738,6 +738,39 @@ fn the_details_of_a_running_process_show_its_worker() {
     });
 }
 
+/// 9.2b: when the monitor has seen a long step, the details of its process contain the time at which the monitor first
+/// saw this step. The explanation contains the same time.
+#[test]
+fn the_details_of_a_long_step_contain_the_time_of_the_step() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).long_step_threshold(Duration::from_millis(10)).build().unwrap();
+        let (began, begins) = mpsc::channel();
+        let (gate, opened) = mpsc::channel::<()>();
+        let before = rt.now();
+        let blocks = rt.spawn(async move |_: Context| {
+            began.send(()).unwrap();
+            _ = opened.recv();
+        });
+        begins.recv().unwrap();
+        let step = || rt.process_details(blocks.pid()).unwrap().step.expect("the step is blocked");
+        let since = loop {
+            if let Some(since) = step().blocked_since {
+                break since;
+            }
+            thread::yield_now();
+        };
+        assert!(before <= since && since <= rt.now(), "{before:?}, {since:?}");
+        assert_eq!((step().worker, step().blocked_since), (0, Some(since)));
+        let explained = rt.explain().findings.into_iter().find_map(|finding| match finding {
+            Finding::BlockedWorker { worker: 0, since, process: Some(row), .. } => Some((row.pid, since)),
+            _ => None,
+        });
+        assert_eq!(explained, Some((blocks.pid(), since)));
+        drop(gate);
+        rt.block_on(blocks).unwrap();
+    });
+}
+
 /// 9.2b: the details are `None` for a mailbox without a process, for a pid of another runtime and for an exited
 /// process.
 #[test]
@@ -854,6 +887,72 @@ fn each_column_orders_the_rows_by_its_own_field() {
     assert_eq!(top(ProcessColumn::Priority), high.pid());
     assert_ne!(top(ProcessColumn::Links), high.pid());
     shut_down(scene.rt, HOUR);
+}
+
+/// 9.2a: a query can order the rows by the number of signals. The other columns have different values, which lead to
+/// other orders.
+#[test]
+fn a_query_orders_the_rows_by_the_number_of_signals() {
+    let rt = lone();
+    let [first_target, second_target, lives] = [(); 3].map(|()| rt.spawn(deaf));
+    let monitors = |targets: Vec<Pid>| {
+        rt.spawn(async move |ctx: Context<u8>| {
+            targets.iter().for_each(|&pid| _ = ctx.monitor(pid));
+            pending::<()>().await;
+        })
+    };
+    let (one, other) = (first_target.pid(), second_target.pid());
+    let processes = [vec![one], vec![lives.pid(); 5], vec![one, other]].map(monitors);
+    settle(&rt);
+    [one, other].iter().for_each(|&pid| rt.kill(pid).unwrap());
+    settle(&rt);
+    for (process, messages) in processes.iter().zip([0, 2, 1]) {
+        (0..messages).for_each(|_| process.send(0).unwrap());
+    }
+    let pids = processes.each_ref().map(|process| process.pid());
+    let [a, b, c] = pids;
+    assert_eq!(pids.map(|pid| row(&rt, pid).signals), [1, 0, 2]);
+    let order = |query: ProcessQuery| {
+        let rows = rt.processes(&query).into_iter().map(|row| row.pid);
+        rows.filter(|pid| pids.contains(pid)).collect::<Vec<_>>()
+    };
+    let query = ProcessQuery::new;
+    assert_eq!(order(query().ascending(ProcessColumn::Signals)), [b, a, c]);
+    assert_eq!(order(query().descending(ProcessColumn::Signals)), [c, a, b]);
+    assert_eq!(order(query().ascending(ProcessColumn::MailboxLen)), [a, c, b]);
+    assert_eq!(order(query().ascending(ProcessColumn::Monitors)), [a, c, b]);
+}
+
+/// 9.2a: a query can order the rows by the last worker. A process that has not run comes first. In the test, the first
+/// process runs last on the second thread, and the second process runs only on the first thread.
+#[test]
+fn a_query_orders_the_rows_by_the_last_worker() {
+    within(60, || {
+        let rt = lone();
+        let (first, second) = (rt.spawn(idle), rt.spawn(idle));
+        for _ in 0..3 {
+            settle(&rt);
+            second.send(0).unwrap();
+        }
+        settle(&rt);
+        rt.block_on(async {
+            // This poll blocks the first thread, so only the second thread can run the process.
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    first.send(0).unwrap();
+                    settle(&rt);
+                });
+            });
+        });
+        let new = rt.spawn(idle);
+        let pids = [first.pid(), second.pid(), new.pid()];
+        assert_eq!(pids.map(|pid| row(&rt, pid).last_worker), [Some(1), Some(0), None]);
+        let order = |query: ProcessQuery| rt.processes(&query).iter().map(|row| row.pid).collect::<Vec<_>>();
+        let [a, b, c] = pids;
+        assert_eq!(order(ProcessQuery::new().ascending(ProcessColumn::LastWorker)), [c, b, a]);
+        assert_eq!(order(ProcessQuery::new().descending(ProcessColumn::LastWorker)), [a, b, c]);
+        assert_eq!(order(ProcessQuery::new().ascending(ProcessColumn::Steps)), [c, a, b]);
+    });
 }
 
 /// 9.2c: while each worker is inside a step that blocks, an inspection still returns. The inspection reports the

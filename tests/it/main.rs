@@ -27,6 +27,7 @@ mod hooks;
 mod hostile;
 mod hosts;
 mod inspected_churn;
+mod inspected_user_code;
 mod inspection;
 mod joins;
 mod large;

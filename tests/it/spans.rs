@@ -459,3 +459,58 @@ fn the_observer_works_without_a_subscriber() {
     let is_none = async |_: Context| Ok::<_, Exit>(Span::current().is_none());
     assert!(rt.block_on(rt.spawn(is_none)).unwrap());
 }
+
+/// 9.4a: after processes, restarts and long steps with the observer, a program can still install its global subscriber.
+/// The test runs in its own process, because a process can install a global subscriber only once.
+#[test]
+fn the_observer_installs_no_global_subscriber() {
+    use crate::subprocess::{again, role};
+
+    /// Runs a process that fails, a child that is restarted, and a process with a long step.
+    fn use_observer(builder: Builder) {
+        let reported = Arc::new(AtomicU64::new(0));
+        let tell = Arc::clone(&reported);
+        let observer = TracingObserver::with(TellsLongSteps(tell));
+        let builder = builder.workers(1).long_step_threshold(Duration::from_millis(2)).on_crash(|_| {});
+        let rt = builder.observer(observer).build().unwrap();
+        futures::executor::block_on(rt.spawn(async |_: Context| Err::<(), _>("no luck"))).unwrap_err();
+        let attempts = AtomicU64::new(0);
+        let (tell, told) = mpsc::channel();
+        let frail = move |_: Context| {
+            let (tell, is_first) = (tell.clone(), attempts.fetch_add(1, Ordering::Relaxed) == 0);
+            async move { if is_first { Err("no luck") } else { tell.send(()).map_err(|_| "no test") } }
+        };
+        let child = Child::new("frail", frail).restart(RestartPolicy::Transient);
+        let _supervisor = rt.spawn_process(Supervisor::one_for_one().add(child));
+        told.recv().unwrap();
+        let long = rt.spawn(async move |_: Context| {
+            while reported.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+        });
+        futures::executor::block_on(long).unwrap();
+    }
+
+    struct TellsLongSteps(Arc<AtomicU64>);
+    impl Observer for TellsLongSteps {
+        fn blocked(&self, _: usize, _: Option<Pid>, _: Instant) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    if role().is_none() {
+        again(the_observer_installs_no_global_subscriber, "child", 120).passed();
+        return;
+    }
+    use_observer(Runtime::builder());
+    let log = Arc::new(Log::default());
+    let dispatch = tracing::Dispatch::from(Arc::clone(&log));
+    let on_worker = dispatch.clone();
+    let builder = Runtime::builder().wrap_threads(move |work| tracing::dispatcher::with_default(&on_worker, work));
+    tracing::dispatcher::with_default(&dispatch, || use_observer(builder));
+    assert_eq!(log.events("child restarts").len(), 1);
+    let global = Arc::new(Log::default());
+    tracing::subscriber::set_global_default(Arc::clone(&global)).expect("there is no global subscriber");
+    tracing::info!("global");
+    assert_eq!(global.events("global").len(), 1);
+}

@@ -18,7 +18,7 @@ use procession::observe::*;
 use procession::*;
 
 use crate::time::{FOR_EVER, Late, timed};
-use crate::{alone, patience, shut_down, step_aside, two, within};
+use crate::{alone, shut_down, step_aside, two, within};
 
 /// A duration that is longer than every test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
@@ -844,6 +844,23 @@ fn a_shutdown_returns_even_if_a_step_never_returns() {
     });
 }
 
+/// Runs the processes until the process `pid` has ended more than `steps` steps and is then blocked. Returns the number
+/// of its steps.
+fn blocked_after(rt: &Runtime, pid: Pid, steps: u64) -> u64 {
+    let mut has_stepped = false;
+    loop {
+        // Without workers, only this thread runs the processes.
+        rt.block_on(step_aside());
+        let row = rt.process_details(pid).expect("the process lives").info;
+        // One row may contain the state from before a step and the number of steps after this step. Therefore, the
+        // number of steps comes from an earlier row than the state.
+        if has_stepped && row.state == Some(ProcessState::Blocked) {
+            return row.steps;
+        }
+        has_stepped = row.steps > steps;
+    }
+}
+
 /// 6.5b, 6.5d: if a process still waits for an answer at the deadline of a shutdown, the shutdown reports and kills
 /// the process.
 #[test]
@@ -860,10 +877,16 @@ fn a_shutdown_kills_blocked_processes_at_its_deadline() {
             let shelf = Shelf::default();
             let rt = Runtime::builder().workers(workers).handler(shelf.clone()).build().unwrap();
             let handle = rt.spawn(async |ctx: Context<()>| ctx.perform(Ask(1)).await);
-            rt.block_on(handle.started()).unwrap();
-            // The cancellation wakes the process. The time limit of the shutdown is long enough for a worker to run the
-            // process once more.
-            is_told(shut_down(rt, Duration::from_millis(300) * patience()), handle, shelf);
+            let host = rt.host().clone();
+            let steps = blocked_after(&rt, handle.pid(), 0);
+            // The shutdown cancels the process, and the cancellation wakes the process once. The second call sets the
+            // deadline only after the process has blocked again, so the test does not depend on the speed of the
+            // machine.
+            drop(rt.shutdown(LONG));
+            blocked_after(&rt, handle.pid(), steps);
+            let (grace, begun) = (Duration::from_millis(20), host.now());
+            is_told(shut_down(rt, grace), handle, shelf);
+            assert!(host.now() - begun >= grace, "the process was killed before the deadline");
         });
     }
     for seed in 0..10 {

@@ -121,21 +121,27 @@ impl Poller {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => return Called::Interrupted,
                 Err(_) => return Called::Failed,
             }
-            let (mut table, mut woken) = (None, false);
-            for event in &*events {
-                if event.token() == WAKE {
-                    woken = true;
-                    continue;
-                }
-                // This thread holds the lock of the table for the whole batch of events. A thread that registers or
-                // deregisters a source may have to wait for this lock. But a batch has at most 1,024 events, and each
-                // event takes only a short time.
-                if let Some(source) = table.get_or_insert_with(|| self.table.lock()).get(event.token()) {
-                    source.set_ready(event, ready);
-                }
-            }
-            Called::Events { woken }
+            Called::Events { woken: self.handle_events(events, ready) }
         })
+    }
+
+    /// Records events in their sources, and appends the wakers of the operations that can continue to `ready`. Ignores
+    /// the events of deregistered sources. Returns true if one of the events is a wake-up of the poller.
+    fn handle_events(&self, events: &Events, ready: &mut Vec<Waker>) -> bool {
+        let (mut table, mut woken) = (None, false);
+        for event in events {
+            if event.token() == WAKE {
+                woken = true;
+                continue;
+            }
+            // This thread holds the lock of the table for the whole batch of events. A thread that registers or
+            // deregisters a source may have to wait for this lock. But a batch has at most 1,024 events, and each event
+            // takes only a short time.
+            if let Some(source) = table.get_or_insert_with(|| self.table.lock()).get(event.token()) {
+                source.set_ready(event, ready);
+            }
+        }
+        woken
     }
 
     /// Checks that sockets can still be registered.
@@ -340,6 +346,39 @@ mod tests {
         for _ in 0..3 {
             assert_ne!(table.insert().expect("there is room").token(), WAKE);
         }
+    }
+
+    /// 12.3d: the system reports an event of a socket. Before the event is handled, the socket is deregistered, and a new
+    /// source gets the same index and the same descriptor. The event wakes no operation of the new source.
+    #[test]
+    fn a_stale_event_does_not_reach_a_new_source_with_the_same_index() {
+        let poller = poller();
+        let (mut one, sender) = (socket(), UdpSocket::bind("127.0.0.1:0").expect("a free port"));
+        let former = poller.register(&mut one).expect("it can be registered");
+        sender.send_to(b"x", one.local_addr().expect("an address")).expect("it is sent");
+        let mut calls = poller.turns.calls.lock();
+        let Epoll { poll, events } = &mut calls.system;
+        poll.poll(events, Some(Duration::ZERO)).expect("the system reports its events");
+        assert!(events.iter().any(|event| event.token() == former.token() && event.is_readable()));
+        poller.deregister(&mut one, &former);
+        let source = poller.register(&mut one).expect("it can be registered again");
+        assert_eq!(source.token().0 & MOST, former.token().0 & MOST, "the index differs, so the test shows nothing");
+        for direction in [Direction::Read, Direction::Write] {
+            let Poll::Ready(Ok(seen)) = source.check(direction) else { panic!("a new source is ready") };
+            source.clear(direction, seen);
+            assert!(source.poll_ready(direction, Waker::noop()).is_pending());
+        }
+        let mut ready = Vec::new();
+        assert!(!poller.handle_events(events, &mut ready));
+        assert_eq!(ready.len(), 0, "the stale event has woken an operation of the new source");
+        for direction in [Direction::Read, Direction::Write] {
+            assert!(source.check(direction).is_pending(), "the stale event has made the new source ready");
+        }
+        // The new source gets its own event.
+        drop(calls);
+        assert!(poller.poll(Wait::No, &mut ready));
+        assert_eq!(ready.len(), 2);
+        assert!(source.check(Direction::Read).is_ready());
     }
 
     /// 12.4c: after the end of the runtime, no source can be registered, and the wakers of all sources are returned.

@@ -419,7 +419,7 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
 
     /// Returns the head, and the place of the process's first wait record: see [`waits`]. An attached receiver has no
     /// such place. A call of another process needs both results, and then makes only one virtual call.
-    fn wait_places(&self) -> (&Head, Option<&WaitRecord>) {
+    fn head_and_first_wait(&self) -> (&Head, Option<&WaitRecord>) {
         (self.head(), None)
     }
 
@@ -434,7 +434,7 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
 
     /// Returns the number of steps of the process so far.
     fn steps(&self) -> u64 {
-        let (head, first) = self.wait_places();
+        let (head, first) = self.head_and_first_wait();
         first.map_or(0, |first| head.steps(first))
     }
 
@@ -521,7 +521,7 @@ impl<M: Send + 'static> AnyControl for Control<M> {
         &self.head
     }
 
-    fn wait_places(&self) -> (&Head, Option<&WaitRecord>) {
+    fn head_and_first_wait(&self) -> (&Head, Option<&WaitRecord>) {
         (&self.head, Some(&self.first_wait))
     }
 
@@ -728,7 +728,7 @@ impl dyn AnyControl {
     /// returned place makes [`end_wait`](Self::end_wait) cheaper.
     #[inline]
     pub(crate) fn begin_wait(&self, wait: &Wait, is_counted: bool, here: bool) -> Place {
-        let (head, first) = self.wait_places();
+        let (head, first) = self.head_and_first_wait();
         if is_counted {
             head.wait_for(Change::More, here);
         }
@@ -743,7 +743,7 @@ impl dyn AnyControl {
     /// the default value of `Place`. If `is_counted` is true, this function also decrements the count of waits.
     #[inline]
     pub(crate) fn end_wait(&self, place: Place, wait: impl FnOnce() -> Wait, is_counted: bool, here: bool) {
-        let (head, first) = self.wait_places();
+        let (head, first) = self.head_and_first_wait();
         if is_counted {
             head.wait_for(Change::Less, here);
         }
@@ -755,7 +755,7 @@ impl dyn AnyControl {
 
     /// Returns the records of the operations that the process waits for.
     pub(crate) fn waits(&self) -> Waits {
-        let (head, first) = self.wait_places();
+        let (head, first) = self.head_and_first_wait();
         first.map_or_else(Waits::default, |first| head.waits(first))
     }
 

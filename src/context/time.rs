@@ -296,8 +296,10 @@ impl Sleep {
         }
         let host = self.sleeper.host();
         if !self.timer.is_some_and(|timer| host.shared().timers.update(timer.key(), cx.waker())) {
+            // The clone of a foreign waker may panic. Therefore the sleep is counted after the clone.
+            let fire = Fire::Wake(cx.waker().clone(), self.line);
             count(&self.sleeper, &mut self.outstanding, true);
-            let key = host.fire_at(self.deadline, Fire::Wake(cx.waker().clone(), self.line));
+            let key = host.fire_at(self.deadline, fire);
             self.timer = Some(SleepTimer::new(key, self.deadline));
             if is_closed(host) {
                 // The runtime has shut down, and may have cleared its timers before this timer was set. Such a timer

@@ -213,6 +213,37 @@ fn a_waker_of_an_executor_may_wait_for_a_poll_of_the_guest() {
     });
 }
 
+/// Returns a waker without data. The `clone` of this waker always panics.
+fn unclonable_waker() -> Waker {
+    fn clone(_: *const ()) -> RawWaker {
+        panic!("in the clone of a waker")
+    }
+    static UNCLONABLE: RawWakerVTable = RawWakerVTable::new(clone, |_| {}, |_| {}, |_| {});
+    // SAFETY: `Waker::from_raw` requires that the vtable upholds the contract of `RawWakerVTable`. The functions never
+    // read the data pointer, so null is valid. The functions touch no data, so the functions are thread-safe. `clone`
+    // never returns, and there is no resource to release.
+    unsafe { Waker::from_raw(RawWaker::new(null(), &UNCLONABLE)) }
+}
+
+/// 9.2b, 11: a process polls a sleep with a waker whose `clone` panics, and catches the panic. The sleep has set no
+/// timer, so the process does not count the sleep as a wait.
+#[test]
+fn a_sleep_whose_waker_cannot_be_cloned_is_not_counted() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let process = rt.spawn(async |ctx: Context<()>| {
+        let mut sleep = ctx.sleep(Duration::from_secs(600));
+        let waker = unclonable_waker();
+        let poll = AssertUnwindSafe(|| Pin::new(&mut sleep).poll(&mut Cx::from_waker(&waker)));
+        assert!(catch_unwind(poll).is_err(), "the clone panics");
+        drop(sleep);
+        pending::<()>().await;
+    });
+    rt.block_on(crate::step_aside());
+    let row = rt.process_details(process.pid()).expect("the process lives").info;
+    assert!(row.steps > 0, "the process has polled the sleep");
+    assert_eq!(row.waits, 0);
+}
+
 /// 11: if the `clone` or `drop` of a waker panics, only the thread that polls with this waker may be affected. The
 /// polled future still works with another waker, and all other processes continue to work.
 #[test]

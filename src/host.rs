@@ -345,11 +345,10 @@ impl Host {
         let control = Ref::new(|header| Control {
             header,
             head,
-            inbox: Inbox::new(MailboxCapacity::Unbounded, None),
+            inbox: Inbox::new_closed(),
             first_wait: WaitRecord::none(),
             receive_line: AtomicStaticRef::none(),
         });
-        drop(control.inbox.close());
         control.head.publish_exit_of_no_process(&exit);
         control
     }

@@ -33,7 +33,7 @@ use crate::process::error::InitError;
 use crate::process::exit::{Exit, Reason};
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
-use crate::process::state::current::{Current, Ending};
+use crate::process::state::current::{Current, Ending, InTurn};
 use crate::task::effects::{Around, StepPermit};
 
 /// Maximum number of steps in one turn. A turn has more than one step only if handlers answer commands of the process
@@ -279,6 +279,8 @@ struct Turn<'a, X: Machine> {
     machine: Pin<&'a mut X>,
     me: &'a SelfHandle<X::Message>,
     around: Around<'a>,
+    /// Proof that this thread has the right to run the process.
+    turn: InTurn,
     /// Whether this turn owns the reference count that belonged to the pid table. When the exit removes the pid from
     /// the table, the turn takes over this count. If this field is true, the owner of the right to run the process
     /// releases the taken count together with its own count.
@@ -324,8 +326,9 @@ impl<'a, X: Machine> Turn<'a, X> {
         machine: Pin<&'a mut X>,
         me: &'a SelfHandle<X::Message>,
         own: &'a Ref<dyn AnyControl>,
+        turn: InTurn,
     ) -> Self {
-        Self { current, machine, me, around: Around::new(current, &me.control().head, own), left: false }
+        Self { current, machine, me, around: Around::new(current, &me.control().head, own), turn, left: false }
     }
 
     fn head(&self) -> &Head {
@@ -391,7 +394,8 @@ impl<'a, X: Machine> Turn<'a, X> {
     fn end(&mut self, exit: Exit) -> Exit {
         let Self { current, me, around, .. } = *self;
         let machine = self.machine.as_mut();
-        let mut owner = Exiting { current, machine, me, around, left: &mut self.left, ending: None, unread: 0 };
+        let (turn, left) = (self.turn, &mut self.left);
+        let mut owner = Exiting { current, machine, me, around, turn, left, ending: None, unread: 0 };
         me.control().run_exit(&mut owner, exit)
     }
 }
@@ -402,6 +406,7 @@ struct Exiting<'t, 'a, X: Machine> {
     machine: Pin<&'t mut X>,
     me: &'a SelfHandle<X::Message>,
     around: Around<'a>,
+    turn: InTurn,
     /// The field [`Turn::left`] of the turn.
     left: &'t mut bool,
     /// While this field is `Some`, this thread stores each dropped [`Reply`](crate::Reply). Therefore, the caller that
@@ -412,6 +417,11 @@ struct Exiting<'t, 'a, X: Machine> {
 }
 
 impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
+    #[inline]
+    fn in_turn(&self) -> Option<InTurn> {
+        Some(self.turn)
+    }
+
     #[inline]
     fn close(&mut self, exit: &mut Exit) {
         if self.current.steps(self.around.address()) {
@@ -482,13 +492,14 @@ pub(crate) fn turn<X: Machine>(
     machine: Pin<&mut X>,
     me: &SelfHandle<X::Message>,
     own: &Ref<dyn AnyControl>,
+    turn: InTurn,
     cx: &mut Context<'_>,
     end: &mut End<X::Output>,
 ) -> TurnOutcome {
     Current::with(|current| {
-        let mut this = Turn::new(current, machine, me, own);
+        let mut this = Turn::new(current, machine, me, own, turn);
         let fresh = this.machine.is_fresh();
-        let guard = current.enter(me.control().address(), this.head().pid(), X::name, cx.waker());
+        let _guard = current.enter(turn, me.control().address(), this.head().pid(), X::name, cx.waker());
         let polled = this.run(fresh, cx, end);
         while current.upgrade.is_pending() {
             // A destructor, or a step that has failed, has requested an upgrade. The request must not stay on the
@@ -506,7 +517,7 @@ pub(crate) fn turn<X: Machine>(
             }
             Poll::Pending => {
                 if current.has_stale_receiver() {
-                    me.control().end_stale_wait(current.has_taken_delivered(), guard.in_turn());
+                    me.control().end_stale_wait(current.has_taken_delivered(), turn);
                 }
                 if current.inline.is_busy() {
                     this.around.keep_answer();
@@ -531,9 +542,10 @@ pub(crate) fn give_up<X: Machine>(
     machine: Pin<&mut X>,
     me: &SelfHandle<X::Message>,
     own: &Ref<dyn AnyControl>,
+    turn: InTurn,
 ) -> bool {
     Current::with(|current| {
-        let mut this = Turn::new(current, machine, me, own);
+        let mut this = Turn::new(current, machine, me, own, turn);
         if !this.machine.is_gone() {
             let _guard = panic::set_abort_process(me.control().head.pid(), X::name());
             let _ = this.end(Exit::Cancelled(Reason::SHUTDOWN));

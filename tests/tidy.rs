@@ -240,14 +240,14 @@ fn only_these_files_read_the_state_of_the_thread() {
     );
 }
 
-/// Safe functions and a trait whose misuse would break a safety argument, and the files that may use them. Each of these
-/// items creates a proof, for example the proof that the calling thread is in the turn of a process. A `SAFETY` comment
-/// then relies on this proof. An `unsafe fn` would add unsafe code to files that otherwise have none. In the file
-/// `process::mailbox::receiver`, only a function for tests and models creates proofs.
+/// Functions and a trait on which safety arguments rely, and the files that may use them. Most of these items create a
+/// proof, for example the proof that the calling thread is in the turn of a process. A `SAFETY` comment then relies on
+/// this proof. In the file `process::mailbox::receiver`, only a function for tests and models creates a proof.
 const PROOFS: &[(&str, &[&str])] = &[
-    ("InTurn::of_right()", &["process::mailbox::receiver", "process::state::runnable"]),
-    ("ReceiverTurn::of_events(", &["context::step", "process::mailbox::receiver"]),
-    ("Receiving::closing()", &["process::mailbox::locked"]),
+    ("InTurn::of_right()", &["process::state::runnable"]),
+    ("InTurn::in_test()", &["process::mailbox::read_ahead"]),
+    ("ReceiverTurn::in_test()", &["process::mailbox::receiver"]),
+    ("Receiving::closing(", &["process::mailbox::locked"]),
     (".note_waits_for_message(", &["context::mailbox", "host::control"]),
     ("Own for ", &["process::mailbox::wakes"]),
 ];

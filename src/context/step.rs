@@ -28,8 +28,7 @@ use crate::process::mailbox::{ReadAhead, ReceiverTurn, Taken};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 #[allow(unused_imports)]
-use crate::process::state::current::Current;
-use crate::process::state::current::InTurn;
+use crate::process::state::current::{Current, InTurn};
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::{AnswerTarget, Yields};
 
@@ -189,11 +188,24 @@ impl<M: Send + 'static> Mail<M> {
         }
         let unread = |mail: &Self| mail.taken.as_deref().map_or(0, Taken::len);
         let before = unread(self);
-        control.drain(ReceiverTurn::of_events(turn), &mut self.taken);
+        self.drain(control, turn);
         // An urgent message stays in the inbox until the process reads the message.
         let urgent = if control.head.has_urgent() { control.inbox.urgent_len() } else { 0 };
         let urgent = u32::try_from(urgent).unwrap_or(u32::MAX);
         unread(self) > before || urgent > std::mem::replace(&mut self.urgent, urgent)
+    }
+
+    /// Returns the right of the process to take messages, or `None` if another receiver has replaced the process.
+    #[inline]
+    fn receiver_turn(&self, turn: InTurn) -> Option<ReceiverTurn> {
+        Taken::receiver_turn(self.taken.as_deref(), turn)
+    }
+
+    /// Takes all events out of the inbox.
+    fn drain(&mut self, control: &Control<M>, turn: InTurn) {
+        if let Some(receiver_turn) = self.receiver_turn(turn) {
+            control.drain(receiver_turn, &mut self.taken);
+        }
     }
 
     /// Takes the unread messages and the unread signals. The caller drops the signals together with the process.
@@ -265,7 +277,7 @@ impl<M: Send + 'static> Events<'_, M> {
     fn reclaim(&mut self, turn: InTurn) {
         self.mail.look = Look::Taken;
         self.control.reclaim(turn, self.mail.taken.get_or_insert_default());
-        self.control.drain(ReceiverTurn::of_events(turn), &mut self.mail.taken);
+        self.mail.drain(self.control, turn);
     }
 }
 
@@ -284,7 +296,9 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
                 self.reclaim(turn);
             } else {
                 self.mail.look = Look::Taken;
-                if let Some(only) = self.control.drain_or_pop(ReceiverTurn::of_events(turn), &mut self.mail.taken) {
+                if let Some(receiver_turn) = self.mail.receiver_turn(turn)
+                    && let Some(only) = self.control.drain_or_pop(receiver_turn, &mut self.mail.taken)
+                {
                     self.trace_receive();
                     return Some(Event::Message(only));
                 }
@@ -604,10 +618,11 @@ mod tests {
         let mut mail = Mail::new();
         assert!(mail.events(control).next().is_none());
         Current::with(|current| {
-            let _outer = current.enter(control.address(), own.pid(), || "one", waker);
+            let _outer = current.enter(InTurn::in_test(), control.address(), own.pid(), || "one", waker);
             let mut events = mail.events(control);
             {
-                let _nested = current.enter(foreign.control().address(), foreign.pid(), || "other", waker);
+                let _nested =
+                    current.enter(InTurn::in_test(), foreign.control().address(), foreign.pid(), || "other", waker);
                 current.note_waits_for_message(true);
                 assert!(events.next().is_none());
                 assert!(current.waits_for_message(), "the note of the nested turn is kept");

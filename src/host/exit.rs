@@ -80,11 +80,14 @@ use crate::process::catch::{catch, drop_caught, notify};
 use crate::process::exit::Exit;
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
-use crate::process::state::current::Current;
+use crate::process::state::current::{Current, InTurn};
 
 /// Performs the parts of an exit that depend on the state of the process. Each method belongs to one step of the list
 /// at the top of this file. The documentation of the method names this step.
 pub(crate) trait ExitOwner {
+    /// Step 2: returns the proof that this thread is in the last turn of the process. Returns `None` if the mailbox
+    /// belongs to no process.
+    fn in_turn(&self) -> Option<InTurn>;
     /// Step 1: calls the user's `close`. If `close` panics, the panic replaces `exit`.
     fn close(&mut self, exit: &mut Exit);
     /// Step 4: drops the state of the process, and stores the replies that the state drops. Step 7 needs these
@@ -110,6 +113,10 @@ pub(crate) trait ExitOwner {
 struct NoProcess;
 
 impl ExitOwner for NoProcess {
+    fn in_turn(&self) -> Option<InTurn> {
+        None
+    }
+
     fn close(&mut self, _: &mut Exit) {}
 
     fn drop_state(&mut self, _: &mut Exit) {}
@@ -140,7 +147,7 @@ impl<M: Send + 'static> Control<M> {
         // 1. Call the user's `close`.
         owner.close(&mut exit);
         // 2. Close the mailbox.
-        let remains = self.inbox.close();
+        let remains = self.inbox.close(owner.in_turn());
         let trusts = planted!("end_skips_links_of_empty_mailbox") && remains.is_none();
         // 3. Release the names.
         let name = host.release_names(head);
@@ -199,6 +206,7 @@ impl<M: Send + 'static> Control<M> {
     /// Runs the exit of a mailbox that belongs to no process. The caller has set `KILLED`, and was the first thread
     /// that set `KILLED`.
     pub(super) fn run_outside_exit(&self, exit: &Exit) {
+        debug_assert!(self.head.is_outside(), "the mailbox belongs to no process");
         let _ = self.run_exit(&mut NoProcess, exit.clone());
     }
 

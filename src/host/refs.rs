@@ -214,12 +214,14 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
+    use crate::process::state::current::InTurn;
     use crate::{Address, Context, Runtime};
 
     /// Enters a turn of this process.
     fn in_turn<R>(process: &Address<u64>, f: impl FnOnce(&Current) -> R) -> R {
         Current::with(|current| {
-            let _turn = current.enter(process.control().address(), process.pid(), || "test", Waker::noop());
+            let _turn =
+                current.enter(InTurn::in_test(), process.control().address(), process.pid(), || "test", Waker::noop());
             f(current)
         })
     }

@@ -10,6 +10,7 @@ use crate::process::command::Command;
 use crate::process::event::{Answer, Tag};
 use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead};
 use crate::process::payload::Payload;
+use crate::process::state::current::InTurn;
 use crate::process::watchers::WatchKey;
 use crate::process::yields::{AnswerTarget, Answered, Answerer, Batch, Late, Yields};
 
@@ -135,7 +136,7 @@ fn answered_twice(world: Arc<World>, answer: fn(&World) -> bool) {
     world.yields.collect([world.tag]);
     assert!(!world.yields.cancel(world.tag) && world.yields.wants_answer(world.tag), "it is gone");
     assert_eq!(world.dropped(), 1, "the other one waits in the mailbox");
-    drop(world.inbox.close());
+    drop(world.inbox.close(Some(InTurn::in_test())));
     assert_eq!(world.dropped(), 2);
 }
 
@@ -153,7 +154,7 @@ pub fn answer_without_lock_against_exit() {
 fn answered_at_exit(world: &Arc<World>) {
     let answer = spawn(world, World::answer);
     // `Control::run_exit` uses the same order.
-    drop(world.inbox.close());
+    drop(world.inbox.close(Some(InTurn::in_test())));
     world.yields.close();
     assert!(!world.answer(), "its process has ended");
     join(answer);

@@ -11,6 +11,7 @@ use crate::process::event::Signal;
 use crate::process::exit::Exit;
 use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead, Wakes};
 use crate::process::pid::Pid;
+use crate::process::state::current::InTurn;
 use crate::process::state::{Ref, RefCounted};
 
 /// A process that can join and monitor groups.
@@ -102,7 +103,7 @@ impl World {
 
     /// Makes a process exit in the same way as `Control::run_exit`.
     fn end(&self, process: &TestProcess) {
-        drop(process.inbox.close());
+        drop(process.inbox.close(Some(InTurn::in_test())));
         self.groups.release(process.pid, &process.own);
     }
 

@@ -11,6 +11,7 @@ use crate::process::event::{MonitorRef, Signal};
 use crate::process::exit::{Exit, Reason};
 use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead, Wakes};
 use crate::process::pid::Pid;
+use crate::process::state::current::InTurn;
 use crate::process::state::{Ref, RefCounted};
 
 const ENDED: u8 = 1;
@@ -49,7 +50,7 @@ impl Peer {
 
     /// Makes the process exit, as `Head::publish_exit` does.
     fn end(&self) {
-        drop(self.inbox.close());
+        drop(self.inbox.close(Some(InTurn::in_test())));
         if self.flags.fetch_or(ENDED, Ordering::SeqCst) & TIED != 0 {
             self.links.dissolve(self.pid, &Exit::Panicked(Reason::new("here")));
         }

@@ -56,7 +56,7 @@ impl Mail {
     fn run(&self, mut turn: impl FnMut(&Self) -> TurnOutcome) {
         loop {
             if self.own.0.begin()
-                && let Some(reader) = self.close_slot(InTurn::of_right())
+                && let Some(reader) = self.close_slot(InTurn::in_test())
             {
                 reader.wake();
             }
@@ -74,8 +74,8 @@ impl Mail {
     /// Receives a message in a turn, as the body of a process does. If there is no message, returns an error that says
     /// whether the slot is open.
     fn receive(&self, front: &mut ReadAhead<u32>) -> Result<u32, bool> {
-        let receiver_turn = front.receiver_turn(InTurn::of_right()).expect("it is the receiver");
-        if front.receiver_turn_if_read(InTurn::of_right()).is_some() {
+        let receiver_turn = front.receiver_turn(InTurn::in_test()).expect("it is the receiver");
+        if front.receiver_turn_if_read(InTurn::in_test()).is_some() {
             match self.glance() {
                 Glance::Unknown => {}
                 Glance::Empty => return Err(true),
@@ -92,8 +92,8 @@ impl Mail {
 
     /// Receives a message like [`receive`](Self::receive), from a mailbox that may contain urgent messages.
     fn receive_urgent(&self, front: &mut ReadAhead<u32>) -> Result<u32, bool> {
-        let receiver_turn = front.receiver_turn(InTurn::of_right()).expect("it is the receiver");
-        if front.receiver_turn_if_read(InTurn::of_right()).is_some() {
+        let receiver_turn = front.receiver_turn(InTurn::in_test()).expect("it is the receiver");
+        if front.receiver_turn_if_read(InTurn::in_test()).is_some() {
             match self.glance() {
                 Glance::Unknown => {}
                 Glance::Empty => return Err(true),
@@ -121,7 +121,7 @@ impl Mail {
     /// Receives the first event of a turn, as a hand-written process does. The second value of the result says whether
     /// the process waits with the slot open.
     fn next_of_events(&self, taken: &mut Option<Box<Taken<u32>>>) -> (Option<u32>, bool) {
-        let receiver_turn = ReceiverTurn::of_events(InTurn::of_right());
+        let receiver_turn = ReceiverTurn::in_test();
         match self.glance() {
             Glance::Unknown => {
                 let (only, admitted, slot_is_open) = self.drain_or_pop(&self.own, receiver_turn, taken);
@@ -344,7 +344,7 @@ pub fn no_wait_after_all() {
                 send(mail, 2);
                 drop(mail.own.wake());
             }));
-            own.unwait(InTurn::of_right());
+            own.unwait(InTurn::in_test());
             TurnOutcome::Waits(false)
         }
         (Ok(message), Some(_)) => {
@@ -403,7 +403,7 @@ fn poll_elsewhere(mail: &Mail, front: &mut ReadAhead<u32>, polls: usize) -> Vec<
 pub fn failed_trial() {
     let mail = Mail::new();
     let mut former = ReadAhead::default();
-    let (mut next, trial, _) = mail.begin_trial(InTurn::of_right(), &mut former).expect("it is the receiver");
+    let (mut next, trial, _) = mail.begin_trial(InTurn::in_test(), &mut former).expect("it is the receiver");
     send(&mail, 1);
     let elsewhere = spawn(&mail, move |mail| poll_elsewhere(mail, &mut next, 2));
     drop(mail.end_trial(&trial, &mut former));
@@ -428,9 +428,9 @@ pub fn failed_trial() {
 pub fn reclaimed_by_events() {
     let mail = Mail::new();
     let mut taken = Some(Box::<Taken<u32>>::default());
-    let (mut given, _) = mail.hand_over(InTurn::of_right(), taken.as_mut().expect("just made"));
+    let (mut given, _) = mail.hand_over(InTurn::in_test(), taken.as_mut().expect("just made"));
     let elsewhere = spawn(&mail, move |mail| poll_elsewhere(mail, &mut given, 2));
-    drop(mail.reclaim(InTurn::of_right(), taken.as_ref().expect("it is there")));
+    drop(mail.reclaim(InTurn::in_test(), taken.as_ref().expect("it is there")));
     let sender = spawn(&mail, |mail| send(mail, 1));
     let mut read = vec![];
     mail.run(|mail| {
@@ -517,7 +517,7 @@ pub fn downs_wake_the_reader() {
             if inbox.glance() == Glance::Empty {
                 return TurnOutcome::Waits(true);
             }
-            let receiver_turn = ReceiverTurn::of_events(InTurn::of_right());
+            let receiver_turn = ReceiverTurn::in_test();
             let reader = Reader::Task { receiver_turn, may_open_slot: true };
             match inbox.next_or_wait(&inbox.own, &mut front, &mut None, reader) {
                 (Some(_), _) => heard += 1,
@@ -551,7 +551,7 @@ pub fn close_against_push() {
     let mut front = ReadAhead::default();
     let mut seen = Vec::from_iter(inbox.pop_or_wait(&inbox.own, &mut front, Reader::Other(other.waker())).0);
     let waits = seen.is_empty();
-    let remains = inbox.close();
+    let remains = inbox.close(Some(InTurn::in_test()));
     seen.extend(front.take());
     seen.extend(remains.into_iter().flat_map(|remains| remains.settle()));
     // The tasks that wait on the inbox are woken in the same way as in `Control::run_exit`.

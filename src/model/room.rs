@@ -6,6 +6,7 @@ use std::task::{Poll, Waker};
 use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
 use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead, Reader, RoomWaiter};
+use crate::process::state::current::InTurn;
 
 /// Creates an inbox with a capacity of one message, and fills the inbox with one message.
 fn full() -> Arc<Inbox<u32>> {
@@ -74,7 +75,7 @@ pub fn room_against_close() {
     assert_eq!(message, Some(0));
     wake_room_waiter(room_waiter);
     let other = spawn(&inbox, |inbox| send_wait(inbox, 2));
-    let remains = inbox.close();
+    let remains = inbox.close(Some(InTurn::in_test()));
     // The senders are woken in the same way as in `Control::run_exit`.
     inbox.take_wakers().1.into_iter().for_each(|sender| sender.wake());
     let sent = [(1, join(sender)), (2, join(other))].into_iter().filter(|(_, sent)| *sent);

@@ -60,6 +60,7 @@ pub(crate) use crate::process::mailbox::receiver::{Gathered, Glance, Reader, Rec
 pub(crate) use crate::process::mailbox::routed::{Router, Unrouted};
 use crate::process::mailbox::slot::Slot;
 pub(crate) use crate::process::mailbox::wakes::{Own, Wakes};
+use crate::process::state::current::InTurn;
 use crate::process::state::yield_check::YieldCheck;
 
 /// Numbers that describe a mailbox, for inspection.
@@ -123,6 +124,13 @@ impl<M> Inbox<M> {
                 },
             ),
         }
+    }
+
+    /// Creates the closed inbox of a process that never runs.
+    pub(crate) fn new_closed() -> Self {
+        let inbox = Self::new(MailboxCapacity::Unbounded, None);
+        inbox.lock().closed = true;
+        inbox
     }
 
     #[inline]
@@ -209,17 +217,17 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// Closes the inbox. A closed inbox refuses all messages and signals. Returns the content of the inbox, or `None`
-    /// if the inbox was empty.
+    /// Closes the inbox in the last turn of the process. If no process owns the inbox, `turn` is `None`. A closed inbox
+    /// refuses all messages and signals. Returns the content of the inbox, or `None` if the inbox was empty.
     ///
     /// This function wakes no waiting receiver or sender. [`take_wakers`](Self::take_wakers) takes the wakers of the
     /// receiver and of the senders later, when the exit is known. If this function woke the receiver, the receiver
     /// would not find an exit yet, and would wait again.
     #[inline]
-    pub(crate) fn close(&self) -> Option<ClosedContents<M>> {
+    pub(crate) fn close(&self, turn: Option<InTurn>) -> Option<ClosedContents<M>> {
         let mut state = self.lock();
         state.closed = true;
         let is_bare = state.aside.is_none() && state.messages().is_bare();
-        (!is_bare).then(|| state.take_remains())
+        (!is_bare).then(|| state.take_remains(turn))
     }
 }

@@ -205,7 +205,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         let mut end = None;
         // The function `turn` catches panics of user code. If the runtime's own code panics, `ready` is dropped, and
         // the process exits.
-        match task::turn(machine, &me, &own, &mut Context::from_waker(&ready.waker()), &mut end) {
+        match task::turn(machine, &me, &own, ready.in_turn(), &mut Context::from_waker(&ready.waker()), &mut end) {
             TurnOutcome::Again => ready.schedule(WakeSource::Turn),
             TurnOutcome::Waits => ready.wait(),
             // SAFETY: the slot is open. The turn returns `WaitsOpen` only if a receiver has noted that it waits with an
@@ -236,7 +236,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // right, so no other reference to the machine exists. This right is consumed below, after the last use of
         // `machine`.
         let machine = unsafe { cell.machine() };
-        let left = task::give_up(machine, &me, &own);
+        let left = task::give_up(machine, &me, &own, ready.in_turn());
         // SAFETY: `finish` requires the right to run this cell, and `ready` is this right. The call of `give_up` has
         // ended the process. If `left` is true, `give_up` has taken over the reference count that the pid table owned,
         // and `finish` gets this count.

@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use std::mem;
 
 use crate::process::event::{Signal, Tag};
-use crate::process::mailbox::read_ahead::{Claim, KEEP};
+use crate::process::mailbox::read_ahead::{Claim, KEEP, ReceiverTurn};
 use crate::process::mailbox::signals::{Drained, Signals};
 use crate::process::mailbox::slot::Slot;
+use crate::process::state::current::InTurn;
 
 /// Messages and signals that a hand-written process has taken out of the inbox and not read yet.
 #[derive(Debug)]
@@ -38,6 +39,14 @@ impl<M> Taken<M> {
     /// Returns whether the mailbox of the process has no other receiver.
     pub(crate) fn is_only_receiver(&self) -> bool {
         self.claim.as_ref().is_none_or(Claim::is_alone)
+    }
+
+    /// Returns the right of the process to take messages without the lock. The caller is in the turn of the process.
+    /// Returns `None` if the process has [handed over](crate::process::mailbox::Inbox::hand_over) its mailbox, and is
+    /// not the receiver again. If the process has taken no messages so far, `taken` is `None`.
+    #[inline]
+    pub(crate) fn receiver_turn(taken: Option<&Self>, turn: InTurn) -> Option<ReceiverTurn> {
+        ReceiverTurn::of(taken.and_then(|taken| taken.claim.as_ref()), turn)
     }
 
     /// Returns the next signal, if no unread message comes before this signal.

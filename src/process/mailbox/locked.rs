@@ -164,14 +164,14 @@ impl<M> Locked<'_, M> {
 
     /// Takes the content of a closed inbox, except some wakers.
     #[cold]
-    pub(super) fn take_remains(&mut self) -> ClosedContents<M> {
+    pub(super) fn take_remains(&mut self, turn: Option<InTurn>) -> ClosedContents<M> {
         // The wakers of the receiver and of the waiting senders stay in the inbox. `Inbox::take_wakers` takes these
         // wakers when the exit is known.
         let signals = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
         let forwarding = self.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.forwarding, Forwarding::Here));
         let watcher = self.bounded().and_then(Bounded::take_watcher);
         let urgent = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.urgent)).unwrap_or_default();
-        let mut messages = self.take_all(Receiving::closing());
+        let mut messages = self.take_all(Receiving::closing(turn));
         if !urgent.is_empty() {
             messages.splice(0..0, urgent);
         }

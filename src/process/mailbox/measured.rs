@@ -111,7 +111,6 @@ mod tests {
     use crate::platform::sync::{Arc, Mutex};
     use crate::process::mailbox::wakes::PendingSchedule;
     use crate::process::mailbox::{Inbox, MailboxCapacity, Own, ReadAhead, Reader, ReceiverTurn, Taken, Unsent};
-    use crate::process::state::current::InTurn;
 
     /// A process that is never woken, with a clock that measures some messages.
     struct Receiver {
@@ -166,7 +165,7 @@ mod tests {
         }
 
         fn next(&mut self, inbox: &Inbox<u64>, own: &Receiver) -> Option<u64> {
-            let receiver_turn = ReceiverTurn::of_events(InTurn::of_right());
+            let receiver_turn = ReceiverTurn::in_test();
             match self {
                 Self::Body(front) => {
                     let reader = Reader::Task { receiver_turn, may_open_slot: true };

@@ -246,12 +246,12 @@ mod tests {
     fn behaves_like_a_list<M: Debug + PartialEq>(message: impl Fn(u64) -> M) {
         let mut rng = Rng::seeded(7);
         let (slot, mut access) = Slot::new();
-        let by = Receiving::closing();
+        let by = Receiving::closing(Some(InTurn::in_test()));
         let (mut buffer, mut front) = (Buffer::new(), VecDeque::new());
         let (mut list, mut number) = (VecDeque::new(), 0);
         for _ in 0..20_000 {
             // While the slot is open, messages go to the buffer.
-            access.set_open(rng.below(4) == 0, InTurn::of_right());
+            access.set_open(rng.below(4) == 0, InTurn::in_test());
             let mut queue = buffer.behind(&slot, &mut access);
             match rng.below(8) {
                 0..=3 => {
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn the_memory_of_a_burst_is_freed() {
         let ((slot, mut access), mut buffer) = (Slot::new(), Buffer::new());
-        let by = Receiving::closing();
+        let by = Receiving::closing(Some(InTurn::in_test()));
         let fill = |buffer: &mut Buffer<u64>, access: &mut SlotAccess| {
             (0..10_000).for_each(|message| buffer.behind(&slot, access).push(message, &NeverWoken));
         };

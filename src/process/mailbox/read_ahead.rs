@@ -30,10 +30,11 @@ pub(super) fn free_burst<T>(queue: &mut VecDeque<T>) {
 pub(crate) struct Receiving(PhantomData<*const ()>);
 
 impl Receiving {
-    /// Returns the proof for the thread that closes the mailbox. This thread holds the lock, in the last turn of the
-    /// process.
+    /// Returns the proof for the thread that closes the mailbox. This thread holds the lock, and is in the last turn of
+    /// the process. If the mailbox belongs to no process, there is no turn: each receiver of this mailbox takes messages
+    /// under the lock.
     #[inline]
-    pub(super) fn closing() -> Self {
+    pub(super) fn closing(_: Option<InTurn>) -> Self {
         Self(PhantomData)
     }
 }
@@ -46,11 +47,18 @@ pub(crate) struct ReceiverTurn {
 }
 
 impl ReceiverTurn {
-    /// Returns the proof for a hand-written process that reads its events. The mailbox of this process has no other
-    /// receiver.
+    /// Returns the proof for a receiver with this claim. If another receiver is the current receiver, or if this
+    /// receiver is on trial, returns `None`. The first receiver of a mailbox has no claim until the mailbox gets a
+    /// second receiver.
     #[inline]
-    pub(crate) fn of_events(turn: InTurn) -> Self {
-        Self { turn }
+    pub(super) fn of(claim: Option<&Claim>, turn: InTurn) -> Option<Self> {
+        claim.is_none_or(Claim::is_settled).then_some(Self { turn })
+    }
+
+    /// Returns the proof for the only receiver in a test or a model.
+    #[cfg(any(test, procession_loom))]
+    pub(crate) fn in_test() -> Self {
+        Self { turn: InTurn::in_test() }
     }
 
     #[inline]
@@ -271,8 +279,7 @@ impl<M> ReadAhead<M> {
     /// process. Returns `None` if the receiver was replaced, or if the receiver is still on trial.
     #[inline]
     pub(crate) fn receiver_turn(&mut self, turn: InTurn) -> Option<ReceiverTurn> {
-        let claim = self.0.as_deref_mut().and_then(|ahead| ahead.get_mut().claim.as_ref());
-        claim.is_none_or(Claim::is_settled).then_some(ReceiverTurn { turn })
+        ReceiverTurn::of(self.0.as_deref_mut().and_then(|ahead| ahead.get_mut().claim.as_ref()), turn)
     }
 
     /// If the buffer contains unread messages, returns `None`. Otherwise returns the same result as
@@ -282,7 +289,7 @@ impl<M> ReadAhead<M> {
         match self.0.as_deref_mut().map(Mutex::get_mut) {
             None => Some(ReceiverTurn { turn }),
             Some(ahead) if !ahead.queue.is_empty() => None,
-            Some(ahead) => ahead.claim.as_ref().is_none_or(Claim::is_settled).then_some(ReceiverTurn { turn }),
+            Some(ahead) => ReceiverTurn::of(ahead.claim.as_ref(), turn),
         }
     }
 

@@ -250,7 +250,7 @@ impl<M> Inbox<M> {
     #[cfg(any(test, procession_loom))]
     pub(crate) fn next(&self, own: &impl Own, front: &mut ReadAhead<M>) -> Option<Result<M, Signal>> {
         let mut signal = None;
-        let receiver_turn = ReceiverTurn::of_events(InTurn::of_right());
+        let receiver_turn = ReceiverTurn::in_test();
         let reader = Reader::Task { receiver_turn, may_open_slot: false };
         let (next, _) = self.next_or_wait(own, front, &mut signal, reader);
         next.map(|message| message.ok_or_else(|| signal.expect("it is one or the other")))
@@ -488,7 +488,7 @@ mod tests {
     use crate::process::mailbox::wakes::NeverWoken;
 
     fn task() -> Reader {
-        Reader::Task { receiver_turn: ReceiverTurn::of_events(InTurn::of_right()), may_open_slot: false }
+        Reader::Task { receiver_turn: ReceiverTurn::in_test(), may_open_slot: false }
     }
 
     fn signal(inbox: &Inbox<u32>) {
@@ -552,11 +552,11 @@ mod tests {
         (0..2).for_each(push);
         signal(&inbox);
         push(2);
-        let _ = inbox.drain(&NeverWoken, ReceiverTurn::of_events(InTurn::of_right()), &mut taken);
+        let _ = inbox.drain(&NeverWoken, ReceiverTurn::in_test(), &mut taken);
         let mut taken = taken.expect("there are messages");
         assert_eq!(taken.pop(), Some(0));
         push(3);
-        let (mut front, _) = inbox.hand_over(InTurn::of_right(), &mut taken);
+        let (mut front, _) = inbox.hand_over(InTurn::in_test(), &mut taken);
         assert_eq!([(); 4].map(|()| next(&inbox, &mut front)), [Some(1), None, Some(2), Some(3)]);
         assert_eq!(taken.len(), 0);
     }

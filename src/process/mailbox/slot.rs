@@ -267,7 +267,7 @@ mod tests {
 
     fn check_fit<M: Debug + PartialEq + Clone>(one: M, other: M, fits: bool) {
         let (slot, mut access) = Slot::new();
-        let (receiving, turn) = (Receiving::closing(), InTurn::of_right());
+        let (receiving, turn) = (Receiving::closing(Some(InTurn::in_test())), InTurn::in_test());
         assert_eq!(slot.take(receiving), None);
         assert_eq!(slot.put(&mut access, one.clone()).is_ok(), fits);
         assert_eq!(slot.put(&mut access, other.clone()), Err(other.clone()), "there is one, or it is too large");
@@ -298,9 +298,9 @@ mod tests {
         let (slot, mut access) = Slot::new();
         let mut taken = Vec::new();
         for n in 1..=3_u64 {
-            slot.take_with(Receiving::closing(), |_| unreachable!("it is empty"));
+            slot.take_with(Receiving::closing(Some(InTurn::in_test())), |_| unreachable!("it is empty"));
             assert!(slot.put(&mut access, n).is_ok());
-            slot.take_with(Receiving::closing(), |message| taken.push(message));
+            slot.take_with(Receiving::closing(Some(InTurn::in_test())), |message| taken.push(message));
             assert_eq!((slot.is_full(), slot.taken(), slot.put_count()), (false, n, n));
         }
         assert_eq!(taken, [1, 2, 3]);
@@ -334,13 +334,13 @@ mod tests {
         for (is_open, waits) in [(false, true), (false, false), (true, false), (true, true)] {
             let (slot, mut access) = Slot::new();
             let own = RecallCounter { waits, times: std::cell::Cell::new(0) };
-            access.set_open(is_open, InTurn::of_right());
+            access.set_open(is_open, InTurn::in_test());
             access.close_or_recall(&own);
             assert_eq!(own.times.get(), usize::from(is_open));
             assert_eq!(slot.put(&mut access, 1).is_ok(), !is_open || waits);
             // A wake-up without the right to run the process does not close the slot.
             let (slot, mut access) = Slot::new();
-            access.set_open(is_open, InTurn::of_right());
+            access.set_open(is_open, InTurn::in_test());
             assert!(access.wake(&own).is_none());
             assert_eq!(slot.put(&mut access, 1).is_ok(), !is_open);
         }
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&told), 1);
         let (slot, mut access) = Slot::new();
         assert!(slot.put(&mut access, Arc::clone(&told)).is_ok());
-        let taken = slot.take(Receiving::closing());
+        let taken = slot.take(Receiving::closing(Some(InTurn::in_test())));
         drop(slot);
         assert_eq!((taken.is_some(), Arc::strong_count(&told)), (true, 2));
     }

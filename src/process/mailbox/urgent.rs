@@ -155,6 +155,7 @@ mod tests {
     use super::*;
     use crate::process::mailbox::MailboxCapacity;
     use crate::process::mailbox::wakes::NeverWoken;
+    use crate::process::state::current::InTurn;
 
     #[test]
     fn the_urgent_messages_of_a_closed_mailbox_come_first() {
@@ -170,7 +171,7 @@ mod tests {
         let bytes = inbox.figures().bytes - before;
         assert!((least..3 * least).contains(&bytes), "{bytes} bytes");
         assert_eq!((inbox.figures().messages, inbox.urgent_len()), (1_003, 1_000));
-        let messages = inbox.close().expect("it has contents").settle();
+        let messages = inbox.close(Some(InTurn::in_test())).expect("it has contents").settle();
         assert_eq!(messages, (10..1_010).chain(0..3).collect::<Vec<_>>());
     }
 

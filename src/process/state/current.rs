@@ -217,14 +217,6 @@ pub(crate) struct Guard<'a> {
     nested: bool,
 }
 
-impl Guard<'_> {
-    /// Returns a proof that this thread is in a turn of a process. This turn ends when the guard is dropped.
-    #[inline]
-    pub(crate) fn in_turn(&self) -> InTurn {
-        InTurn(PhantomData)
-    }
-}
-
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
@@ -246,10 +238,16 @@ impl Drop for Guard<'_> {
 pub(crate) struct InTurn(PhantomData<*const ()>);
 
 impl InTurn {
-    /// Creates the proof. Only `state::RunnableProcess`, which represents the right to run a process, and the models of
-    /// this type may call this function.
+    /// Creates the proof. Only [`RunnableProcess`](super::RunnableProcess), which is the right to run a process, calls
+    /// this function. Files outside the folder `state` cannot call this function.
     #[inline]
-    pub(crate) fn of_right() -> Self {
+    pub(super) fn of_right() -> Self {
+        Self(PhantomData)
+    }
+
+    /// Creates the proof in a test or a model, in which one thread represents the process.
+    #[cfg(any(test, procession_loom))]
+    pub(crate) fn in_test() -> Self {
         Self(PhantomData)
     }
 }
@@ -271,9 +269,17 @@ impl Current {
     // ---- Turns
 
     /// Begins a turn of the process with this control block. The turn ends when the guard is dropped. The function
-    /// `code` returns the name of the type of the process's code.
+    /// `code` returns the name of the type of the process's code. The proof `turn` belongs to this process, so
+    /// [`in_step`](Self::in_step) may return this proof again until the guard is dropped.
     #[inline]
-    pub(crate) fn enter(&self, process: usize, pid: Pid, code: fn() -> &'static str, waker: &Waker) -> Guard<'_> {
+    pub(crate) fn enter(
+        &self,
+        _turn: InTurn,
+        process: usize,
+        pid: Pid,
+        code: fn() -> &'static str,
+        waker: &Waker,
+    ) -> Guard<'_> {
         let nested = self.is_busy();
         if nested {
             self.save();
@@ -385,8 +391,8 @@ impl Current {
         self.process.get() == process
     }
 
-    /// If this thread [runs a step](Self::steps) of the process with this control block, returns a proof of the right
-    /// to run this process.
+    /// If this thread [runs a step](Self::steps) of the process with this control block, returns the proof that
+    /// [`enter`](Self::enter) received for this turn.
     #[inline]
     pub(crate) fn in_step(&self, process: usize) -> Option<InTurn> {
         self.steps(process).then_some(InTurn(PhantomData))

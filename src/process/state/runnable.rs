@@ -152,7 +152,8 @@ impl RunnableProcess {
     }
 
     /// Returns a proof that this thread has the right to run the process. The mailbox of the process requires this
-    /// proof.
+    /// proof. The proof does not borrow this right. The caller uses the proof only for this process, and only while the
+    /// caller has this right.
     #[inline]
     pub(crate) fn in_turn(&self) -> InTurn {
         InTurn::of_right()

@@ -42,6 +42,9 @@ const ANSWERED_IN_TURN: u32 = 32;
 
 /// The code that a task runs: a hand-written process or an async body. A machine is pinned, because the future of a
 /// body must not move.
+///
+/// The future of a body may contain references to its own fields. A shared reference to the machine would make these
+/// references invalid (RFC 3467). Therefore, after the first turn has begun, each method gets a `Pin<&mut Self>`.
 pub(crate) trait Machine {
     type Message: Send + 'static;
     type Output: Send + 'static;
@@ -63,10 +66,10 @@ pub(crate) trait Machine {
     fn keep(self: Pin<&mut Self>, own: Ref<Control<Self::Message>>);
 
     /// Returns true if the machine has not begun its first turn.
-    fn is_fresh(&self) -> bool;
+    fn is_fresh(self: Pin<&mut Self>) -> bool;
 
     /// Returns whether [`init`](Self::init) calls code of the user, which may panic.
-    fn init_calls_user(&self) -> bool;
+    fn init_calls_user(self: Pin<&mut Self>) -> bool;
 
     /// Initializes the machine in its first turn. If the initialization fails, [`close`](Self::close) does not call the
     /// user's code.
@@ -86,7 +89,7 @@ pub(crate) trait Machine {
     fn clear(self: Pin<&mut Self>, me: &SelfHandle<Self::Message>);
 
     /// Returns whether the machine was [cleared](Self::clear).
-    fn is_gone(&self) -> bool;
+    fn is_gone(self: Pin<&mut Self>) -> bool;
 
     /// Notifies the parent, if the parent monitors the process from the start ([`Monitored`](monitored::Monitored)).
     /// This call is step 12 of the exit. Before step 12, all linked and all other monitoring processes have received
@@ -194,11 +197,11 @@ impl<P: Process> Machine for Raw<P> {
 
     fn keep(self: Pin<&mut Self>, _: Ref<Control<P::Message>>) {}
 
-    fn is_fresh(&self) -> bool {
+    fn is_fresh(self: Pin<&mut Self>) -> bool {
         matches!(self.phase, LifecyclePhase::Fresh { .. })
     }
 
-    fn init_calls_user(&self) -> bool {
+    fn init_calls_user(self: Pin<&mut Self>) -> bool {
         true
     }
 
@@ -268,7 +271,7 @@ impl<P: Process> Machine for Raw<P> {
         }
     }
 
-    fn is_gone(&self) -> bool {
+    fn is_gone(self: Pin<&mut Self>) -> bool {
         matches!(self.phase, LifecyclePhase::Gone)
     }
 }
@@ -337,7 +340,7 @@ impl<'a, X: Machine> Turn<'a, X> {
 
     fn init(&mut self) -> Result<(), Exit> {
         let Self { machine, me, around, .. } = self;
-        if machine.init_calls_user() {
+        if machine.as_mut().init_calls_user() {
             around.init(&mut || machine.as_mut().init(me))
         } else {
             machine.as_mut().init(me).map_err(Exit::from)
@@ -498,7 +501,7 @@ pub(crate) fn turn<X: Machine>(
 ) -> TurnOutcome {
     Current::with(|current| {
         let mut this = Turn::new(current, machine, me, own, turn);
-        let fresh = this.machine.is_fresh();
+        let fresh = this.machine.as_mut().is_fresh();
         let _guard = current.enter(turn, me.control().address(), this.head().pid(), X::name, cx.waker());
         let polled = this.run(fresh, cx, end);
         while current.upgrade.is_pending() {
@@ -546,7 +549,7 @@ pub(crate) fn give_up<X: Machine>(
 ) -> bool {
     Current::with(|current| {
         let mut this = Turn::new(current, machine, me, own, turn);
-        if !this.machine.is_gone() {
+        if !this.machine.as_mut().is_gone() {
             let _guard = panic::set_abort_process(me.control().head.pid(), X::name());
             let _ = this.end(Exit::Cancelled(Reason::SHUTDOWN));
         }

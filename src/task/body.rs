@@ -413,14 +413,15 @@ where
         }
     }
 
-    fn is_fresh(&self) -> bool {
-        matches!(self, Self::Unstarted { .. })
+    #[inline]
+    fn is_fresh(self: Pin<&mut Self>) -> bool {
+        matches!(self.project(), BodyProjection::Unstarted { .. })
     }
 
     /// An entry may contain an input. The drop of the input calls code of the user.
     #[inline]
-    fn init_calls_user(&self) -> bool {
-        matches!(self, Self::Unstarted { entry: Some(_), .. })
+    fn init_calls_user(self: Pin<&mut Self>) -> bool {
+        matches!(self.project(), BodyProjection::Unstarted { entry: Some(_), .. })
     }
 
     /// Refuses every name of an entry point, because a body has only one entry point. If the entry has an input, the
@@ -472,8 +473,9 @@ where
         self.set(Self::Gone);
     }
 
-    fn is_gone(&self) -> bool {
-        matches!(self, Self::Gone)
+    #[inline]
+    fn is_gone(self: Pin<&mut Self>) -> bool {
+        matches!(self.project(), BodyProjection::Gone)
     }
 }
 

@@ -56,13 +56,13 @@ impl<X: Machine> Machine for Monitored<X> {
     }
 
     #[inline]
-    fn is_fresh(&self) -> bool {
-        self.machine.is_fresh()
+    fn is_fresh(self: Pin<&mut Self>) -> bool {
+        self.project().machine.is_fresh()
     }
 
     #[inline]
-    fn init_calls_user(&self) -> bool {
-        self.machine.init_calls_user()
+    fn init_calls_user(self: Pin<&mut Self>) -> bool {
+        self.project().machine.init_calls_user()
     }
 
     #[inline]
@@ -91,8 +91,8 @@ impl<X: Machine> Machine for Monitored<X> {
     }
 
     #[inline]
-    fn is_gone(&self) -> bool {
-        self.machine.is_gone()
+    fn is_gone(self: Pin<&mut Self>) -> bool {
+        self.project().machine.is_gone()
     }
 
     #[inline]

@@ -154,3 +154,36 @@ fn links_and_monitors_report_an_exit() {
         assert!(watcher.await.is_ok());
     });
 }
+
+/// Changes a variable through a reference that lives across waits.
+async fn count_to_three<M: Send + 'static>(me: &SelfHandle<M>) -> u32 {
+    let mut count = 0;
+    let count_up = &mut count;
+    for _ in 0..3 {
+        *count_up += 1;
+        me.yield_now().await;
+    }
+    count
+}
+
+/// The runtime must create no shared reference to the future of a body, because the future contains a reference to its
+/// own variable.
+#[test]
+fn a_body_borrows_its_own_variable_while_it_waits() {
+    run_on_two_workers(async |rt| {
+        let parent = rt.spawn(async |ctx: Context<()>| {
+            let body = async |ctx: Context<()>| Ok::<_, Exit>(count_to_three(&ctx).await);
+            let (child, _monitor) = ctx.spawn_monitor(body);
+            let child = child.await?;
+            let limited = ctx.timeout(Duration::from_secs(3_600), count_to_three(&ctx)).await?;
+            let cancellable = ctx.run_until_cancelled(cooperative(count_to_three(&ctx))).await?;
+            let scoped = ctx.scope(async |scope| scope.spawn(body).await).await?;
+            Ok::<_, Exit>([child, limited, cancellable, scoped])
+        });
+        assert_eq!(parent.await.unwrap(), [3; 4]);
+        let replaced = rt.spawn(async |ctx: Context<()>| -> Result<u32, Exit> {
+            Err(ctx.upgrade(async |ctx: Context<()>| Ok::<_, Exit>(count_to_three(&ctx).await)).await.1)
+        });
+        assert_eq!(replaced.await.unwrap(), 3);
+    });
+}

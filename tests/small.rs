@@ -5,6 +5,11 @@
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+// Under Miri, this binary also contains the random programs of `tests/it`.
+#[cfg(miri)]
+#[path = "it/hostile.rs"]
+mod hostile;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -187,3 +192,26 @@ fn a_body_borrows_its_own_variable_while_it_waits() {
         assert_eq!(replaced.await.unwrap(), 3);
     });
 }
+
+/// The functions of `tests/it` that the random programs call. Miri runs a test for minutes, so there are no time limits.
+#[cfg(miri)]
+mod functions_of_it {
+    use std::time::Duration;
+
+    use procession::Runtime;
+
+    pub(crate) fn within<T>(_seconds: u64, f: impl FnOnce() -> T) -> T {
+        f()
+    }
+
+    pub(crate) fn patience() -> u32 {
+        1_000
+    }
+
+    pub(crate) fn shut_down(rt: Runtime, within: Duration) {
+        drop(futures::executor::block_on(rt.shutdown(within)));
+        drop(rt);
+    }
+}
+#[cfg(miri)]
+pub(crate) use functions_of_it::{patience, shut_down, within};

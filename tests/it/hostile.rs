@@ -19,6 +19,8 @@ use procession::*;
 use crate::{shut_down, within};
 
 const WHOLE: u64 = 0x0123_4567_89ab_cdef;
+/// Number of random actions of each thread.
+const ACTIONS: usize = if cfg!(miri) { 60 } else { 1_500 };
 
 /// The live values, each with the source location that created it.
 #[derive(Default)]
@@ -451,7 +453,7 @@ fn runs(seed: u64, workers: usize, forgets: bool) {
             let (world, host, rt) = (&world, rt.host(), &rt);
             threads.spawn(move || {
                 let mut chance = Chance(seed ^ (n + 1) << 32);
-                for _ in 0..1_500 {
+                for _ in 0..ACTIONS {
                     let turn = AssertUnwindSafe(|| {
                         if chance.below(6) == 0 {
                             spawn(world, &mut chance, host);
@@ -500,7 +502,7 @@ fn runs(seed: u64, workers: usize, forgets: bool) {
 }
 
 fn seeds() -> u64 {
-    std::env::var("HOSTILE_SEEDS").map_or(4, |seeds| seeds.parse().expect("a number"))
+    std::env::var("HOSTILE_SEEDS").map_or(if cfg!(miri) { 1 } else { 4 }, |seeds| seeds.parse().expect("a number"))
 }
 
 /// 11: for any use of the public types, each value is dropped once. When the runtime and all its objects are dropped,

@@ -6,9 +6,9 @@
 //! [`handle_stream`](crate::Builder::handle_stream). The functions of this module return a handler as a value. Another
 //! handler can wrap this value: see [`layer`].
 
-// This folder imports `platform`, `process`, `observe` and `host`. The file `blocking.rs` also uses a size limit of
-// `task/body.rs`. The lookup of handlers is not in this folder: `host/dispatch.rs` finds the handler of a command by
-// the type of the command.
+// This folder imports `platform`, `process`, `observe` and `host`. The file `blocking.rs` also uses the constant
+// function `is_large` of `task/body.rs`. The lookup of handlers is not in this folder: `host/dispatch.rs` finds the
+// handler of a command by the type of the command.
 
 pub(crate) mod blocking;
 pub mod layer;

@@ -299,8 +299,9 @@
 //! ```
 //!
 //! The view `Workers` of the console (key `5`) shows the worker, its process, and the time for which the process has
-//! run one step. `replaced` means that the worker is in a long step, and that as many other threads as requested run
-//! the other processes. If the runtime has fewer active threads than requested, the state is `blocked, not replaced`:
+//! run one step. `replaced` means that the worker is in a long step, and that another thread has replaced the worker.
+//! The requested number of threads run the other processes. If the runtime has fewer active threads than requested, the
+//! state is `blocked, not replaced`:
 //!
 //! ```text
 //! 1 workers requested, 1 replaced

@@ -159,8 +159,8 @@ fn refused(failure: Failure) -> io::Error {
     io::Error::new(kind, failure)
 }
 
-/// Returns the address of `addr` if `addr` has a type whose values are always exactly one address. For all other types,
-/// returns `None`.
+/// Returns the socket address in `addr`. If a value of this type may contain no address or several addresses, returns
+/// `None`.
 pub(crate) fn address(addr: &impl ToSocketAddrs) -> Option<SocketAddr> {
     addr.address()
 }

@@ -34,9 +34,9 @@ use crate::process::state::priority::Priority;
 /// <0.0.1> "cache" app::Cache: Blocked, mailbox 3 (peak 10), yields 2, waits 1, links 1
 /// ```
 ///
-/// The line always contains `mailbox_len` and `mailbox_peak`. The line contains another count only if this count is not
-/// zero. If the process [checks for requests to yield](Self::checks_yield), the line contains `checks should_yield`.
-/// The line contains neither a time, nor the steps, nor the last worker.
+/// The line always contains `mailbox_len` and `mailbox_peak`. The line contains each other count only if that count is
+/// not zero. If the process [checks for requests to yield](Self::checks_yield), the line contains `checks
+/// should_yield`. The line contains neither a time, nor the steps, nor the last worker.
 ///
 /// With the feature `serde`, a row implements `Serialize`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -146,10 +146,11 @@ impl Exit {
     /// Returns the backtrace of the panic. For a `Linked` exit, returns the backtrace of the panic of its `origin`.
     /// Returns `None` if no backtrace was captured.
     ///
-    /// The runtime captures a backtrace if the code of a process panics, and if [`Backtrace::capture`] is enabled: the
-    /// environment variable `RUST_LIB_BACKTRACE` or, without this variable, `RUST_BACKTRACE` has a value other than
-    /// `0`. By default, neither variable is set, and the runtime captures nothing. The standard library reads the
-    /// variables at the first panic, and ignores later changes.
+    /// If the code of a process panics and [`Backtrace::capture`] is enabled, the runtime captures a backtrace.
+    /// `Backtrace::capture` is enabled if the environment variable `RUST_LIB_BACKTRACE` has a value other than `0`. If
+    /// `RUST_LIB_BACKTRACE` is not set, `RUST_BACKTRACE` decides in the same way. By default, neither variable is set,
+    /// and the runtime captures nothing. The standard library reads the variables at the first panic, and ignores later
+    /// changes.
     ///
     /// The capture makes a panic slower by the time to walk the stack, usually tens of microseconds. The first
     /// `Display` of a backtrace finds the names of its functions, which can take several milliseconds. All clones of an

@@ -105,8 +105,8 @@ impl<M> Inbox<M> {
     pub(crate) fn new(bound: MailboxCapacity, limit: Option<usize>) -> Self {
         let bounded =
             |(policy, most)| Box::new(RareParts { bounded: Some(Bounded::new(policy, most)), ..RareParts::default() });
-        // The value of `aside` is computed before the struct expression. Therefore, the call of `within` does not
-        // interrupt the construction of the struct in its final place.
+        // The value of `aside` is computed before the struct expression. Otherwise the compiler would build the struct
+        // elsewhere, because of the call of `within`, and would copy it to its final place.
         let aside = bound.within(limit).map(bounded);
         let (slot, access) = Slot::new();
         Self {

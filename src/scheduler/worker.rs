@@ -61,8 +61,8 @@ pub(crate) struct Worker<T: Task> {
     /// Number of rounds of the next search.
     rounds: Cell<u32>,
     /// Whether the worker must still check whether a timekeeper is missing. This field becomes true when a worker that
-    /// was the timekeeper wakes up. If the monitor is fast, the field also becomes true when the last searching worker
-    /// ends its search to call wakers or a hook.
+    /// was the timekeeper wakes up. The field also becomes true if this worker is the last searching worker, ends its
+    /// search because it must call wakers or a hook, and the monitor is fast.
     kept_time: Cell<bool>,
     /// Whether the worker runs tasks only while an executor polls the worker. The executor may never poll the worker
     /// again.
@@ -516,7 +516,7 @@ impl<T: Task> Worker<T> {
                 self.scheduler.call_monitor();
             }
         } else if former == WorkerState::Running && !self.worker_slot.rest() {
-            // The monitor has handed over the last step at the moment when this step returned.
+            // The monitor has marked the step as handed over, and may not have reported the step yet.
             self.scheduler.await_report(self.slot);
         }
         if self.scheduler.options.observe.is_some() {

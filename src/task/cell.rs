@@ -101,7 +101,7 @@ unsafe impl<M> Stepped for Control<M> {}
 const _: () = assert!(offset_of!(Control<u8>, head) == size_of::<Header>() && offset_of!(Head, run) == 0);
 
 // SAFETY: the type is `repr(C)`, and its first field, a control block, is `HeaderFirst`. The function `clear` drops the
-// outcome through a pointer to the outcome alone, and calls the `clear` of the control block, which drops the control
+// outcome through a pointer that covers only the outcome. Then it calls `Control::clear`, which drops the control
 // block.
 unsafe impl<M, T> HeaderFirst for JoinBlock<M, T> {
     #[inline]

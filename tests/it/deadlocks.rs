@@ -1118,7 +1118,8 @@ fn the_receiver_of_a_forwarded_reply_is_part_of_a_deadlock() {
 }
 
 /// 9.2d, 9.2e: a process that has forwarded a reply is not deadlocked when it calls the caller that waits for this
-/// reply. After the answer, the next call of the caller has an edge to the process that receives the new request.
+/// reply. After the answer, the caller makes another call. The wait-for graph then has an edge to the process that
+/// receives the request of this call.
 #[test]
 fn a_process_that_has_forwarded_a_reply_may_call_the_caller() {
     let rt = Runtime::builder().workers(0).build().unwrap();

@@ -156,7 +156,7 @@ fn the_processes_of_a_set_inherit_values_and_are_killed_with_the_owner() {
 /// 6.1d: a process adds its own join handle to a set. `join_next` returns the same error for this handle as a direct
 /// await of the handle, and the process is not killed.
 #[test]
-fn a_process_that_joins_itself_in_a_set_continues() {
+fn a_process_with_its_own_handle_in_a_join_set_does_not_wait_forever() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let slot = Arc::new(Mutex::new(None::<JoinHandle<()>>));
     let own = Arc::clone(&slot);

@@ -898,8 +898,8 @@ fn a_shared_rate_limit_outlives_one_of_its_runtimes() {
     }
 }
 
-/// 3.2e: the clocks of two runtimes that share a rate limit show different times. In both runtimes, the next command
-/// passes one period after the previous command.
+/// 3.2e: the clocks of two runtimes that share a rate limit show different times. In both runtimes, the limit
+/// lets the next command through one period after the previous command.
 #[test]
 fn a_shared_rate_limit_does_not_compare_the_clocks_of_its_runtimes() {
     for seed in 0..10 {

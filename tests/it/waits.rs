@@ -42,7 +42,7 @@ pub(crate) fn some_sleeps(count: usize) -> WaitsFor {
     WaitsFor::Sleep { count, until: None, line: None }
 }
 
-/// Removes the source lines and the ends of the sleeps.
+/// Removes from the waits the source lines and the times at which sleeps end.
 pub(crate) fn bare(waits: &[WaitsFor]) -> Vec<WaitsFor> {
     let bare = |wait: &WaitsFor| match wait.clone() {
         WaitsFor::Message { .. } => MESSAGE,

@@ -98,7 +98,7 @@ fn a_listener_reports_that_no_descriptor_is_free_and_recovers() {
         }
         let since = rt.counters() - parked;
         assert_eq!((since.polls, failures.load(SeqCst)), (0, attempt), "one attempt for each message");
-        // A wake-up of the poller that the worker did not need may end one sleep.
+        // An unneeded wake-up may end one sleep of the worker in the poller. The worker then parks again.
         assert!(since.parks <= 1, "{} parks without a free descriptor", since.parks);
         if attempt == 5 {
             drop(filled.pop());

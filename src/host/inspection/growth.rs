@@ -72,9 +72,9 @@ impl LongMailbox {
     ///
     /// A process that takes the oldest message out resets the time `unread_since`. The next message to arrive sets this
     /// time again, to the recent time, which never decreases. Suppose that the former reading found a time before
-    /// `recent`. If the times of both readings are equal, the process has not reset the time in between. If the former
-    /// reading found a later time, a new time may be equal to this time. In this case, the process must not have run at
-    /// all.
+    /// `recent`. If the times of both readings are equal, the process has not reset the time in between. Suppose now
+    /// that the time of the former reading was not before `recent`. A message that arrives later may set the same time
+    /// again, so equal times prove nothing. In this case, the process must not have run at all.
     fn is_unread_since(&self, former: &Self, recent: Instant) -> bool {
         let has_not_run = self.steps_at_rest.is_some() && self.steps_at_rest == former.steps_at_rest;
         self.unread_since == former.unread_since && (former.unread_since < recent.ns() || has_not_run)

@@ -200,8 +200,8 @@ impl<T> Wheel<T> {
             return Some((item, tick));
         }
         // During a descent, the removed entry may already have moved from the descending slot to another list. In this
-        // case the code below adds the removed entry to the count `dead` of the descending slot, and not of the other
-        // list. The count of the descending slot stays wrong until this slot becomes empty or is swept.
+        // case, the code below increments the count `dead` of the descending slot, although the entry is now in the
+        // other list. The count of the descending slot stays wrong until this slot becomes empty or is swept.
         let list = self.list_of(tick);
         let List { places, dead, .. } = &mut self.lists[list];
         let is_newest = places.back().is_some_and(|newest| newest.index == handle.index);

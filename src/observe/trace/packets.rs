@@ -187,7 +187,7 @@ impl Word {
     }
 }
 
-/// First id of the labels in the interned event names.
+/// The interned event names contain words and labels. This number is the id of the first label.
 const FIRST_LABEL: u64 = 1 << 10;
 
 /// Value of an annotation.

@@ -280,7 +280,7 @@ impl<M> Inbox<M> {
     ///
     /// # Errors
     /// Returns the message if the mailbox no longer has a place for this message. The flag in the error is true if the
-    /// policy for a full mailbox dropped the place. The flag is false if the inbox was closed.
+    /// mailbox was full and gave the place to another message. The flag is false if the inbox was closed.
     pub(crate) fn fill(&self, number: u64, message: M) -> Result<(), (M, bool)> {
         let mut state = self.state.lock();
         let closed = state.closed;

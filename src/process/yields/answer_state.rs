@@ -67,9 +67,9 @@ pub(super) struct AnswerStates {
 /// Result of [`AnswerStates::close`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closed {
-    /// The command was answered without the lock.
+    /// A handler has answered the command without the lock, before this call.
     Answered,
-    /// The command was not answered without the lock.
+    /// No handler has answered the command without the lock. From now on, each answer needs the lock.
     Unanswered,
 }
 

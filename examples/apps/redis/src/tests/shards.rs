@@ -100,8 +100,8 @@ fn the_order_of_a_pipeline_is_kept() {
     });
 }
 
-/// When its replies reach 256 KiB, a shard returns the message, but never in the middle of a command. So another client
-/// never sees or makes a change between two keys of one command.
+/// When its replies reach 256 KiB, a shard returns the message, but never in the middle of a command. So no
+/// command of another client runs while the shard has handled only some keys of a command.
 #[test]
 fn a_command_with_several_keys_is_atomic_in_one_shard() {
     let limits = Limits { output: 1_000, ..Limits::default() };

@@ -1,18 +1,24 @@
 // The following list names the functions of the main code paths. `context/` is the interface that process bodies use.
 // `host/`, `process/`, `task/` and `scheduler/` do the work.
 // - A message is queued by `Inbox::push`, one of the first functions of `process/mailbox/sender.rs`. Usually,
-//   `push_locked` takes the lock and appends the message to the queue. If the process waits with an open slot,
-//   `deliver` writes the message into this slot without the lock (`Slot::deliver` in `process/mailbox/slot.rs`).
-// - A worker goes to sleep in `Worker::sleep`, near the end of `scheduler/worker.rs`. Two further functions of this
-//   file block the thread: `park` calls `Idle::park` in `scheduler/idle.rs`, and `wait_in_poller` waits for sockets.
+//   `push_locked` takes the lock and calls `Queue::push` (`queue.rs`), which appends the message to the buffer, or
+//   writes it into the empty slot. If the process waits with an open slot, `deliver` writes the message into this slot
+//   without the lock (`Slot::deliver` in `slot.rs`). Bounded mailboxes are in `bounded.rs`, and urgent messages are in
+//   `urgent.rs`.
+// - A worker thread goes to sleep in `Worker::sleep`, near the end of `scheduler/worker.rs`. `sleep` calls
+//   `Worker::park`. If the worker is the timekeeper and there are sockets, `park` waits in `wait_in_poller`. Otherwise
+//   `park` calls `Idle::park`, before the tests of `scheduler/idle.rs`. A thread in `block_on` calls `Worker::park` at
+//   the end of `Scheduler::block_on` in `scheduler/guest.rs`.
 // - An exit reaches links and monitors in `Links::dissolve`, in the middle of `host/link.rs`. This function calls
 //   `notify_peer` for each link, and `notify_watcher` for each monitor. Step 10 of `Control::run_exit` in
-//   `host/exit.rs` calls `Head::publish_exit` in `host/control/head/exit.rs`, which calls `Links::dissolve`.
-// - A timer fires in `Timers::fire_shard`, in the last third of `host/timer.rs` before the tests. A worker calls
-//   `fire_due_timers` in `scheduler/worker.rs`, which calls `Timers::fire_due_batch`, which calls `fire_shard`.
+//   `host/exit.rs` calls `Head::publish_exit` in `host/control/head/exit.rs`, which calls `Links::dissolve`. Step 12
+//   notifies the monitor that `spawn_monitor` has set.
+// - A timer fires in `Timers::fire_shard`, in the middle of `host/timer.rs`. This function calls `Fire::run`, near the
+//   top of the same file. A worker calls `fire_due_timers` in `scheduler/worker.rs`, which calls `Driver::fire_due`
+//   (`runtime/enqueue.rs`), which calls `Timers::fire_due_batch`.
 // - A command reaches its handler in `Dispatcher::dispatch`, near the end of `host/dispatch.rs`, or in
-//   `dispatch_inline` beside it for an inline command. After each step of a process, `dispatch_all` in
-//   `task/effects.rs` dispatches the commands of the step through these two functions.
+//   `dispatch_inline` beside it for an inline command. `dispatch` calls `pass_to_handler`, in the first half of this
+//   file. After each step of a process, `dispatch_all` in `task/effects.rs` dispatches the commands of the step.
 
 //! Process runtime: runs async functions and state machines as processes with mailboxes, on a work-stealing scheduler.
 //!

@@ -82,7 +82,7 @@ impl<M> Buffer<M> {
     /// inlined, so that the code for a further message of a burst needs fewer registers. The functions for the rare
     /// cases are called last (tail calls). Therefore this function needs no stack frame.
     #[inline(never)]
-    fn push_first(&mut self, first: &Slot<M>, access: &mut SlotAccess, message: M, clock: &impl MessageClock) {
+    fn push_while_empty(&mut self, first: &Slot<M>, access: &mut SlotAccess, message: M, clock: &impl MessageClock) {
         if !first.is_full() && clock.may_measure() {
             return self.measure_or_push(first, access, message, clock);
         }
@@ -159,7 +159,7 @@ impl<M> Queue<'_, M> {
         // buffer is empty.
         match &mut self.buffer.0 {
             Some(more) if !more.messages.is_empty() => more.messages.push(message),
-            _ => self.buffer.push_first(self.first, self.access, message, clock),
+            _ => self.buffer.push_while_empty(self.first, self.access, message, clock),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The sending side of a mailbox. The sending side appends messages and signals, and returns the wake-ups that they
-//! cause. [`Inbox::push`] sends a message: either `deliver` writes the message into the slot, or `push_locked` appends
-//! it to the queue under the lock.
+//! cause. [`Inbox::push`] sends a message: either `deliver` writes the message into the slot without the lock, or
+//! `push_locked` appends it to the queue under the lock. The queue may also store the message in the slot.
 
 use std::task::{Poll, Waker};
 

@@ -196,8 +196,9 @@ impl Runtime {
     ///
     /// When another thread or a process wakes `future`, this thread polls `future` again after the step in progress. If
     /// `future` wakes itself during its own poll, one step runs before the next poll. If `future` waits for a deadline,
-    /// the thread notices the deadline at most 16 steps after the deadline has passed. If steps take more than 20 µs,
-    /// the thread notices the deadline directly after the step in progress.
+    /// the thread notices the deadline at most 16 steps after the deadline has passed. While steps take more than 20 µs,
+    /// the thread notices the deadline directly after the step in progress. If long steps follow short steps, up to 16
+    /// of the long steps may run before the thread notices the deadline.
     ///
     /// This method works on any thread, and also in the destructor of a thread-local. This method also works inside a
     /// step, but then the method blocks the worker of the step. Inside a step, `future` must not wait for a command

@@ -22,7 +22,7 @@
 //! async fn sum(mut ctx: Context<u64>) -> Result<u64, Exit> {
 //!     for i in 1..=10 {
 //!         let results = ctx.address();
-//!         let _ = ctx.spawn(async move |_: Context| results.send(i * i));
+//!         ctx.spawn(async move |_: Context| results.send(i * i));
 //!     }
 //!     let mut sum = 0;
 //!     for _ in 1..=10 {

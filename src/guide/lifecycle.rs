@@ -20,7 +20,7 @@
 //!
 //! async fn parent(mut ctx: Context) -> Result<String, Exit> {
 //!     ctx.trap_exit(true);
-//!     let _ = ctx.spawn_link(|ctx| worker(ctx, 1));
+//!     ctx.spawn_link(|ctx| worker(ctx, 1));
 //!     let (_, watch) = ctx.spawn_monitor(|ctx| worker(ctx, 3));
 //!     let mut exits = Vec::new();
 //!     while exits.len() < 2 {

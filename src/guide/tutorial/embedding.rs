@@ -195,7 +195,7 @@
 //! #[tokio::main]
 //! async fn main() -> procession::Result {
 //!     let rt = Runtime::new()?;
-//!     let _ = rt.process().name(HITS).spawn(hits)?;
+//!     rt.process().name(HITS).spawn(hits)?;
 //!
 //!     // A framework spawns one task for each request.
 //!     let first = tokio::spawn(hit(rt.host().clone())).await??;

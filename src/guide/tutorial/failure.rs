@@ -49,7 +49,7 @@
 //! async fn parent(mut ctx: Context) -> Result<Vec<String>, Exit> {
 //!     for n in 1..=3 {
 //!         // The handle is dropped. The monitor receives the exit.
-//!         let _ = ctx.spawn_monitor(move |ctx| worker(ctx, n));
+//!         ctx.spawn_monitor(move |ctx| worker(ctx, n));
 //!     }
 //!     let mut exits = Vec::new();
 //!     while exits.len() < 3 {

@@ -232,11 +232,11 @@ where
     Fut: Future<Output = A> + Send + 'static,
 {
     move |command: C, replies: StreamCompletion<C>| {
-        let way = replies.way();
+        let return_route = replies.return_route();
         // If `f` panics, the completion is dropped during unwinding, and the dispatcher answers with the panic.
         let future = f(command, replies);
-        let host = way.host().clone();
-        host.start(HandlerTask::new(way, future));
+        let host = return_route.host().clone();
+        host.start(HandlerTask::new(return_route, future));
     }
 }
 

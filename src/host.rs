@@ -28,7 +28,7 @@ use crate::host::control::waits::WaitRecord;
 use crate::host::control::{AnyControl, Control, Head, SpawnSettings, flag};
 use crate::host::namespace::Namespace;
 pub use crate::host::registry::receiver::{Deliver, Envelope};
-use crate::host::registry::{Lane, LocalId};
+use crate::host::registry::{EntryHost, LocalId};
 pub(crate) use crate::host::shared::{Environment, Phase, Shared};
 use crate::host::timer::Fire;
 use crate::observe::trace::flight::RecordCause;
@@ -193,10 +193,10 @@ impl Host {
     }
 }
 
-impl Lane for Host {
+impl EntryHost for Host {
     type CountedRefs = CountedRefs<RefCounted<Share>>;
 
-    fn stock(&self, count: u32) -> Self::CountedRefs {
+    fn counted_refs(&self, count: u32) -> Self::CountedRefs {
         let Share { shared, namespace } = &**self.share;
         CountedRefs::new(Share { shared: Arc::clone(shared), namespace: Arc::clone(namespace) }, count)
     }

@@ -845,7 +845,8 @@ impl Builder {
             .map_err(|TooManyWorkers { asked, most }| BuildError::TooManyWorkers { asked, most })?;
         let (rearm, preempt, trace_gauges) = (Arc::clone(&threads), Arc::clone(&threads), Arc::clone(&threads));
         let has_workers = Arc::clone(&threads);
-        let (home, place): (usize, Arc<dyn Any + Send + Sync>) = (Arc::as_ptr(&threads) as usize, threads.clone());
+        let (scheduler_address, place): (usize, Arc<dyn Any + Send + Sync>) =
+            (Arc::as_ptr(&threads) as usize, threads.clone());
         let shared = Shared::new(Environment {
             pid_table: PidTable::new(node, incarnation, 4 * workers.max(1)),
             clock,
@@ -861,7 +862,7 @@ impl Builder {
             schedule_all: all_to_threads,
             gauges: gauges_of_threads,
             place,
-            home,
+            scheduler_address,
             rearm: Box::new(move || rearm.rearm()),
             has_workers: Box::new(move || has_workers.workers() != 0),
             preempt: Box::new(move |label| preempt.preempt(label)),

@@ -19,7 +19,7 @@ use crate::host::Host;
 use crate::host::control::waits::{Wait, WaitKind};
 use crate::host::control::{AnyControl, Control, Listening};
 use crate::host::refs::RecordedWait;
-use crate::host::registry::target::{Route, Target, Way};
+use crate::host::registry::target::{DestinationRef, Route, Target};
 use crate::observe::Counter;
 use crate::process::error::{Addressee, SendError};
 use crate::process::exit::Exit;
@@ -203,8 +203,8 @@ impl<M: Send + 'static> Address<M> {
 
 impl<M: Send + 'static> Target<M> for &Address<M> {}
 impl<M: Send + 'static> Route<M> for &Address<M> {
-    fn way(&self) -> Way<'_, M> {
-        Way::Here(&self.control)
+    fn destination(&self) -> DestinationRef<'_, M> {
+        DestinationRef::Here(&self.control)
     }
 }
 

@@ -27,7 +27,7 @@ use crate::host::control::forwarded::Forward;
 use crate::host::control::waits::{Place, Wait};
 use crate::host::dispatch::completion::UntypedCompletion;
 use crate::host::refs::ProcessRef;
-use crate::host::registry::target::{Route, Target, Way};
+use crate::host::registry::target::{DestinationRef, Route, Target};
 use crate::observe::{Counter, is_sampled_turn};
 use crate::process::error::SendError;
 use crate::process::event::Tag;
@@ -323,9 +323,9 @@ impl<T: Send + 'static> Reply<T> {
         let word = |pid: Pid| if shared.pid_table.is_here(pid) { pid.word() } else { 0 };
         let from = Current::with(Current::pid).map(word);
         let key = (caller.pid().word(), reply.address());
-        shared
-            .forwarded
-            .begin(key, from, caller.host().word_of(&to.way()), |waker| reply.watch(&mut WatchKey::default(), waker))
+        shared.forwarded.begin(key, from, caller.host().word_of(&to.destination()), |waker| {
+            reply.watch(&mut WatchKey::default(), waker)
+        })
     }
 
     /// Returns whether the caller no longer waits for the answer.
@@ -632,13 +632,13 @@ impl<T> Drop for Call<T> {
 }
 
 /// Sends a request. If the request is refused, this function counts the refusal in the metrics of the caller's host.
-fn send_request<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<(), SendError<N>> {
+fn send_request<N: Send + 'static>(host: &Host, to: &DestinationRef<'_, N>, request: N) -> Result<(), SendError<N>> {
     match to {
-        Way::Here(control) => control.push(request).map_err(|(refusal, request)| {
+        DestinationRef::Here(control) => control.push(request).map_err(|(refusal, request)| {
             host.shared().metrics.add(Counter::Refused, 1);
             SendError::new(refusal, request)
         }),
-        way => host.send_by(way, request),
+        destination => host.send_by(destination, request),
     }
 }
 
@@ -718,22 +718,22 @@ impl Host {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        let (way, is_in_turn, line) = (to.way(), calling_process.is_some(), Location::caller());
-        let callee = self.word_of(&way);
-        let party = || match (calling_process, &way) {
+        let (destination, is_in_turn, line) = (to.destination(), calling_process.is_some(), Location::caller());
+        let callee = self.word_of(&destination);
+        let party = || match (calling_process, &destination) {
             (Some(calling_process), _) => as_caller(calling_process),
-            (None, Way::Here(control)) => Caller::Callee(control.any()),
-            (None, Way::Pid(_) | Way::Name(_)) => Caller::Host(self.clone()),
+            (None, DestinationRef::Here(control)) => Caller::Callee(control.any()),
+            (None, DestinationRef::Pid(_) | DestinationRef::Name(_)) => Caller::Host(self.clone()),
         };
         let record = || CallRecord::sent(0, callee, line);
         let (mut pending, other) = ReplyReceiver::new(is_in_turn, party, record);
         let message = request(Reply { to: Some(other) });
-        let request = match way {
-            Way::Here(control) => Request::Here(control.any(), Some(Payload::new(message))),
-            way => {
-                let (host, to, mut message) = (self.clone(), way.keep(), Some(message));
+        let request = match destination {
+            DestinationRef::Here(control) => Request::Here(control.any(), Some(Payload::new(message))),
+            destination => {
+                let (host, to, mut message) = (self.clone(), destination.keep(), Some(message));
                 Request::There(Box::new(move || {
-                    let sent = send_request(&host, &to.way(), message.take().expect("it is sent once"));
+                    let sent = send_request(&host, &to.destination(), message.take().expect("it is sent once"));
                     sent.map_err(|refused| {
                         let kind = refused.kind();
                         message = Some(refused.into_message());
@@ -755,7 +755,7 @@ impl Host {
 pub(crate) fn call_as_yield<N: Send + 'static, T: Send + 'static>(
     control: &Ref<dyn AnyControl>,
     tag: Tag,
-    to: &Way<'_, N>,
+    to: &DestinationRef<'_, N>,
     request: impl FnOnce(Reply<T>) -> N,
 ) {
     let message = request(Reply::to_yield(UntypedCompletion::new(control.clone(), tag)));

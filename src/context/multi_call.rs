@@ -26,7 +26,7 @@ use crate::context::time::Sleep;
 use crate::host::Host;
 use crate::host::control::{Control, flag};
 use crate::host::refs::ProcessRef;
-use crate::host::registry::target::{Destination, Route, Way};
+use crate::host::registry::target::{Destination, DestinationRef, Route};
 use crate::observe::Counter;
 use crate::platform::sync::Arc;
 use crate::process::failure::{CallError, NoQuorum};
@@ -102,7 +102,7 @@ macro_rules! one_target {
         impl<N: Send + 'static> Callees<N> for $target {}
         impl<N: Send + 'static> Expand<N> for $target {
             fn callees(&self, host: &Host) -> Vec<Callee<N>> {
-                expand_way(&self.way(), host)
+                expand_destination(&self.destination(), host)
             }
         }
     )*};
@@ -110,15 +110,18 @@ macro_rules! one_target {
 one_target!(Pid, &str, Name<N>, &Address<N>);
 
 /// Returns the process of a target. If the target is a pool, returns the members of the pool.
-pub(crate) fn expand_way<N: Send + 'static>(way: &Way<'_, N>, host: &Host) -> Vec<Callee<N>> {
-    let control = match *way {
-        Way::Here(control) => return members(control),
-        Way::Pid(pid) => match host.shared().pid_table.get(pid) {
+pub(crate) fn expand_destination<N: Send + 'static>(
+    destination: &DestinationRef<'_, N>,
+    host: &Host,
+) -> Vec<Callee<N>> {
+    let control = match *destination {
+        DestinationRef::Here(control) => return members(control),
+        DestinationRef::Pid(pid) => match host.shared().pid_table.get(pid) {
             Some(control) => control,
             // The process has exited, or the process runs on another node.
             None => return vec![Callee { pid, to: Destination::Pid(pid) }],
         },
-        Way::Name(name) => match host.namespace().names().get(name) {
+        DestinationRef::Name(name) => match host.namespace().names().get(name) {
             Some(control) => control,
             None => return Vec::new(),
         },
@@ -254,7 +257,7 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
         let caller = || calling_process.map(|process| ProcessRef::new((**process).clone()));
         let line = Location::caller();
         let unsent = |(position, Callee { to, .. })| {
-            let (call, request) = sent_elsewhere(host, caller(), (host.word_of(&to.way()), line), &mut request);
+            let (call, request) = sent_elsewhere(host, caller(), (host.word_of(&to.destination()), line), &mut request);
             Unsent { position, to, call, request }
         };
         Self {
@@ -362,7 +365,7 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
             return;
         }
         for Unsent { position, to, call, request } in std::mem::take(&mut self.unsent) {
-            match self.host.try_send_by(&to.way(), request) {
+            match self.host.try_send_by(&to.destination(), request) {
                 Ok(()) => self.calls.push(SentCall { position, call }),
                 Err((refusal, request)) => {
                     self.host.shared().metrics.add(Counter::Refused, 1);

@@ -13,7 +13,7 @@ use crate::context::me::SelfHandle;
 use crate::host::Host;
 use crate::host::control::Control;
 use crate::host::registry::names::Unclaimed;
-use crate::host::registry::target::{Route, Target, Way};
+use crate::host::registry::target::{DestinationRef, Route, Target};
 use crate::process::error::NameError;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
@@ -103,8 +103,8 @@ impl<M> From<Name<M>> for Cow<'static, str> {
 
 impl<M> Target<M> for Name<M> {}
 impl<M> Route<M> for Name<M> {
-    fn way(&self) -> Way<'_, M> {
-        Way::Name(self.name)
+    fn destination(&self) -> DestinationRef<'_, M> {
+        DestinationRef::Name(self.name)
     }
 }
 

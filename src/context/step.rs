@@ -574,7 +574,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Tag<BuiltinCommand<T>> {
         let tag = self.start::<BuiltinCommand<T>>(None, None);
-        call_as_yield(&self.me.any(), tag.erase(), &to.way(), request);
+        call_as_yield(&self.me.any(), tag.erase(), &to.destination(), request);
         tag
     }
 

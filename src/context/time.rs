@@ -90,7 +90,7 @@ impl Sleeper {
     fn passes_on(&self, waker: &Waker) -> bool {
         match self {
             Self::Outside(_) => false,
-            Self::Process(home) => Current::with(|current| current.may_take_timer(home.address(), waker)),
+            Self::Process(process) => Current::with(|current| current.may_take_timer(process.address(), waker)),
         }
     }
 }
@@ -146,11 +146,11 @@ impl Sleep {
     /// wakes the process at the old deadline, and the process polls the sleep again. The timer must not have fired
     /// before this turn.
     fn may_keep_timer(&self) -> bool {
-        let (Sleeper::Process(home), Some(timer)) = (&self.sleeper, &self.timer) else { return false };
+        let (Sleeper::Process(process), Some(timer)) = (&self.sleeper, &self.timer) else { return false };
         self.own
             && timer.due() <= self.deadline
             && Current::with(|current| {
-                let is_in_step = current.may_keep(home.address());
+                let is_in_step = current.may_keep(process.address());
                 if is_in_step {
                     current.saw(self.now());
                 }
@@ -195,7 +195,7 @@ impl Sleep {
     #[inline]
     fn passes_timer(&self) -> bool {
         match (&self.sleeper, &self.timer) {
-            (Sleeper::Process(home), Some(timer)) => self.own && spare::keep(home, timer),
+            (Sleeper::Process(process), Some(timer)) => self.own && spare::keep(process, timer),
             _ => false,
         }
     }
@@ -215,8 +215,8 @@ impl Sleep {
     /// due after the deadline of this sleep. Also returns false if the timer may have fired before this turn.
     #[inline]
     fn take_over(&mut self) -> bool {
-        let Sleeper::Process(home) = &self.sleeper else { return false };
-        let Some(timer) = spare::take(home, self.deadline) else { return false };
+        let Sleeper::Process(process) = &self.sleeper else { return false };
+        let Some(timer) = spare::take(process, self.deadline) else { return false };
         self.timer = Some(timer);
         self.own = true;
         // The process has counted the earlier sleep as an external event, and has not removed this count. From now on,

@@ -112,8 +112,8 @@ impl<C: StreamCommand> StreamCompletion<C> {
         self.completion.host()
     }
 
-    pub(crate) fn way(&self) -> ReturnRoute {
-        self.completion.way()
+    pub(crate) fn return_route(&self) -> ReturnRoute {
+        self.completion.return_route()
     }
 }
 

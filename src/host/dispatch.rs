@@ -136,11 +136,11 @@ impl<C: Command, H: Handler<C>> AnyHandler<dyn AnyControl> for Typed<C, H> {
         pass_to_handler(&self.0, command, to, tag);
     }
 
-    fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Ref<dyn AnyControl>) {
+    fn handle_inline(&self, current: &Current, number: Number, process: &dyn Fn() -> Ref<dyn AnyControl>) {
         let Some(command) = take_inline::<C>(current) else { return };
         // The answer may arrive after the turn. Therefore the command moves to the table of yields before the handler
         // runs.
-        if let Some(completion) = defer::<C>(number, home()) {
+        if let Some(completion) = defer::<C>(number, process()) {
             let _ = completion::guarded(|| self.0.handle(command, completion));
         }
     }
@@ -165,9 +165,9 @@ impl<C: Command, H: InlineHandler<C>> AnyHandler<dyn AnyControl> for TypedInline
         pass_to_handler(&self.0, command, to, tag);
     }
 
-    fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Ref<dyn AnyControl>) {
+    fn handle_inline(&self, current: &Current, number: Number, process: &dyn Fn() -> Ref<dyn AnyControl>) {
         let Some(command) = take_inline::<C>(current) else { return };
-        self.0.handle_inline(command, InlineCall::new(number, home));
+        self.0.handle_inline(command, InlineCall::new(number, process));
     }
 }
 
@@ -243,10 +243,10 @@ impl Dispatcher<dyn AnyControl> {
         current: &Current,
         number: Number,
         handler: u32,
-        home: &dyn Fn() -> Ref<dyn AnyControl>,
+        process: &dyn Fn() -> Ref<dyn AnyControl>,
     ) -> bool {
         let Some(handler) = self.at(handler) else { unreachable!("`inline` returned this index") };
-        if let Err(text) = completion::guarded_on(current, || handler.handle_inline(current, number, home)) {
+        if let Err(text) = completion::guarded_on(current, || handler.handle_inline(current, number, process)) {
             current.inline.answer(number, Err(Failure::Panicked(text)));
         }
         current.inline.is_answered()

@@ -320,17 +320,17 @@ impl Host {
         let _ = catch(|| (self.shared().on_crash)(&report));
     }
 
-    /// Sends the messages in `mail` to the newest mailbox of dead letters. The process of `head` has accepted these
+    /// Sends these `messages` to the newest mailbox of dead letters. The process of `head` has accepted these
     /// messages, and no receiver will read them.
-    pub(crate) fn dead_letters_of<M: Send + 'static>(&self, head: &Head, mail: impl ExactSizeIterator<Item = M>) {
-        if mail.len() == 0 {
+    pub(crate) fn dead_letters_of<M: Send + 'static>(&self, head: &Head, messages: impl ExactSizeIterator<Item = M>) {
+        if messages.len() == 0 {
             return;
         }
         let to = head.pid();
-        self.shared().metrics.add(Counter::DeadLetters, mail.len() as u64);
-        Current::with(|current| current.count_unread(head.address(), mail.len()));
+        self.shared().metrics.add(Counter::DeadLetters, messages.len() as u64);
+        Current::with(|current| current.count_unread(head.address(), messages.len()));
         let is_dead_letter = TypeId::of::<M>() == TypeId::of::<Envelope>();
-        for message in mail {
+        for message in messages {
             let dead_letter_mailbox = if is_dead_letter { None } else { self.dead_letter_mailbox() };
             // If no mailbox of dead letters accepts the message, `drop_message` runs the destructor of the message.
             // This destructor is user code.

@@ -96,13 +96,13 @@ pub(crate) fn defer_drops_of_hosts<R>(f: impl FnOnce() -> R) -> R {
 /// If all entries used one reference count, each spawn and each exit would contend for the cache line of this count.
 /// Therefore one reference count serves only a few thousand entries. The references of these entries are added to the
 /// reference count in advance.
-pub(crate) trait Lane: Sized {
+pub(crate) trait EntryHost: Sized {
     /// Stock of references. All references of a stock share one reference count, and are already included in this
     /// count.
     type CountedRefs: fmt::Debug + 'static;
 
     /// Creates a stock of references to the same value. The stock has its own reference count.
-    fn stock(&self, count: u32) -> Self::CountedRefs;
+    fn counted_refs(&self, count: u32) -> Self::CountedRefs;
 
     /// Takes one reference out of `stock`. Returns `None` if `stock` is empty, or if its references point to a value
     /// other than `self`.
@@ -148,7 +148,7 @@ struct ReturnedSlots {
 }
 
 #[derive(Debug)]
-struct Shard<E: ?Sized, L: Lane> {
+struct Shard<E: ?Sized, L: EntryHost> {
     chunks: [OnceLock<Box<[Slot<E>]>>; CHUNKS],
     /// The slots that spawning threads take.
     fresh: CachePadded<Lock<Fresh<L::CountedRefs>>>,
@@ -163,7 +163,7 @@ struct Shard<E: ?Sized, L: Lane> {
 /// The pid table. `E` is the type of the entries in the table. The entries refer to a value of the type `L`, which
 /// contains the table.
 #[derive(Debug)]
-pub(crate) struct PidTable<E: ?Sized, L: Lane> {
+pub(crate) struct PidTable<E: ?Sized, L: EntryHost> {
     runtime: RuntimeId,
     shards: Box<[CachePadded<Shard<E, L>>]>,
     /// Binary logarithm of the number of shards.
@@ -182,7 +182,7 @@ const fn slots_of(chunk: usize) -> usize {
     FIRST << (chunk / CHUNKS_PER_SIZE)
 }
 
-impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
+impl<E: ?Sized + PidEntry, L: EntryHost> Shard<E, L> {
     fn new() -> Self {
         Self {
             chunks: [const { OnceLock::new() }; CHUNKS],
@@ -236,7 +236,7 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         if let Some(lane) = fresh.lane.as_mut().and_then(|stock| wanted.take(stock)) {
             return Some((place, lane));
         }
-        let mut stock = wanted.stock(if fresh.closed { 1 } else { REFERENCES_PER_COUNT });
+        let mut stock = wanted.counted_refs(if fresh.closed { 1 } else { REFERENCES_PER_COUNT });
         let lane = wanted.take(&mut stock).expect("there is one");
         let spent = if fresh.closed { Some(stock) } else { fresh.lane.replace(stock) };
         // When the last reference to a host is dropped, user code runs. The value `spent` may contain the last
@@ -281,7 +281,7 @@ fn try_slot<E: ?Sized, R>(slot: &Slot<E>, mut f: impl FnMut(&Ref<E>) -> Result<R
     }
 }
 
-impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
+impl<E: ?Sized + PidEntry, L: EntryHost> PidTable<E, L> {
     /// Creates a table. The number of shards is `shards`, rounded up to a power of two, but at least 1 and at most
     /// 1024.
     pub(crate) fn new(node: u32, incarnation: u32, shards: usize) -> Self {
@@ -491,10 +491,10 @@ mod tests {
 
     struct Anywhere;
 
-    impl Lane for Anywhere {
+    impl EntryHost for Anywhere {
         type CountedRefs = ();
 
-        fn stock(&self, _: u32) {}
+        fn counted_refs(&self, _: u32) {}
 
         fn take(&self, (): &mut ()) -> Option<Self> {
             Some(Self)

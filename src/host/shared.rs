@@ -95,7 +95,7 @@ pub(crate) struct Environment {
     pub(crate) place: SchedulerHandle,
     /// Address of the scheduler. A thread compares this address with the address of the thread's own scheduler. If the
     /// addresses are equal, the thread works for this runtime.
-    pub(crate) home: usize,
+    pub(crate) scheduler_address: usize,
     /// Function that is called after a timer with a new earliest deadline was added. The function notifies the thread
     /// that waits for the earliest deadline.
     pub(crate) rearm: Box<dyn Fn() + Send + Sync>,

@@ -39,7 +39,7 @@ impl Deref for Mail {
 /// Result of a turn.
 enum TurnOutcome {
     Over,
-    /// The process waits for mail. The value is true if the mailbox slot is open.
+    /// The process waits for a message. The value is true if the mailbox slot is open.
     Waits(bool),
 }
 

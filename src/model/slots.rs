@@ -1,7 +1,7 @@
 //! Models of the reuse of pid slots. A look-up of a pid finds either the process to which the pid was issued, or no
 //! process.
 
-use crate::host::registry::{Lane, PidEntry, PidTable};
+use crate::host::registry::{EntryHost, PidEntry, PidTable};
 use crate::model::{join, spawn};
 use crate::platform::sync::Arc;
 use crate::process::pid::Pid;
@@ -24,19 +24,19 @@ impl PidEntry for RefCounted<TestEntry> {
 
 /// The shared value to which all entries refer. In these models, this value is empty.
 #[derive(Clone)]
-struct TestLane;
+struct TestHost;
 
-impl Lane for TestLane {
+impl EntryHost for TestHost {
     type CountedRefs = ();
 
-    fn stock(&self, _: u32) {}
+    fn counted_refs(&self, _: u32) {}
 
     fn take(&self, (): &mut ()) -> Option<Self> {
         Some(Self)
     }
 }
 
-type Table = PidTable<RefCounted<TestEntry>, TestLane>;
+type Table = PidTable<RefCounted<TestEntry>, TestHost>;
 
 fn pid_table() -> Arc<Table> {
     // The table has two shards, and no entry is ever inserted into the second shard. Therefore, a thread of the second
@@ -45,7 +45,7 @@ fn pid_table() -> Arc<Table> {
 }
 
 fn insert(pid_table: &Table, name: u32) -> Pid {
-    let (place, _) = pid_table.reserve(0, &TestLane).expect("there is room");
+    let (place, _) = pid_table.reserve(0, &TestHost).expect("there is room");
     pid_table.publish(place, Ref::counted(TestEntry { name, generation: place.generation }));
     pid_table.pid(place)
 }

@@ -162,7 +162,7 @@ pub(crate) fn to_threads(job: Job, source: WakeSource<'_>) {
         Job::Process(ready) => (ready.head().host(), ready.head().ready()),
         Job::Future(runnable) => (runnable.metadata().get(), (Priority::Normal, false)),
     };
-    let home = host.shared().home;
+    let scheduler_address = host.shared().scheduler_address;
     let how = match priority {
         Priority::Normal => match source {
             WakeSource::Turn => Placement::Yielded,
@@ -175,7 +175,7 @@ pub(crate) fn to_threads(job: Job, source: WakeSource<'_>) {
     };
     // A worker queues the job through its own reference to the scheduler. If each push cloned a shared reference, all
     // workers would write to the cache line of the reference count.
-    if let Err(job) = Threads::schedule_here(home, job, how) {
+    if let Err(job) = Threads::schedule_here(scheduler_address, job, how) {
         let kept = if let WakeSource::Waiting(kept) = source { kept } else { None };
         to_threads_elsewhere(job, how, kept);
     }

@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_local_set_can_be_dropped_inside_one_of_its_own_processes() {
         let (done, ended) = std::sync::mpsc::channel();
-        let test = std::thread::spawn(move || {
+        let test = thread::spawn(move || {
             drop_a_local_set_inside_its_own_process();
             let _ = done.send(());
         });

@@ -47,7 +47,7 @@ const SHORT_SLEEP: Duration = Duration::from_micros(50);
 pub(crate) struct Worker<T: Task> {
     scheduler: Arc<Scheduler<T>>,
     /// Address of the scheduler. A wake-up compares this address with the address of the woken task's scheduler.
-    home: usize,
+    scheduler_address: usize,
     slot: usize,
     /// The counters of the slot.
     counters: OwnCounters,
@@ -128,10 +128,10 @@ impl<T: Task> Worker<T> {
         // different random sequence.
         let slot_seed = (slot as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(queues.looks()) << 32;
         let rng = Rng::seeded(scheduler.options.seed ^ slot_seed);
-        let home = Arc::as_ptr(&scheduler) as usize;
+        let scheduler_address = Arc::as_ptr(&scheduler) as usize;
         UniqueRc::new(Self {
             worker_slot: Arc::clone(&scheduler.worker_slots[slot]),
-            home,
+            scheduler_address,
             slot,
             counters: scheduler.metrics.counters_of(slot),
             queues,
@@ -195,7 +195,7 @@ impl<T: Task> Worker<T> {
 
     #[inline]
     pub(super) fn is_of(&self, address: usize) -> bool {
-        self.home == address
+        self.scheduler_address == address
     }
 
     /// Queues a task on this worker. The task is either the running task itself, or a task that the running task woke

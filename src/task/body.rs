@@ -497,13 +497,14 @@ struct EntryPoint<M: Send + 'static, T> {
 /// If the entry point is unknown, `init` fails with an [`InitError`] that lists the known entry points. If the input
 /// has the wrong type, `init` fails with an [`InitError`] that contains the expected type.
 ///
+/// The events that the process has not read move to the body of the entry point.
+///
+/// # Panics
 /// A delegated step panics in these cases:
 /// - `init` was not delegated before.
 /// - An earlier delegated step has returned [`Next::Done`](crate::Next::Done) or an error.
 /// - The step runs outside the turn of its process.
 /// - The events and the output of the step belong to different processes.
-///
-/// The events that the process has not read move to the body of the entry point.
 ///
 /// ```
 /// use procession::{Context, Exit, EntryPoints, Runtime};
@@ -524,12 +525,19 @@ pub struct EntryPoints<M: Send + 'static, T> {
     // The mutexes of this type are never locked. The mutexes make `EntryPoints` `Sync`, because an error that contains
     // an `EntryPoints` must be `Sync`.
     future: Option<Mutex<BoxFuture<'static, Result<T, Exit>>>>,
+    has_ended: bool,
 }
 
 impl<M: Send + 'static, T> fmt::Debug for EntryPoints<M, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EntryPoints").field("known", &self.entries.keys()).finish()
     }
+}
+
+/// Panics because a step of `EntryPoints` is called incorrectly. `misuse` ends the sentence.
+#[cold]
+fn refuse_step<M: Send + 'static>(out: &StepOutput<'_, M>, misuse: &str) -> ! {
+    panic!("the process {} calls `EntryPoints::step` {misuse}", out.control().head.pid())
 }
 
 impl<M: Send + 'static, T: Send + 'static> Default for EntryPoints<M, T> {
@@ -541,7 +549,7 @@ impl<M: Send + 'static, T: Send + 'static> Default for EntryPoints<M, T> {
 impl<M: Send + 'static, T: Send + 'static> EntryPoints<M, T> {
     /// Creates a process without entry points.
     pub fn new() -> Self {
-        Self { entries: BTreeMap::new(), chosen: None, future: None }
+        Self { entries: BTreeMap::new(), chosen: None, future: None, has_ended: false }
     }
 
     /// Adds an entry point. If two entry points have the same name, the second entry point replaces the first entry
@@ -595,18 +603,24 @@ impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
         // The body of the entry point reads the mailbox itself. Therefore, this function does not read the events of
         // the step.
         if let Some((body, input)) = self.chosen.take() {
-            assert!(
-                events.are_of(out.control()),
-                "the events and the output of this step belong to different processes; pass on both arguments of `step`"
-            );
-            let front = events.hand_over().expect("a step is delegated in the turn of its process");
+            if !events.are_of(out.control()) {
+                refuse_step(out, "with the events of another process; pass on both arguments of `step`");
+            }
+            let Some(front) = events.hand_over() else {
+                refuse_step(out, "outside the turn of this process; call it only in `Process::step`");
+            };
             let mailbox = Mailbox::with(out.control().clone(), front);
             let future = body.into_inner()(Context::of(mailbox), input);
             self.future = Some(Mutex::new(future));
         } else {
             events.leave();
         }
-        let future = self.future.as_mut().expect("init chose an entry").get_mut();
+        let Some(future) = self.future.as_mut().map(Mutex::get_mut) else {
+            refuse_step(out, "before `init` was delegated; call `EntryPoints::init` in the `init` of the process");
+        };
+        if self.has_ended {
+            refuse_step(out, "after the entry point has ended; return the `Next::Done` or the error of the last step");
+        }
         loop {
             let polled = future.as_mut().poll(&mut std::task::Context::from_waker(out.waker()));
             if Current::with(|current| current.upgrade.is_pending()) {
@@ -618,7 +632,10 @@ impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
             }
             return match polled {
                 Poll::Pending => Ok(Next::Wait),
-                Poll::Ready(result) => result.map(Next::Done),
+                Poll::Ready(result) => {
+                    self.has_ended = true;
+                    result.map(Next::Done)
+                }
             };
         }
     }

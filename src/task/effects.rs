@@ -320,19 +320,24 @@ impl<'a> Around<'a> {
         let namespace = self.head.host().namespace();
         let mut batch = Batch::default();
         let count = yields.take_pending(&mut batch);
-        let homes = self.own.clones(count as u32);
-        for (yielded, home) in batch.iter_mut().map_while(Option::take).zip(homes) {
-            Self::dispatch_one(namespace, yields, yielded, home);
+        let processes = self.own.clones(count as u32);
+        for (yielded, process) in batch.iter_mut().map_while(Option::take).zip(processes) {
+            Self::dispatch_one(namespace, yields, yielded, process);
         }
         yields.forget_overtaken();
     }
 
     #[inline(always)]
-    fn dispatch_one(namespace: &Namespace<dyn AnyControl>, yields: &Yields, yielded: Yield, home: Ref<dyn AnyControl>) {
+    fn dispatch_one(
+        namespace: &Namespace<dyn AnyControl>,
+        yields: &Yields,
+        yielded: Yield,
+        process: Ref<dyn AnyControl>,
+    ) {
         let Yield { tag, command } = yielded;
         let mut command = Some(command);
         if !yields.is_overtaken(tag) {
-            let _ = catch(|| namespace.dispatcher().dispatch(&mut command, home, tag));
+            let _ = catch(|| namespace.dispatcher().dispatch(&mut command, process, tag));
         }
         // If the command was cancelled before its dispatch, the command is still in `command` and is dropped.
         let _ = drop_caught(command);

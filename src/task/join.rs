@@ -12,12 +12,12 @@ use std::task::{Context as Cx, Poll, ready};
 use futures::future::FusedFuture;
 
 use crate::context::address::Address;
-use crate::context::multi_call::{Callee, Callees, Expand, expand_way};
+use crate::context::multi_call::{Callee, Callees, Expand, expand_destination};
 use crate::host::Host;
 use crate::host::control::waits::{Wait, WaitKind};
 use crate::host::control::{AnyControl, Control, Head, Listening, flag};
 use crate::host::refs::RecordedWait;
-use crate::host::registry::target::{Route, Target, Way};
+use crate::host::registry::target::{DestinationRef, Route, Target};
 use crate::process::catch::{Guard, Held};
 use crate::process::event::MonitorRef;
 use crate::process::exit::{Exit, Reason};
@@ -178,15 +178,15 @@ impl<T, M: Send + 'static> Deref for JoinHandle<T, M> {
 
 impl<T, M: Send + 'static> Target<M> for &JoinHandle<T, M> {}
 impl<T, M: Send + 'static> Route<M> for &JoinHandle<T, M> {
-    fn way(&self) -> Way<'_, M> {
-        Way::Here(self.control())
+    fn destination(&self) -> DestinationRef<'_, M> {
+        DestinationRef::Here(self.control())
     }
 }
 
 impl<T, M: Send + 'static> Callees<M> for &JoinHandle<T, M> {}
 impl<T, M: Send + 'static> Expand<M> for &JoinHandle<T, M> {
     fn callees(&self, host: &Host) -> Vec<Callee<M>> {
-        expand_way(&self.way(), host)
+        expand_destination(&self.destination(), host)
     }
 }
 

@@ -392,6 +392,25 @@ fn each_public_error_has_a_row(table: &Table) {
 }
 
 /// Adds the messages of the documented panics to the table.
+/// Delegates its steps to `EntryPoints`, also after the entry point has ended.
+struct Delegates {
+    delegates_init: bool,
+    entries: EntryPoints<Payload, ()>,
+}
+
+impl Process for Delegates {
+    type Message = Payload;
+    type Output = ();
+
+    fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
+        if self.delegates_init { self.entries.init(start) } else { Ok(()) }
+    }
+
+    fn step(&mut self, events: Events<'_, Payload>, out: &mut StepOutput<'_, Payload>) -> Result<Next<()>, Exit> {
+        self.entries.step(events, out).map(|_| Next::Again)
+    }
+}
+
 fn panics(table: &mut Table) {
     let rt = lone();
     for (name, result) in [
@@ -408,6 +427,13 @@ fn panics(table: &mut Table) {
         ),
     ] {
         table.add(name, result.unwrap_err());
+    }
+    for (name, delegates_init) in
+        [("panic: EntryPoints::step, before init", false), ("panic: EntryPoints::step, after the end", true)]
+    {
+        let process =
+            Delegates { delegates_init, entries: EntryPoints::new().entry("only", async |_: Context, (): ()| {}) };
+        table.add(name, rt.block_on(rt.execute(process, "only", ())).unwrap_err());
     }
     let full = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(idle).unwrap();
     let mut sink = full.address().sink();

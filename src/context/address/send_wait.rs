@@ -155,7 +155,7 @@ fn begin<N: Send + 'static>(
         Destination::Name(name) => host.namespace().names().get(name),
     };
     let Some(control) = control else {
-        return host.try_send_by(&to.way(), message).map(|()| State::Over);
+        return host.try_send_by(&to.destination(), message).map(|()| State::Over);
     };
     if let Some(control) = control.clone().downcast::<N>() {
         enter(control, message, cx, line, State::Waiting)
@@ -198,7 +198,7 @@ impl<M: Send + 'static> Future for SendWait<M> {
                     self.state = waiting;
                     Poll::Pending
                 }
-                Err(refused) => Poll::Ready(Err(Self::refuse(&host, to.way().receiver(), refused))),
+                Err(refused) => Poll::Ready(Err(Self::refuse(&host, to.destination().receiver(), refused))),
             };
             refund_if_pending(is_taken, &polled);
             return polled;
@@ -239,7 +239,7 @@ impl Host {
     /// entered the mailbox before the drop, the message stays there.
     #[track_caller]
     pub fn send_wait<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> SendWait<N> {
-        SendWait::new(self.clone(), to.way().keep(), message)
+        SendWait::new(self.clone(), to.destination().keep(), message)
     }
 }
 

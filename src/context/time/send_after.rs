@@ -52,7 +52,7 @@ impl<N: Clone + Send + 'static> Repeat<N> {
         }
         // An attached receiver may panic. The result of the send is then unknown, so the timer continues.
         let send = |message| {
-            let refused = catch(|| host.send_by(&self.to.way(), message));
+            let refused = catch(|| host.send_by(&self.to.destination(), message));
             refused.map(|sent| {
                 sent.map_err(|refused| {
                     let kind = refused.kind();
@@ -86,9 +86,9 @@ pub(crate) fn send_at<N: Send + 'static>(
     to: impl Target<N>,
     message: N,
 ) -> TimerRef {
-    let (to, host) = (to.way().keep(), owner.head().host().clone());
+    let (to, host) = (to.destination().keep(), owner.head().host().clone());
     let timer = call_at(owner, at, move || {
-        let _refused = host.send_by(&to.way(), message);
+        let _refused = host.send_by(&to.destination(), message);
     });
     TimerRef { owner: owner.head().pid(), timer }
 }
@@ -104,7 +104,7 @@ pub(crate) fn send_every<N: Clone + Send + 'static>(
     let timer = begin(&owner);
     let pid = owner.head().pid();
     let first = owner.head().host().now() + every;
-    Repeat { owner, timer, to: to.way().keep(), message: Mutex::new(message), every }.set(first);
+    Repeat { owner, timer, to: to.destination().keep(), message: Mutex::new(message), every }.set(first);
     TimerRef { owner: pid, timer }
 }
 

@@ -419,7 +419,7 @@ impl<T: Send + 'static> Completion<T> {
     }
 
     /// Returns the process and the tag of this yield. The returned value does not contain the right to answer.
-    pub(crate) fn way(&self) -> ReturnRoute {
+    pub(crate) fn return_route(&self) -> ReturnRoute {
         let (to, tag) = self.untyped().parts();
         ReturnRoute { to: to.clone(), tag }
     }

@@ -24,7 +24,7 @@ use crate::process::yields::AnswerTarget;
 /// value, and must call `answer` or `into_future_answer`. If the handler drops this value, the command gets no answer.
 pub(crate) struct InlineCall<'a, C: Command> {
     number: Number,
-    home: &'a dyn Fn() -> Ref<dyn AnyControl>,
+    process: &'a dyn Fn() -> Ref<dyn AnyControl>,
     marker: PhantomData<fn(C)>,
 }
 
@@ -36,8 +36,8 @@ impl<C: Command> fmt::Debug for InlineCall<'_, C> {
 
 impl<'a, C: Command> InlineCall<'a, C> {
     #[inline]
-    pub(crate) fn new(number: Number, home: &'a dyn Fn() -> Ref<dyn AnyControl>) -> Self {
-        Self { number, home, marker: PhantomData }
+    pub(crate) fn new(number: Number, process: &'a dyn Fn() -> Ref<dyn AnyControl>) -> Self {
+        Self { number, process, marker: PhantomData }
     }
 
     /// Answers the command immediately.
@@ -50,19 +50,19 @@ impl<'a, C: Command> InlineCall<'a, C> {
     /// may still be pending after the first poll.
     #[inline]
     pub(crate) fn into_future_answer(self) -> FutureAnswer<C> {
-        FutureAnswer::Now(self.number, ProcessRef::new((self.home)()))
+        FutureAnswer::Now(self.number, ProcessRef::new((self.process)()))
     }
 }
 
 /// Moves an inline command to the table of yields. The handler of the command has already taken the command. Returns
 /// the right to answer the command. Returns `None` if the command was cancelled before this call. The caller must be
-/// inside the turn of the process `home`.
+/// inside the turn of the process `process`.
 #[inline]
-pub(crate) fn defer<C: Command>(number: Number, home: Ref<dyn AnyControl>) -> Option<Completion<C::Reply>> {
+pub(crate) fn defer<C: Command>(number: Number, process: Ref<dyn AnyControl>) -> Option<Completion<C::Reply>> {
     let tag = Tag::<C>::inline(number);
-    let is_wanted = home.head().yields().admit(tag, AnswerTarget::Own, None, inline_line());
-    home.head().measure_yield(tag.erase());
-    is_wanted.then(|| Completion::new(UntypedCompletion::new(home, tag.erase())))
+    let is_wanted = process.head().yields().admit(tag, AnswerTarget::Own, None, inline_line());
+    process.head().measure_yield(tag.erase());
+    is_wanted.then(|| Completion::new(UntypedCompletion::new(process, tag.erase())))
 }
 
 /// Returns the source line that yielded the inline command of this turn.
@@ -80,18 +80,18 @@ impl<C: Command> FutureAnswer<C> {
     /// Moves the command to the table of yields, because the turn continues without an answer. The caller must be
     /// inside the turn of the process.
     pub(crate) fn defer(&mut self) {
-        let Self::Now(number, home) = self else { return };
+        let Self::Now(number, process) = self else { return };
         let tag = Tag::<C>::inline(*number);
-        let head = home.head();
+        let head = process.head();
         // If the command was cancelled before this call, the table will refuse the answer.
         let _ = head.yields().admit(tag, AnswerTarget::Own, None, inline_line());
         head.measure_yield(tag.erase());
-        *self = Self::Later(Completion::new(UntypedCompletion::new((*home).clone(), tag.erase())));
+        *self = Self::Later(Completion::new(UntypedCompletion::new((*process).clone(), tag.erase())));
     }
 
     pub(crate) fn host(&self) -> &Host {
         match self {
-            Self::Now(_, home) => home.head().host(),
+            Self::Now(_, process) => process.head().host(),
             Self::Later(completion) => completion.host(),
         }
     }

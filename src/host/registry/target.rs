@@ -21,31 +21,31 @@ pub trait Target<M>: Route<M> {}
 
 /// Destination of a message. This type borrows the destination from a target.
 #[derive(Debug)]
-pub(crate) enum Way<'a, M> {
+pub(crate) enum DestinationRef<'a, M> {
     Here(&'a Ref<Control<M>>),
     Pid(Pid),
     Name(&'a str),
 }
 
 pub(crate) trait Route<M> {
-    fn way(&self) -> Way<'_, M>;
+    fn destination(&self) -> DestinationRef<'_, M>;
 }
 
 impl<M> Target<M> for Pid {}
 impl<M> Route<M> for Pid {
-    fn way(&self) -> Way<'_, M> {
-        Way::Pid(*self)
+    fn destination(&self) -> DestinationRef<'_, M> {
+        DestinationRef::Pid(*self)
     }
 }
 
 impl<M> Target<M> for &str {}
 impl<M> Route<M> for &str {
-    fn way(&self) -> Way<'_, M> {
-        Way::Name(self)
+    fn destination(&self) -> DestinationRef<'_, M> {
+        DestinationRef::Name(self)
     }
 }
 
-/// Destination of a message, as an owned [`Way`].
+/// Destination of a message, as an owned [`DestinationRef`].
 #[derive(Debug)]
 pub(crate) enum Destination<M> {
     Here(Ref<Control<M>>),
@@ -53,31 +53,31 @@ pub(crate) enum Destination<M> {
     Name(Box<str>),
 }
 
-impl<M> Way<'_, M> {
+impl<M> DestinationRef<'_, M> {
     pub(crate) fn keep(&self) -> Destination<M> {
         match *self {
-            Way::Here(control) => Destination::Here(control.clone()),
-            Way::Pid(pid) => Destination::Pid(pid),
-            Way::Name(name) => Destination::Name(name.into()),
+            DestinationRef::Here(control) => Destination::Here(control.clone()),
+            DestinationRef::Pid(pid) => Destination::Pid(pid),
+            DestinationRef::Name(name) => Destination::Name(name.into()),
         }
     }
 
     /// Returns a description of the receiver, for the error of a refused message.
     pub(crate) fn receiver(&self) -> Addressee {
         match *self {
-            Way::Here(control) => Addressee::Process(control.head.pid()),
-            Way::Pid(pid) => Addressee::Process(pid),
-            Way::Name(name) => Addressee::Named(name.into()),
+            DestinationRef::Here(control) => Addressee::Process(control.head.pid()),
+            DestinationRef::Pid(pid) => Addressee::Process(pid),
+            DestinationRef::Name(name) => Addressee::Named(name.into()),
         }
     }
 }
 
 impl<M> Destination<M> {
-    pub(crate) fn way(&self) -> Way<'_, M> {
+    pub(crate) fn destination(&self) -> DestinationRef<'_, M> {
         match self {
-            Destination::Here(control) => Way::Here(control),
-            Destination::Pid(pid) => Way::Pid(*pid),
-            Destination::Name(name) => Way::Name(name),
+            Destination::Here(control) => DestinationRef::Here(control),
+            Destination::Pid(pid) => DestinationRef::Pid(*pid),
+            Destination::Name(name) => DestinationRef::Name(name),
         }
     }
 }
@@ -96,29 +96,35 @@ impl Host {
     /// - The process accepts only messages of another type.
     /// - The runtime has shut down.
     pub fn send<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
-        self.send_by(&to.way(), message)
+        self.send_by(&to.destination(), message)
     }
 
-    pub(crate) fn send_by<N: Send + 'static>(&self, way: &Way<'_, N>, message: N) -> Result<(), SendError<N>> {
-        self.try_send_by(way, message).map_err(|(refusal, message)| {
+    pub(crate) fn send_by<N: Send + 'static>(
+        &self,
+        destination: &DestinationRef<'_, N>,
+        message: N,
+    ) -> Result<(), SendError<N>> {
+        self.try_send_by(destination, message).map_err(|(refusal, message)| {
             self.shared().metrics.add(Counter::Refused, 1);
-            SendError::new(refusal, message).to(way.receiver())
+            SendError::new(refusal, message).to(destination.receiver())
         })
     }
 
     /// Returns the pid of the process that would receive a message now, as one [word](Pid::word). Returns 0 if no
     /// process of this host has this name, or if the process belongs to another runtime.
     #[inline]
-    pub(crate) fn word_of<N>(&self, way: &Way<'_, N>) -> u64 {
-        match way {
+    pub(crate) fn word_of<N>(&self, destination: &DestinationRef<'_, N>) -> u64 {
+        match destination {
             // The index and the generation identify a process only within its own runtime.
-            Way::Here(control) if std::ptr::eq(&**control.head.host().shared(), &**self.shared()) => {
+            DestinationRef::Here(control) if std::ptr::eq(&**control.head.host().shared(), &**self.shared()) => {
                 control.head.place().into()
             }
-            Way::Here(_) => 0,
-            Way::Pid(pid) if self.shared().pid_table.is_here(*pid) => pid.word(),
-            Way::Pid(_) => 0,
-            Way::Name(name) => self.namespace().names().get(name).map_or(0, |control| control.head().place().into()),
+            DestinationRef::Here(_) => 0,
+            DestinationRef::Pid(pid) if self.shared().pid_table.is_here(*pid) => pid.word(),
+            DestinationRef::Pid(_) => 0,
+            DestinationRef::Name(name) => {
+                self.namespace().names().get(name).map_or(0, |control| control.head().place().into())
+            }
         }
     }
 
@@ -126,16 +132,16 @@ impl Host {
     /// refusal.
     pub(crate) fn try_send_by<N: Send + 'static>(
         &self,
-        way: &Way<'_, N>,
+        destination: &DestinationRef<'_, N>,
         message: N,
     ) -> Result<(), (SendErrorKind, N)> {
-        match way {
-            Way::Here(control) => control.push(message),
-            Way::Pid(pid) => match self.shared().pid_table.get(*pid) {
+        match destination {
+            DestinationRef::Here(control) => control.push(message),
+            DestinationRef::Pid(pid) => match self.shared().pid_table.get(*pid) {
                 Some(control) => control.deliver_typed(message),
                 None => self.send_away(*pid, message),
             },
-            Way::Name(name) => match self.namespace().names().get(name) {
+            DestinationRef::Name(name) => match self.namespace().names().get(name) {
                 Some(control) => control.deliver_typed(message),
                 None => Err((self.gone(), message)),
             },
@@ -150,21 +156,21 @@ impl Host {
     /// # Errors
     /// Returns the message and the reason for the refusal, as [`send`](Self::send) does.
     pub fn send_urgent<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
-        let way = to.way();
-        let sent = match &way {
-            Way::Here(control) => control.push_urgent(message),
-            Way::Pid(pid) => match self.shared().pid_table.get(*pid) {
+        let destination = to.destination();
+        let sent = match &destination {
+            DestinationRef::Here(control) => control.push_urgent(message),
+            DestinationRef::Pid(pid) => match self.shared().pid_table.get(*pid) {
                 Some(control) => control.deliver_urgent_typed(message),
                 None => self.send_away(*pid, message),
             },
-            Way::Name(name) => match self.namespace().names().get(name) {
+            DestinationRef::Name(name) => match self.namespace().names().get(name) {
                 Some(control) => control.deliver_urgent_typed(message),
                 None => Err((self.gone(), message)),
             },
         };
         sent.map_err(|(refusal, message)| {
             self.shared().metrics.add(Counter::Refused, 1);
-            SendError::new(refusal, message).to(way.receiver())
+            SendError::new(refusal, message).to(destination.receiver())
         })
     }
 

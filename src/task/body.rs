@@ -619,7 +619,10 @@ impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
             refuse_step(out, "before `init` was delegated; call `EntryPoints::init` in the `init` of the process");
         };
         if self.has_ended {
-            refuse_step(out, "after the entry point has ended; return the `Next::Done` or the error of the last step");
+            refuse_step(
+                out,
+                "after the entry point has returned; return the `Next::Done` or the error of the last step",
+            );
         }
         loop {
             let polled = future.as_mut().poll(&mut std::task::Context::from_waker(out.waker()));

@@ -173,8 +173,8 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
                         let at = pick(KNOWN as u64) as usize;
                         let former = std::mem::replace(&mut known[at], new.address());
                         drop(known);
-                        // No other process knows the address of the process `former` any more. Without the next line,
-                        // this process would wait forever.
+                        // The process `former` is no longer in the list. Without the next line, `former` could wait
+                        // forever.
                         let _ = ctx.host().cancel(former.pid(), "forgotten", Duration::from_millis(5));
                     }
                 }

@@ -6,9 +6,9 @@
 //   without the lock (`Slot::deliver` in `slot.rs`). Bounded mailboxes are in `bounded.rs`, and urgent messages are in
 //   `urgent.rs`.
 // - A worker thread goes to sleep in `Worker::sleep`, near the end of `scheduler/worker.rs`. `sleep` calls
-//   `Worker::park`. If the worker is the timekeeper and there are sockets, `park` waits in `wait_in_poller`. Otherwise
-//   `park` calls `Idle::park`, before the tests of `scheduler/idle.rs`. A thread in `block_on` calls `Worker::park` at
-//   the end of `Scheduler::block_on` in `scheduler/guest.rs`.
+//   `Worker::park`. If the worker is the timekeeper and there are sockets, `park` first tries to wait in
+//   `wait_in_poller`. Otherwise `park` calls `Idle::park`, the last function before the tests of `scheduler/idle.rs`. A
+//   thread in `block_on` calls `Worker::park` at the end of `Scheduler::block_on` in `scheduler/guest.rs`.
 // - An exit reaches links and monitors in `Links::dissolve`, in the middle of `host/link.rs`. This function calls
 //   `notify_peer` for each link, and `notify_watcher` for each monitor. Step 10 of `Control::run_exit` in
 //   `host/exit.rs` calls `Head::publish_exit` in `host/control/head/exit.rs`, which calls `Links::dissolve`. Step 12
@@ -17,8 +17,9 @@
 //   top of the same file. A worker calls `fire_due_timers` in `scheduler/worker.rs`, which calls `Driver::fire_due`
 //   (`runtime/enqueue.rs`), which calls `Timers::fire_due_batch`.
 // - A command reaches its handler in `Dispatcher::dispatch`, near the end of `host/dispatch.rs`, or in
-//   `dispatch_inline` beside it for an inline command. `dispatch` calls `pass_to_handler`, in the first half of this
-//   file. After each step of a process, `dispatch_all` in `task/effects.rs` dispatches the commands of the step.
+//   `dispatch_inline` beside it for an inline command. `dispatch` calls `AnyHandler::handle`, which calls
+//   `pass_to_handler`, in the first half of this file. After each step of a process, `dispatch_all` in
+//   `task/effects.rs` dispatches the commands of the step.
 
 //! Process runtime: runs async functions and state machines as processes with mailboxes, on a work-stealing scheduler.
 //!

@@ -85,7 +85,7 @@ use crate::process::state::current::{Current, InTurn};
 /// Performs the parts of an exit that depend on the state of the process. Each method belongs to one step of the list
 /// at the top of this file. The documentation of the method names this step.
 pub(crate) trait ExitOwner {
-    /// Step 2: returns the proof that this thread is in the last turn of the process. Returns `None` if the mailbox
+    /// Step 2: returns the proof that this thread has the right to run the process. Returns `None` if the mailbox
     /// belongs to no process.
     fn in_turn(&self) -> Option<InTurn>;
     /// Step 1: calls the user's `close`. If `close` panics, the panic replaces `exit`.

@@ -14,8 +14,9 @@
 //! An operation adds a new entry first to the table of the other process. The operation may then unlock the other
 //! process's table before it unlocks the caller's table.
 //!
-//! An exiting process first publishes its exit (`Head::publish_exit`, see [`Linkable::exit`]). Then the exiting process
-//! closes its table, takes out all entries, and notifies the other processes one after the other. Each notification
+//! At an exit, `Head::publish_exit` first makes the exit visible to [`Linkable::exit`]. Then it calls
+//! [`Links::dissolve`], which closes the table, takes out all entries, and notifies the other processes one after the
+//! other. Each notification
 //! locks only the table of the notified process.
 //!
 //! A monitor that `spawn_monitor` has set is only in the table of the watcher. The child [stores](Watch) this monitor
@@ -273,8 +274,8 @@ impl<E: Linkable + ?Sized> Links<E> {
         self.0.lock().more.as_mut().is_some_and(|more| more.watched.collect(number))
     }
 
-    /// Closes the table of a process that has published its exit, and notifies all processes in the table: the linked
-    /// processes and the watchers. The watcher that called `spawn_monitor` is not in the table.
+    /// Closes the table of a process that has published its exit, and notifies the linked processes and the watchers in
+    /// the table. The watcher that called `spawn_monitor` is not in the table.
     /// Returns whether at least one process received the exit: a linked process whose own exit has not begun, or a
     /// watcher.
     pub(crate) fn dissolve(&self, pid: Pid, exit: &Exit) -> bool {

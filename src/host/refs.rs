@@ -5,8 +5,8 @@
 //! step of its process, the thread of the step keeps the reference until the step ends. Until then, the next sleep of
 //! the same process takes over this reference. The hand-over saves two changes of the reference count. Each such change
 //! is an atomic read-modify-write operation. (With the hand-over, setting and cancelling a time limit took 0.89 of the
-//! cycles.) A thread keeps at most one reference. The futures of calls do not hand over references, because a hand-over
-//! made calls more expensive.
+//! cycles that it took without the hand-over.) A thread keeps at most one reference. The futures of calls do not hand
+//! over references, because a hand-over made calls more expensive.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;

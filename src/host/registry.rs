@@ -133,7 +133,7 @@ struct Fresh<S> {
     /// Index of the first slot that was never used.
     next: u32,
     /// Stock of references for the next entries.
-    lane: Option<S>,
+    stock: Option<S>,
     /// True after the table was closed. A closed table has no stock of references, because a stock would keep the table
     /// alive.
     closed: bool,
@@ -148,10 +148,10 @@ struct ReturnedSlots {
 }
 
 #[derive(Debug)]
-struct Shard<E: ?Sized, L: EntryHost> {
+struct Shard<E: ?Sized, H: EntryHost> {
     chunks: [OnceLock<Box<[Slot<E>]>>; CHUNKS],
     /// The slots that spawning threads take.
-    fresh: CachePadded<Lock<Fresh<L::CountedRefs>>>,
+    fresh: CachePadded<Lock<Fresh<H::CountedRefs>>>,
     /// The slots that threads of other shards return. These slots have a separate lock. A thread of this shard takes
     /// this lock only when `fresh` has no free slot. Therefore threads of different shards rarely contend for this
     /// lock.
@@ -160,12 +160,12 @@ struct Shard<E: ?Sized, L: EntryHost> {
     retired: AtomicUsize,
 }
 
-/// The pid table. `E` is the type of the entries in the table. The entries refer to a value of the type `L`, which
+/// The pid table. `E` is the type of the entries in the table. The entries refer to a value of the type `H`, which
 /// contains the table.
 #[derive(Debug)]
-pub(crate) struct PidTable<E: ?Sized, L: EntryHost> {
+pub(crate) struct PidTable<E: ?Sized, H: EntryHost> {
     runtime: RuntimeId,
-    shards: Box<[CachePadded<Shard<E, L>>]>,
+    shards: Box<[CachePadded<Shard<E, H>>]>,
     /// Binary logarithm of the number of shards.
     bits: u32,
 }
@@ -182,11 +182,11 @@ const fn slots_of(chunk: usize) -> usize {
     FIRST << (chunk / CHUNKS_PER_SIZE)
 }
 
-impl<E: ?Sized + PidEntry, L: EntryHost> Shard<E, L> {
+impl<E: ?Sized + PidEntry, H: EntryHost> Shard<E, H> {
     fn new() -> Self {
         Self {
             chunks: [const { OnceLock::new() }; CHUNKS],
-            fresh: CachePadded(Lock::new(Fresh { free: Vec::new(), next: 0, lane: None, closed: false })),
+            fresh: CachePadded(Lock::new(Fresh { free: Vec::new(), next: 0, stock: None, closed: false })),
             returned: CachePadded(ReturnedSlots { free: Lock::new(Vec::new()), len: AtomicUsize::new(0) }),
             retired: AtomicUsize::new(0),
         }
@@ -207,7 +207,7 @@ impl<E: ?Sized + PidEntry, L: EntryHost> Shard<E, L> {
 
     /// Moves the returned slots to `fresh` if `fresh` has no free slot.
     #[inline]
-    fn fetch(&self, fresh: &mut Fresh<L::CountedRefs>) {
+    fn fetch(&self, fresh: &mut Fresh<H::CountedRefs>) {
         if fresh.free.is_empty() && self.returned.len.load(Ordering::Relaxed) != 0 {
             let mut returned = self.returned.free.lock();
             std::mem::swap(&mut fresh.free, &mut returned);
@@ -217,7 +217,7 @@ impl<E: ?Sized + PidEntry, L: EntryHost> Shard<E, L> {
 
     /// Reserves a slot, and takes a reference for the entry of this slot from the stock. Returns `None` if the table is
     /// full.
-    fn reserve(&self, wanted: &L) -> Option<(LocalId, L)> {
+    fn reserve(&self, wanted: &H) -> Option<(LocalId, H)> {
         let mut fresh = self.fresh.lock();
         self.fetch(&mut fresh);
         let place = match fresh.free.pop() {
@@ -233,12 +233,12 @@ impl<E: ?Sized + PidEntry, L: EntryHost> Shard<E, L> {
                 LocalId { index, generation: 1 }
             }
         };
-        if let Some(lane) = fresh.lane.as_mut().and_then(|stock| wanted.take(stock)) {
-            return Some((place, lane));
+        if let Some(host) = fresh.stock.as_mut().and_then(|stock| wanted.take(stock)) {
+            return Some((place, host));
         }
         let mut stock = wanted.counted_refs(if fresh.closed { 1 } else { REFERENCES_PER_COUNT });
-        let lane = wanted.take(&mut stock).expect("there is one");
-        let spent = if fresh.closed { Some(stock) } else { fresh.lane.replace(stock) };
+        let host = wanted.take(&mut stock).expect("there is one");
+        let spent = if fresh.closed { Some(stock) } else { fresh.stock.replace(stock) };
         // When the last reference to a host is dropped, user code runs. The value `spent` may contain the last
         // references to a host, so this function drops `spent` after the unlock. A spawn with a name reserves its pid
         // under the lock of the name: see `defer_drops_of_hosts`.
@@ -246,7 +246,7 @@ impl<E: ?Sized + PidEntry, L: EntryHost> Shard<E, L> {
         if let Some(spent) = spent {
             Current::with(|current| current.deferred.call(|| drop(spent)));
         }
-        Some((place, lane))
+        Some((place, host))
     }
 
     /// Puts a free slot back into the shard. `place` contains the generation of the next entry in this slot.
@@ -281,7 +281,7 @@ fn try_slot<E: ?Sized, R>(slot: &Slot<E>, mut f: impl FnMut(&Ref<E>) -> Result<R
     }
 }
 
-impl<E: ?Sized + PidEntry, L: EntryHost> PidTable<E, L> {
+impl<E: ?Sized + PidEntry, H: EntryHost> PidTable<E, H> {
     /// Creates a table. The number of shards is `shards`, rounded up to a power of two, but at least 1 and at most
     /// 1024.
     pub(crate) fn new(node: u32, incarnation: u32, shards: usize) -> Self {
@@ -306,7 +306,7 @@ impl<E: ?Sized + PidEntry, L: EntryHost> PidTable<E, L> {
     }
 
     #[inline]
-    fn shard_and_index(&self, index: u32) -> (&Shard<E, L>, usize) {
+    fn shard_and_index(&self, index: u32) -> (&Shard<E, H>, usize) {
         let index = index as usize;
         (&self.shards[index & (self.shards.len() - 1)], index >> self.bits)
     }
@@ -318,15 +318,15 @@ impl<E: ?Sized + PidEntry, L: EntryHost> PidTable<E, L> {
     }
 
     /// Reserves a pid. The caller builds the entry and passes it to [`publish`](Self::publish). `hint` selects the
-    /// shard. Each thread passes its own hint, to spread the threads over the shards. `lane` is the value to which the
+    /// shard. Each thread passes its own hint, to spread the threads over the shards. `host` is the value to which the
     /// entry will refer.
     ///
     /// Returns `None` if all pids are in use.
     #[inline]
-    pub(crate) fn reserve(&self, hint: usize, lane: &L) -> Option<(LocalId, L)> {
+    pub(crate) fn reserve(&self, hint: usize, host: &H) -> Option<(LocalId, H)> {
         let which = hint & (self.shards.len() - 1);
-        let (place, lane) = self.shards[which].reserve(lane)?;
-        Some((self.place_in_table(place, which)?, lane))
+        let (place, host) = self.shards[which].reserve(host)?;
+        Some((self.place_in_table(place, which)?, host))
     }
 
     /// Publishes the entry of a pid that [`reserve`](Self::reserve) has reserved.
@@ -348,11 +348,11 @@ impl<E: ?Sized + PidEntry, L: EntryHost> PidTable<E, L> {
         for shard in &self.shards {
             let mut fresh = shard.fresh.lock();
             fresh.closed = true;
-            let lane = fresh.lane.take();
+            let stock = fresh.stock.take();
             drop(fresh);
             // The stock may contain the last references to a host, and the drop of a host runs user code.
-            if let Some(lane) = lane {
-                Current::with(|current| current.deferred.call(|| drop(lane)));
+            if let Some(stock) = stock {
+                Current::with(|current| current.deferred.call(|| drop(stock)));
             }
         }
     }
@@ -409,7 +409,7 @@ impl<E: ?Sized + PidEntry, L: EntryHost> PidTable<E, L> {
 
     /// Returns the memory of the table in bytes. The memory of the entries is not included.
     pub(crate) fn bytes(&self) -> usize {
-        let bytes = |shard: &CachePadded<Shard<E, L>>| {
+        let bytes = |shard: &CachePadded<Shard<E, H>>| {
             let chunks = shard.chunks.iter().filter_map(OnceLock::get);
             let slots: usize = chunks.map(|chunk| size_of_val(&**chunk)).sum();
             let free = shard.fresh.lock().free.capacity() + shard.returned.free.lock().capacity();

@@ -217,8 +217,9 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// Closes the inbox in the last turn of the process. If no process owns the inbox, `turn` is `None`. A closed inbox
-    /// refuses all messages and signals. Returns the content of the inbox, or `None` if the inbox was empty.
+    /// Closes the inbox. The caller has the right to run the process that exits. If no process owns the inbox, `turn`
+    /// is `None`. A closed inbox refuses all messages and signals. Returns the content of the inbox, or `None` if the
+    /// inbox was empty.
     ///
     /// This function wakes no waiting receiver or sender. [`take_wakers`](Self::take_wakers) takes the wakers of the
     /// receiver and of the senders later, when the exit is known. If this function woke the receiver, the receiver

@@ -501,7 +501,7 @@ struct EntryPoint<M: Send + 'static, T> {
 ///
 /// # Panics
 /// A delegated step panics in these cases:
-/// - `init` was not delegated before.
+/// - No delegated `init` has succeeded before.
 /// - An earlier delegated step has returned [`Next::Done`](crate::Next::Done) or an error.
 /// - The step runs outside the turn of its process.
 /// - The events and the output of the step belong to different processes.
@@ -612,11 +612,15 @@ impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
             let mailbox = Mailbox::with(out.control().clone(), front);
             let future = body.into_inner()(Context::of(mailbox), input);
             self.future = Some(Mutex::new(future));
+            self.has_ended = false;
         } else {
             events.leave();
         }
         let Some(future) = self.future.as_mut().map(Mutex::get_mut) else {
-            refuse_step(out, "before `init` was delegated; call `EntryPoints::init` in the `init` of the process");
+            refuse_step(
+                out,
+                "before a delegated `init` has succeeded; call `EntryPoints::init` in the `init` of the process",
+            );
         };
         if self.has_ended {
             refuse_step(

@@ -391,7 +391,6 @@ fn each_public_error_has_a_row(table: &Table) {
     assert!(expected.is_empty(), "these errors have no row in this file: {expected:?}");
 }
 
-/// Adds the messages of the documented panics to the table.
 /// Delegates its steps to `EntryPoints`, also after the entry point has ended.
 struct Delegates {
     delegates_init: bool,
@@ -411,6 +410,7 @@ impl Process for Delegates {
     }
 }
 
+/// Adds the messages of the documented panics to the table.
 fn panics(table: &mut Table) {
     let rt = lone();
     for (name, result) in [

@@ -776,3 +776,34 @@ fn a_delegated_body_receives_the_unread_events_of_its_process() {
         assert_eq!(read[..expected.len()], *expected, "{reads}");
     }
 }
+
+/// A process that delegates to entry points that other processes have used before.
+struct SharesEntryPoints(Arc<Mutex<EntryPoints<u64, u64>>>);
+
+impl Process for SharesEntryPoints {
+    type Message = u64;
+    type Output = u64;
+
+    fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
+        self.0.lock().unwrap().init(start)
+    }
+
+    fn step(&mut self, events: Events<'_, u64>, out: &mut StepOutput<'_, u64>) -> Result<Next<u64>, Exit> {
+        self.0.lock().unwrap().step(events, out)
+    }
+}
+
+/// 1.1c: after an entry point has returned, another process may choose another entry point of the same value.
+#[test]
+fn two_processes_use_the_same_entry_points_one_after_the_other() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let entries = EntryPoints::new()
+        .entry("one", async |mut ctx: Context<u64>, (): ()| ctx.receive().await)
+        .entry("two", async |mut ctx: Context<u64>, (): ()| Ok::<_, Exit>(2 * ctx.receive().await?));
+    let entries = Arc::new(Mutex::new(entries));
+    for (name, expected) in [("one", 7), ("two", 14)] {
+        let handle = rt.process().entry(name).input(()).spawn_process(SharesEntryPoints(entries.clone())).unwrap();
+        handle.send(7).unwrap();
+        assert_eq!(rt.block_on(handle).unwrap(), expected);
+    }
+}

@@ -56,7 +56,7 @@ impl<'a, C: Command> InlineCall<'a, C> {
 
 /// Moves an inline command to the table of yields. The handler of the command has already taken the command. Returns
 /// the right to answer the command. Returns `None` if the command was cancelled before this call. The caller must be
-/// inside the turn of the process `process`.
+/// inside the turn of `process`.
 #[inline]
 pub(crate) fn defer<C: Command>(number: Number, process: Ref<dyn AnyControl>) -> Option<Completion<C::Reply>> {
     let tag = Tag::<C>::inline(number);

@@ -42,8 +42,8 @@ impl<M> Taken<M> {
     }
 
     /// Returns the right of the process to take messages without the lock. The caller is in the turn of the process.
-    /// Returns `None` if the process has [handed over](crate::process::mailbox::Inbox::hand_over) its mailbox, and is
-    /// not the receiver again. If the process has taken no messages so far, `taken` is `None`.
+    /// Returns `None` if the process has [handed over](crate::process::mailbox::Inbox::hand_over) its mailbox, and has
+    /// not become the receiver again. If the process has taken no messages so far, `taken` is `None`.
     #[inline]
     pub(crate) fn receiver_turn(taken: Option<&Self>, turn: InTurn) -> Option<ReceiverTurn> {
         ReceiverTurn::of(taken.and_then(|taken| taken.claim.as_ref()), turn)

@@ -24,15 +24,16 @@ pub(super) fn free_burst<T>(queue: &mut VecDeque<T>) {
 /// Proof of the right to take messages. The thread that has this value is the only thread that may take messages from
 /// the mailbox: see `mailbox::slot`.
 ///
-/// A receiver obtains the proof from its [`ReadAhead`], under the lock of the mailbox or in the turn of its process.
+/// A receiver obtains the proof from its [`ReadAhead`] or its `Taken`, under the lock of the mailbox or in the turn of
+/// its process. The thread that closes the mailbox obtains the proof from [`closing`](Self::closing).
 /// The receiver does not keep the proof after the unlock or after the end of the turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Receiving(PhantomData<*const ()>);
 
 impl Receiving {
-    /// Returns the proof for the thread that closes the mailbox. This thread holds the lock, and is in the last turn of
-    /// the process. If the mailbox belongs to no process, there is no turn: each receiver of this mailbox takes messages
-    /// under the lock.
+    /// Returns the proof for the thread that closes the mailbox. This thread holds the lock, and has the right to run
+    /// the process: in its last turn, or because the process is given up without a turn. If the mailbox belongs to no
+    /// process, there is no turn: each receiver of this mailbox takes messages under the lock.
     #[inline]
     pub(super) fn closing(_: Option<InTurn>) -> Self {
         Self(PhantomData)
@@ -48,8 +49,8 @@ pub(crate) struct ReceiverTurn {
 
 impl ReceiverTurn {
     /// Returns the proof for a receiver with this claim. If another receiver is the current receiver, or if this
-    /// receiver is on trial, returns `None`. The first receiver of a mailbox has no claim until the mailbox gets a
-    /// second receiver.
+    /// receiver is on trial, returns `None`. A first receiver without a claim always gets the proof. If another
+    /// receiver has replaced such a receiver, the user cannot reach the first receiver: see [`Claim`].
     #[inline]
     pub(super) fn of(claim: Option<&Claim>, turn: InTurn) -> Option<Self> {
         claim.is_none_or(Claim::is_settled).then_some(Self { turn })

@@ -23,8 +23,8 @@
 //!   (`mailbox::read_ahead`). In a turn of its process, the current receiver may read without the lock. Outside the
 //!   turns, the current receiver holds the lock while it reads. The current receiver is replaced only under the lock. A
 //!   receiver that may read without the lock is replaced only in the turn of its own process. Therefore, two reads
-//!   cannot overlap. The mailbox is closed in the last turn of the process, and the thread that closes the mailbox
-//!   reads the slot under the lock.
+//!   cannot overlap. The thread that closes the mailbox has the right to run the process, and reads the slot
+//!   under the lock. If the mailbox belongs to no process, each receiver reads under the lock.
 //!
 //! The run state of a process is *Open* only while its slot is open. The receiver [opens](SlotAccess::set_open) the
 //! slot under the lock, in the turn of its process. There are only two ways to close the slot, and both begin after the

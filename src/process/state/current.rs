@@ -230,8 +230,8 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// Proves that this thread has the right to run a process. The thread is in a turn of this process, or is about to
-/// begin a turn of this process.
+/// Proves that this thread has the right to run a process. The thread is in a turn of this process, is about to begin a
+/// turn of this process, or ends the process without a turn.
 ///
 /// The proof stays on its thread, and is not kept after the turn.
 #[derive(Debug, Clone, Copy)]

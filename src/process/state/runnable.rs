@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "needs Tree Borrows because of crossbeam's epochs; `.ci/run` includes this test")]
+    #[cfg_attr(miri, ignore = "needs Tree Borrows because of crossbeam's epochs; `.ci/run long` includes this test")]
     fn a_waker_of_a_waiting_process_returns_the_process_once() {
         let rt = Runtime::builder().workers(0).build().expect("a runtime");
         let ran = Arc::new(Mutex::new(Vec::new()));
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "needs Tree Borrows because of crossbeam's epochs; `.ci/run` includes this test")]
+    #[cfg_attr(miri, ignore = "needs Tree Borrows because of crossbeam's epochs; `.ci/run long` includes this test")]
     fn processes_that_are_queued_behind_each_other_run_in_this_order() {
         let rt = Runtime::builder().workers(0).build().expect("a runtime");
         let ran = Arc::new(Mutex::new(Vec::new()));

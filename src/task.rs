@@ -43,8 +43,9 @@ const ANSWERED_IN_TURN: u32 = 32;
 /// The code that a task runs: a hand-written process or an async body. A machine is pinned, because the future of a
 /// body must not move.
 ///
-/// The future of a body may contain references to its own fields. A shared reference to the machine would make these
-/// references invalid (RFC 3467). Therefore, after the first turn has begun, each method gets a `Pin<&mut Self>`.
+/// The future of a body may contain mutable references to its own fields. By the rules of Tree Borrows, a shared
+/// reference to the machine would forbid later writes through these references. Therefore, after the first turn has
+/// begun, each method gets a `Pin<&mut Self>`.
 pub(crate) trait Machine {
     type Message: Send + 'static;
     type Output: Send + 'static;

@@ -171,8 +171,8 @@ async fn count_to_three<M: Send + 'static>(me: &SelfHandle<M>) -> u32 {
     count
 }
 
-/// The runtime must create no shared reference to the future of a body, because the future contains a reference to its
-/// own variable.
+/// The runtime must create no shared reference to the future of a body, because the future contains a mutable reference
+/// to its own variable.
 #[test]
 fn a_body_borrows_its_own_variable_while_it_waits() {
     run_on_two_workers(async |rt| {

@@ -67,9 +67,9 @@ pub(super) struct AnswerStates {
 /// Result of [`AnswerStates::close`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closed {
-    /// A handler has answered the command without the lock, before this call.
+    /// The completion has answered the command without the lock, before this call.
     Answered,
-    /// No handler has answered the command without the lock. From now on, each answer needs the lock.
+    /// The completion has not answered the command without the lock. From now on, each answer needs the lock.
     Unanswered,
 }
 

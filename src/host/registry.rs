@@ -170,6 +170,15 @@ pub(crate) struct PidTable<E: ?Sized, H: EntryHost> {
     bits: u32,
 }
 
+/// Returns the position of a slot in its chunk, for the offset of the slot. Slots with consecutive offsets are in
+/// different cache lines: their positions are at least eight slots apart. Processes that are spawned one after the other
+/// often run at the same time, on different workers. If their slots were in one cache line, each look-up of one of these
+/// processes would take this line from the worker of the other process.
+#[inline]
+fn spread(offset: usize) -> usize {
+    if FIRST < 64 { offset } else { offset & !63 | (offset & 7) << 3 | !offset >> 3 & 7 }
+}
+
 /// Returns the index of the chunk that contains a slot, and the offset of the slot in this chunk.
 #[inline]
 fn locate(index: usize) -> (usize, usize) {
@@ -195,7 +204,7 @@ impl<E: ?Sized + PidEntry, H: EntryHost> Shard<E, H> {
     #[inline]
     fn slot(&self, index: usize) -> Option<&Slot<E>> {
         let (chunk, offset) = locate(index);
-        self.chunks.get(chunk)?.get()?.get(offset)
+        self.chunks.get(chunk)?.get()?.get(spread(offset))
     }
 
     /// Allocates the chunk of a slot that was never used. Returns false if the table is full.
@@ -512,6 +521,15 @@ mod tests {
     fn remove(table: &Table, hint: usize, pid: Pid) {
         assert!(table.remove(hint, pid).is_some(), "{pid} names nothing");
         assert!(table.get(pid).is_none());
+    }
+
+    #[test]
+    fn slots_with_consecutive_offsets_are_in_different_cache_lines() {
+        let positions: BTreeSet<_> = (0..128).map(spread).collect();
+        assert!(positions.into_iter().eq(0..128), "each slot has its own position");
+        for offset in 0..127 {
+            assert!(spread(offset).abs_diff(spread(offset + 1)) * size_of::<Slot<u8>>() >= 64, "{offset}");
+        }
     }
 
     #[test]

@@ -605,8 +605,9 @@ impl<M: Send + 'static> Mailbox<M> {
     /// more in this turn than the budget allows.
     #[cold]
     fn pause(&mut self, cx: &Cx<'_>) -> bool {
-        let is_own = Current::with(|current| current.steps(self.me.control().address()));
-        let pauses = !self.front.has_paused() || is_own && Current::with(Current::has_received);
+        let address = self.me.control().address();
+        let (is_own, has_received) = Current::with(|current| (current.steps(address), current.has_received()));
+        let pauses = !self.front.has_paused() || is_own && has_received;
         self.front.set_paused(pauses);
         if !pauses {
             return false;

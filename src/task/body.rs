@@ -630,12 +630,13 @@ impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
         }
         loop {
             let polled = future.as_mut().poll(&mut std::task::Context::from_waker(out.waker()));
-            if Current::with(|current| current.upgrade.is_pending()) {
-                match Current::with(|current| settle(current, &polled, |next| *future = next)) {
-                    Settled::Asked => continue,
-                    Settled::Replaced => return Ok(Next::Again),
-                    Settled::Ended => {}
-                }
+            let settled = Current::with(|current| {
+                current.upgrade.is_pending().then(|| settle(current, &polled, |next| *future = next))
+            });
+            match settled {
+                Some(Settled::Asked) => continue,
+                Some(Settled::Replaced) => return Ok(Next::Again),
+                Some(Settled::Ended) | None => {}
             }
             return match polled {
                 Poll::Pending => Ok(Next::Wait),

@@ -129,12 +129,15 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
             // the current step.
             self.joined.poll(cx, || 0)
         } else {
-            let (pid, by) = (self.pid(), Current::with(Current::pid));
+            let pid = self.pid();
+            let (by, is_own_waker) = Current::with(|current| (current.pid(), current.is_own_waker(cx.waker())));
             if by == Some(pid) {
-                return Poll::Ready(Err(Exit::failed("a process cannot join itself")));
+                return Poll::Ready(Err(Exit::failed(format!(
+                    "process {pid} cannot join itself; another process must await its join handle"
+                ))));
             }
             let by = by.filter(|by| by.is_in_same_runtime(pid));
-            if Current::with(|current| current.is_own_waker(cx.waker())) {
+            if is_own_waker {
                 self.joined.poll(cx, || by.map_or(0, Pid::word))
             } else {
                 self.poll_with_foreign_waker(cx, by)

@@ -176,12 +176,14 @@ impl<'a> Starting<'a> {
                     // Before the new code has started, the new code may itself request an upgrade. The task must
                     // process this inner request first.
                     let has_started = !is_by_hand || is_reported;
-                    if has_started && !Current::with(|current| current.upgrade.is_pending()) {
-                        self.trial.confirm(turn);
-                        if let Some(next) = next.take() {
-                            Current::with(|current| current.upgrade.replace::<T>(next));
+                    Current::with(|current| {
+                        if has_started && !current.upgrade.is_pending() {
+                            self.trial.confirm(turn);
+                            if let Some(next) = next.take() {
+                                current.upgrade.replace::<T>(next);
+                            }
                         }
-                    }
+                    });
                     Poll::Pending
                 }
             }

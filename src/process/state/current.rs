@@ -2,7 +2,7 @@
 //! step the thread runs. The function [`Current::steps`] returns whether a given process is this process.
 //!
 //! There is one `Current` for each thread. The runtime's own functions receive the `Current` as a parameter. If a
-//! future, a waker or a destructor of the user calls the runtime, the called function obtains the `Current` once, with
+//! future, a waker or a destructor of the user calls the runtime, the called function obtains the `Current` with
 //! [`Current::with`]. All fields are cells, because turns nest: a step may call `block_on`, and `block_on` runs other
 //! processes on the same thread. Because turns nest, no content of a cell is borrowed while user code runs.
 //! [`Current::enter`] saves the state of the outer turn, and the guard of the inner turn restores this state.

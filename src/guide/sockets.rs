@@ -259,7 +259,8 @@
 //! # Other crates
 //!
 //! The streams implement the traits of `futures::io`. Crates that use these traits need no bridge and no other runtime.
-//! The package `examples/apps/bridges` in the repository has a tested program for each of the first three rows:
+//! The package `examples/apps/bridges` in the repository has a tested program for each of the first three rows. The
+//! sections below show the main parts of these programs.
 //!
 //! | for | crate | how |
 //! |---|---|---|
@@ -271,6 +272,97 @@
 //! The adapter `compat` adds no thread and needs no tokio runtime. (The crate `async-compat` also adapts the traits,
 //! but starts a tokio runtime.) If a library also needs tokio's timers or tasks, the processes need the context of a
 //! tokio runtime: see [chapter 6](super::tutorial::embedding) of the tutorial.
+//!
+//! ## Code for tokio's traits
+//!
+//! From `examples/apps/bridges/src/bin/tokio_traits.rs`. The function `shout` knows only the traits of tokio. The trait
+//! `tokio_util::compat::FuturesAsyncReadCompatExt` has the method `compat`:
+//!
+//! ```text
+//! /// Sends back each line, with its ASCII letters in upper case. This function uses only tokio's I/O traits.
+//! async fn shout(stream: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<()> {
+//!     let (read, mut write) = tokio::io::split(stream);
+//!     let (mut lines, mut line) = (BufReader::new(read), Vec::new());
+//!     while (&mut lines).take(LINE).read_until(b'\n', &mut line).await? > 0 {
+//!         line.make_ascii_uppercase();
+//!         write.write_all(&line).await?;
+//!         line.clear();
+//!     }
+//!     write.shutdown().await
+//! }
+//!
+//! async fn server(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
+//!     loop {
+//!         match ctx.run_until_cancelled(listener.accept()).await? {
+//!             Ok((stream, _)) => {
+//!                 let shout = shout(stream.compat());
+//!                 ctx.spawn(async move |ctx: Context| Ok::<(), Exit>(ctx.run_until_cancelled(shout).await??));
+//!             }
+//!             // For example, `accept` fails if no file descriptor is free. The server continues after a pause.
+//!             Err(_) => ctx.sleep(Duration::from_millis(100)).await,
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! ## TLS
+//!
+//! From `examples/apps/bridges/src/bin/tls.rs`. Each connection is a process, and the time of its handshake is limited:
+//!
+//! ```text
+//! /// Sends back the bytes of one connection.
+//! async fn echo(ctx: Context, stream: TcpStream, tls: TlsAcceptor) -> Result<(), Exit> {
+//!     let accepted = ctx.run_until_cancelled(ctx.timeout(HANDSHAKE, tls.accept(stream))).await?;
+//!     // If a client does not complete the handshake in time, the server disconnects it. If the handshake fails, the
+//!     // client is the cause. So the process of the connection ends without a failure.
+//!     let Ok(Ok(mut stream)) = accepted else { return Ok(()) };
+//!     let mut buf = vec![0; 8 << 10];
+//!     loop {
+//!         let count = ctx.run_until_cancelled(stream.read(&mut buf)).await??;
+//!         if count == 0 {
+//!             // The call of `close` tells the client that the server has ended the stream intentionally.
+//!             return Ok(ctx.run_until_cancelled(stream.close()).await??);
+//!         }
+//!         ctx.run_until_cancelled(stream.write_all(&buf[..count])).await??;
+//!         // The TLS stream has its own write buffer, so the bytes must be flushed.
+//!         ctx.run_until_cancelled(stream.flush()).await??;
+//!     }
+//! }
+//! ```
+//!
+//! ## WebSockets
+//!
+//! From `examples/apps/bridges/src/bin/websocket.rs`. The process of a connection receives from its client and from its
+//! mailbox:
+//!
+//! ```text
+//! /// Sends back the texts of one client. Sends the messages of the mailbox to this client.
+//! async fn connection(mut ctx: Context<String>, stream: TcpStream) -> Result<(), Exit> {
+//!     let accepted = ctx.run_until_cancelled(ctx.timeout(HANDSHAKE, accept_async(stream))).await?;
+//!     // If a client does not complete the handshake in time, the server disconnects it. A handshake without success is
+//!     // the fault of the client, so the process of the connection has not failed.
+//!     let Ok(Ok(mut socket)) = accepted else { return Ok(()) };
+//!     loop {
+//!         let outgoing = select! {
+//!             // Both futures are cancel safe, so no message is lost when `select!` drops one of the futures.
+//!             message = ctx.receive() => Message::text(message?),
+//!             incoming = socket.next() => match incoming {
+//!                 Some(Ok(text @ Message::Text(_))) => text,
+//!                 // The WebSocket stream itself answers a ping.
+//!                 Some(Ok(_)) => continue,
+//!                 None => return Ok(()),
+//!                 Some(Err(error)) if is_end(&error) => return Ok(()),
+//!                 Some(Err(error)) => return Err(Exit::failed(error)),
+//!             },
+//!         };
+//!         match ctx.run_until_cancelled(socket.send(outgoing)).await? {
+//!             // The next read returns the end of the connection.
+//!             Err(error) if is_end(&error) => {}
+//!             sent => sent.map_err(Exit::failed)?,
+//!         }
+//!     }
+//! }
+//! ```
 //!
 //! # Files
 //!

@@ -32,7 +32,7 @@ async fn server(ctx: Context, listener: TcpListener) -> Result<(), Exit> {
         match ctx.run_until_cancelled(listener.accept()).await? {
             Ok((stream, _)) => {
                 let shout = shout(stream.compat());
-                ctx.spawn(async move |ctx: Context| -> Result<(), Exit> { Ok(ctx.run_until_cancelled(shout).await??) });
+                ctx.spawn(async move |ctx: Context| Ok::<(), Exit>(ctx.run_until_cancelled(shout).await??));
             }
             // For example, `accept` fails if no file descriptor is free. The server continues after a pause.
             Err(_) => ctx.sleep(Duration::from_millis(100)).await,

@@ -1,5 +1,6 @@
 //! Section 9.5 of the specification: the last messages of a process, which `Builder::inspect` records.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -272,6 +273,26 @@ fn a_simulation_records_messages_at_virtual_times() {
     let [message] = found.last_messages[..] else { panic!("{found:?}") };
     assert_eq!((message.from, message.at - begin), (Some(from), HOUR));
     assert_eq!(message.to_string(), format!("message u64 from {from} (3600s after the start)"));
+}
+
+/// 9.5g: with `Check::inspect`, each run of the scenario has the records. The report of a failing seed names the option.
+#[test]
+fn a_check_records_messages_in_each_run() {
+    let scenario = async |host: Host| -> Result<(), Exit> {
+        let process = host.spawn(deaf);
+        process.send(7)?;
+        assert_eq!(details(&host, &process.address()).last_messages.len(), 1);
+        Ok(())
+    };
+    Check::new(0..3).inspect(InspectOptions::new()).run(scenario);
+    let failure = |check: Check| {
+        let panic = catch_unwind(AssertUnwindSafe(|| check.run(scenario))).expect_err("the scenario fails");
+        *panic.downcast::<String>().expect("the report is a text")
+    };
+    let without = failure(Check::new(0..1));
+    assert!(without.contains("again: `check(0..1, …)`"), "{without}");
+    let with = failure(Check::new(0..1).inspect(InspectOptions::new().last_messages(0)));
+    assert!(with.contains("again: `Check::new(0..1).inspect(…).run(…)`"), "{with}");
 }
 
 /// 9.5g: `InspectOptions` can also turn on the flight recorder.

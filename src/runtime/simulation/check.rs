@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::host::Host;
-use crate::observe::FlightRecorder;
+use crate::observe::{FlightRecorder, InspectOptions};
 use crate::platform::random::Rng;
 use crate::platform::sync::Arc;
 use crate::process::catch::catch;
@@ -106,13 +106,14 @@ pub struct Check {
     seeds: Range<u64>,
     allow_unobserved: bool,
     deadlock_after: Option<u64>,
+    inspect: Option<InspectOptions>,
     flight_record: Option<PathBuf>,
 }
 
 impl Check {
     /// Creates a check of these seeds, with default options.
     pub fn new(seeds: Range<u64>) -> Self {
-        Self { seeds, allow_unobserved: false, deadlock_after: None, flight_record: None }
+        Self { seeds, allow_unobserved: false, deadlock_after: None, inspect: None, flight_record: None }
     }
 
     /// Ignores unobserved failures. A failure is unobserved if no link, monitor, supervisor or join handle receives the
@@ -125,6 +126,13 @@ impl Check {
     /// Sets the limit of [`Simulation::deadlock_after`] for each run.
     pub fn deadlock_after(mut self, steps: u64) -> Self {
         self.deadlock_after = Some(steps);
+        self
+    }
+
+    /// Turns on [`Simulation::inspect`] for each run. The scenario can then read the last messages of a process, for
+    /// example with [`Host::process_details`] or [`Host::last_exits`]. Default: off.
+    pub fn inspect(mut self, options: InspectOptions) -> Self {
+        self.inspect = Some(options);
         self
     }
 
@@ -186,20 +194,22 @@ impl Check {
     fn again(&self, seed: u64) -> String {
         let seeds = seed..seed.saturating_add(1);
         let unobserved = if self.allow_unobserved { ".allow_unobserved_exits()" } else { "" };
-        match self.limit() {
-            limit if unobserved.is_empty() && limit.is_empty() => format!("check({seeds:?}, …)"),
-            limit => format!("Check::new({seeds:?}){unobserved}{limit}.run(…)"),
+        match self.options() {
+            options if unobserved.is_empty() && options.is_empty() => format!("check({seeds:?}, …)"),
+            options => format!("Check::new({seeds:?}){unobserved}{options}.run(…)"),
         }
     }
 
     /// Returns the code that creates the simulation of a shrunk run.
     fn shrunk(&self, seed: u64, choices: u64) -> String {
-        format!("Simulation::new({seed}).random_choices({choices}){}", self.limit())
+        format!("Simulation::new({seed}).random_choices({choices}){}", self.options())
     }
 
-    /// Returns the code that sets the limit of time steps without progress.
-    fn limit(&self) -> String {
-        self.deadlock_after.map(|steps| format!(".deadlock_after({steps})")).unwrap_or_default()
+    /// Returns the code that sets the options of each simulation.
+    fn options(&self) -> String {
+        let limit = self.deadlock_after.map(|steps| format!(".deadlock_after({steps})")).unwrap_or_default();
+        let inspect = if self.inspect.is_some() { ".inspect(…)" } else { "" };
+        limit + inspect
     }
 
     /// Returns whether a passing seed is run twice.
@@ -232,6 +242,9 @@ impl Check {
         }
         if let Some(steps) = self.deadlock_after {
             simulation = simulation.deadlock_after(steps);
+        }
+        if let Some(options) = &self.inspect {
+            simulation = simulation.inspect(options.clone());
         }
         let host = simulation.host().clone();
         let mut failure = match catch(|| simulation.run(scenario(host)).into_result().map(drop)) {

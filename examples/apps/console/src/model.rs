@@ -179,6 +179,27 @@ pub struct RunningStep {
     pub is_asked_to_yield: bool,
 }
 
+/// Number of events of one kind that a process has accepted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct MessageCount {
+    pub kind: String,
+    pub type_name: Option<String>,
+    pub count: u64,
+}
+
+/// One of the last events that a process has accepted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the protocol documents the fields")]
+pub struct LastMessage {
+    pub kind: String,
+    pub type_name: Option<String>,
+    pub from: Option<String>,
+    pub at_ns: u64,
+}
+
 /// Reply to `process`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
@@ -202,6 +223,10 @@ pub struct Details {
     pub step: Option<RunningStep>,
     pub run_time_ns: Option<u64>,
     pub memory_bytes: Option<u64>,
+    /// The largest count comes first. Empty if the program does not record messages (`Builder::inspect`).
+    pub message_counts: Vec<MessageCount>,
+    /// The oldest event comes first. Empty if the program does not record messages.
+    pub last_messages: Vec<LastMessage>,
     /// Fields that only a newer server sends. The view of the process shows these fields too.
     #[serde(flatten)]
     pub other: Map<String, Value>,

@@ -10,7 +10,7 @@ use ratatui::widgets::{Paragraph, Sparkline, Wrap};
 use serde_json::{Map, Value};
 
 use crate::app::App;
-use crate::model::{CommandCount, Details, Row, RunningStep, WaitsFor};
+use crate::model::{CommandCount, Details, LastMessage, MessageCount, Row, RunningStep, WaitsFor};
 use crate::trace::Phase;
 use crate::views::processes::state;
 use crate::views::{CHART, TITLE, duration, number, tail};
@@ -117,6 +117,8 @@ fn fields(details: &Details) -> Vec<(String, Vec<String>)> {
         ("timers", times(details, &details.timers_ns)),
         ("deadline", times(details, details.deadline_ns.as_slice())),
         ("values", list(&details.inherited_values)),
+        ("messages", list(&details.message_counts.iter().map(message_count).collect::<Vec<_>>())),
+        ("last events", details.last_messages.iter().rev().take(SHOWN).map(|last| message(details, last)).collect()),
     ];
     let known = known.into_iter().map(|(name, lines)| (name.to_owned(), lines));
     let other = details.other.iter().map(|(key, value)| {
@@ -153,6 +155,33 @@ fn command(details: &Details, one: &CommandCount) -> String {
     let age = |since| format!(" for at least {}", time_since(details.now_ns, since));
     let age = measured_since_ns.map_or_else(String::new, age);
     format!("{count} × {command}{age}{}", further_text(details, command, other))
+}
+
+/// Returns the number of events of one kind, for example `3 × message app::Get`.
+fn message_count(one: &MessageCount) -> String {
+    format!("{} × {}", number(one.count), message_kind(&one.kind, one.type_name.as_deref()))
+}
+
+/// Returns one event of the process and its age, for example `message app::Get from <1.2.1>, 20 ms ago`.
+fn message(details: &Details, one: &LastMessage) -> String {
+    let from = one.from.as_ref().map_or_else(String::new, |pid| format!(" from {pid}"));
+    let kind = message_kind(&one.kind, one.type_name.as_deref());
+    format!("{kind}{from}, {} ago", time_since(details.now_ns, one.at_ns))
+}
+
+fn message_kind(kind: &str, type_name: Option<&str>) -> String {
+    match (kind, type_name) {
+        ("Message", Some(name)) => format!("message {name}"),
+        ("Answer", Some(name)) => format!("answer to {name}"),
+        ("StreamNotice", _) => "notice of a stream".into(),
+        ("Cancel", _) => "cancellation".into(),
+        ("Down", _) => "exit of a monitored process".into(),
+        ("Exit", _) => "exit of a linked process".into(),
+        ("Joined", _) => "join of a group".into(),
+        ("Left", _) => "leave of a group".into(),
+        ("Other", _) => "other events".into(),
+        (kind, name) => [kind, name.unwrap_or("")].join(" ").trim_end().into(),
+    }
 }
 
 fn time_since(now_ns: u64, since_ns: u64) -> String {
@@ -278,13 +307,22 @@ mod tests {
             "inherited_values": ["app::Request"],
             "run_time_ns": 12_000_000,
             "memory_bytes": 1_024,
+            "message_counts": [
+                { "kind": "Message", "type_name": "app::Order", "count": 1_200 },
+                { "kind": "Answer", "type_name": "app::Fetch", "count": 3 },
+                { "kind": "Joined", "type_name": null, "count": 1 },
+            ],
+            "last_messages": [
+                { "kind": "Down", "type_name": null, "from": "<1.3.1>", "at_ns": 800_000_000 },
+                { "kind": "Message", "type_name": "app::Order", "from": null, "at_ns": 980_000_000 },
+            ],
             "waits_for": [
                 { "kind": "call", "pid": "<1.2.1>", "text": "the answer to a call to <1.2.1> at src/shop.rs:41" },
                 { "kind": "message", "text": "a message" },
             ],
         });
         app.handle_reply("process", Ok(details));
-        let rows = screen(&app);
+        let first = screen(&app);
         let expected = [
             "pid           <1.0.1>",
             "names         shop, market",
@@ -304,7 +342,15 @@ mod tests {
             "timers        in 2.5 s",
             "values        app::Request",
         ];
-        assert_eq!(rows[2..2 + expected.len()], expected);
+        assert_eq!(first[2..2 + expected.len()], expected);
+        (0..expected.len()).for_each(|_| drop(app.handle_key(KeyCode::Down.into())));
+        let expected = [
+            "messages      1,200 × message app::Order, 3 × answer to app::Fetch, 1 × join of",
+            "a group",
+            "last events   message app::Order, 20 ms ago",
+            "              exit of a monitored process from <1.3.1>, 200 ms ago",
+        ];
+        assert_eq!(screen(&app)[2..2 + expected.len()], expected);
         // The charts hide the last line. The keys scroll to this line.
         (0..99).for_each(|_| drop(app.handle_key(KeyCode::Down.into())));
         assert_eq!(screen(&app)[2..4], ["none          monitors, monitored by, groups, deadline", ""]);
@@ -336,7 +382,7 @@ mod tests {
                 },
             ],
             "checks_yield": true,
-            "last_messages": [{ "type": "app::Get", "count": 3 }, { "type": "app::Put", "count": 1_000 }],
+            "last_orders": [{ "type": "app::Get", "count": 3 }, { "type": "app::Put", "count": 1_000 }],
             "idle_time_ns": 1_500,
             "stack_bytes": 2_048,
             "nothing": [],
@@ -346,7 +392,7 @@ mod tests {
         for row in [
             "waits for     the end of a sleep at src/a.rs:7, deadline in 2.0 s, since for 500 ms",
             "checks yield  yes",
-            "last messages count 3 type app::Get, count 1,000 type app::Put",
+            "last orders   count 3 type app::Get, count 1,000 type app::Put",
             "idle time     1.5 µs",
             "stack         2,048 bytes",
         ] {

@@ -122,7 +122,7 @@
 //!
 //! Two processes exchanged messages on one worker, at the highest rate. The numbers are the CPU time of the program,
 //! with the thread of the trace, relative to a run without a trace. Each number is a median of 11 runs, with its 95 %
-//! interval:
+//! interval. In the repository, the command `cargo bench-inspection` repeats this measurement:
 //!
 //! | | relative CPU time |
 //! |---|---|

@@ -506,7 +506,7 @@ async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), E
             continue;
         };
         let asks = |to: &Address<Job>, salt: u64| ctx.call(to, move |reply| Job::Ask(chance / 3 + salt, reply));
-        match chance % 9 {
+        match chance % 11 {
             0 => _ = asks(next, 1).await,
             1 => _ = join(asks(next, 2), asks(&above[0], 3)).await,
             2 => _ = select(asks(next, 4), ctx.sleep(Duration::from_millis(1))).await,
@@ -539,14 +539,35 @@ async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), E
                 _ = next.send_wait(Job::Ask(chance / 5, reply)).await;
                 continue;
             }
+            // The supervisor in its shutdown waits for its child, and the child may wait for an answer.
+            8 => {
+                let next = next.clone();
+                let body = move |ctx: Context<u8>| {
+                    let next = next.clone();
+                    async move {
+                        _ = next.call(|reply| Job::Ask(9, reply)).await;
+                        ctx.cancelled().await;
+                    }
+                };
+                let child = Child::new(format!("child {}", ctx.random()), body).restart(RestartPolicy::Temporary);
+                let supervisor = ctx.host().spawn_process(Supervisor::one_for_one().add(child));
+                _ = supervisor.started().await;
+                _ = ctx.host().cancel(supervisor.pid(), "the worker ends its supervisor", HOUR);
+                _ = supervisor.await;
+            }
+            9 => {
+                _ = ctx.host().suspend(next.pid());
+                ctx.yield_now().await;
+                _ = ctx.host().resume(next.pid());
+            }
             _ => ctx.yield_now().await,
         }
         reply.send(());
     }
 }
 
-/// 9.2e: many processes call, join, and wait for mailbox space, but never in a cycle. Meanwhile no deadlock is
-/// reported, on two workers and in simulations. Then two more processes call each other, and this deadlock is reported.
+/// 9.2e: many processes call, join, wait for mailbox space, supervise, and suspend and resume each other, but never wait
+/// in a cycle. Meanwhile no deadlock is reported, on two workers and in simulations. Then two more processes call each other, and this deadlock is reported.
 #[test]
 fn no_false_deadlock_is_reported_under_load() {
     let seen = Arc::new(AtomicUsize::new(0));

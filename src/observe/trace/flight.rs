@@ -8,6 +8,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -70,6 +71,11 @@ pub struct FlightRecorder {
     max_files: u32,
     on_written: OnWritten,
 }
+
+// The options contain functions, but only the runtime calls these functions. Therefore, a panic that passes through the
+// options leaves them unchanged.
+impl UnwindSafe for FlightRecorder {}
+impl RefUnwindSafe for FlightRecorder {}
 
 impl fmt::Debug for FlightRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -93,8 +93,8 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> 
 /// The worker that has run the step of the process polls the future immediately, before the worker dispatches the next
 /// command of this step. If the future completes in this first poll, the future is never queued, and the process runs
 /// another step in the same turn. If the first poll does not complete the future, the future becomes a task. As in any
-/// handler, the code before the first wait must be short. Put long work after an `await` that is not ready immediately,
-/// or into [`blocking`](fn@blocking).
+/// handler, the code before the first wait must be short: it delays the process that performed the command. Move long
+/// computations to [`blocking`](fn@blocking).
 ///
 /// The future is dropped if the command is cancelled or times out, or if the process of the command exits. If a poll of
 /// the future is in progress, the future is dropped after this poll. The future is not polled again, even if another

@@ -256,9 +256,9 @@ impl Host {
         self.shared().clock.now()
     }
 
-    /// Returns the next number of the runtime's random number generator. The seed of the runtime initializes the
-    /// generator.
-    pub(crate) fn random(&self) -> u64 {
+    /// Returns the next number of the runtime's random number generator. In a simulation, the seed determines this
+    /// number. The generator is not suitable for cryptography.
+    pub fn random(&self) -> u64 {
         self.shared().chance.lock().next()
     }
 

@@ -97,7 +97,7 @@
     not(feature = "net"),
     doc = "| use sockets, or wait for a signal | the modules `net` and `signal`, with the feature `net` |"
 )]
-//! | wait for a time | [`SelfHandle::sleep`], [`SelfHandle::timeout`], [`Context::receive_timeout`], [`SelfHandle::interval`], [`SelfHandle::send_after`] |
+//! | wait for a time | [`SelfHandle::sleep`], [`SelfHandle::timeout`], [`Context::receive_timeout`], [`SelfHandle::interval`], [`SelfHandle::send_after`]; outside a process [`Host::sleep`], [`Host::timeout`] |
 //! | run inside tokio, smol or another executor | [`guide::tutorial::embedding`], [`Runtime::run`], [`Runtime::block_on`], [`Builder::wrap_threads`], `Builder::tokio` with the feature `tokio` |
 //! | control the order of processes | [`guide::scheduling`], [`Priority`], [`QueueOrder`], [`should_yield`], [`cooperative`](cooperative()) |
 //! | call code that blocks | [`Host::spawn_blocking`], [`block_in_place`] |
@@ -119,7 +119,8 @@
 //! # Limits
 //!
 //! - **Pre-emption.** The runtime cannot interrupt a step. A step runs until its code returns or awaits a future that
-//!   is not ready. In a long computation, call [`should_yield`], or wrap the futures in [`cooperative`](cooperative()).
+//!   is not ready. In a long computation, call [`should_yield`], and await [`yield_now`](SelfHandle::yield_now) if the
+//!   function returns true. If the futures of a loop are always ready, wrap them in [`cooperative`](cooperative()).
 //!   The monitor thread of the runtime notices a step that takes longer than [`Builder::long_step_threshold`]. A
 //!   replacement thread then runs the other processes of the blocked worker.
 //! - **Panics.** If panics unwind, a panic ends only the process that panicked. Under `panic = "abort"`, a panic ends

@@ -169,7 +169,7 @@ where
 }
 
 impl Runtime {
-    /// Builds a runtime with one worker for each core and without handlers.
+    /// Builds a runtime with one worker for each core, but at most 40 workers, and without handlers.
     ///
     /// # Errors
     /// Returns an error if a thread could not be started.
@@ -195,10 +195,11 @@ impl Runtime {
     /// the future, the thread runs processes. When no process is runnable, the thread parks.
     ///
     /// When another thread or a process wakes `future`, this thread polls `future` again after the step in progress. If
-    /// `future` wakes itself during its own poll, one step runs before the next poll. If `future` waits for a deadline,
-    /// the thread notices the deadline at most 16 steps after the deadline has passed. While steps take more than 20 µs,
-    /// the thread notices the deadline directly after the step in progress. If long steps follow short steps, up to 16
-    /// of the long steps may run before the thread notices the deadline.
+    /// `future` wakes itself during its own poll, one step runs before the next poll.
+    ///
+    /// If `future` waits for a deadline, the thread may notice the deadline late. While steps take more than 20 µs, the
+    /// thread notices the deadline after the step in progress. While steps are shorter, the thread notices the deadline
+    /// after at most 16 steps. These 16 steps may be long if long steps follow short steps.
     ///
     /// This method works on any thread, and also in the destructor of a thread-local. This method also works inside a
     /// step, but then the method blocks the worker of the step. Inside a step, `future` must not wait for a command
@@ -495,8 +496,8 @@ impl Builder {
 
     /// Turns on inspections that cost time and memory: the records of the last messages of each process, and optionally
     /// the flight recorder. Default: off. Without this option, there is no additional cost. [`InspectOptions`] states
-    /// the costs. If the method is called several times, the last call sets the number of records. The last call with a
-    /// flight recorder sets the flight recorder, also if this call is [`flight_recorder`](Self::flight_recorder).
+    /// the costs. If the method is called several times, the last call sets the number of records. If this method and
+    /// [`flight_recorder`](Self::flight_recorder) both set a flight recorder, the later call applies.
     ///
     /// ```
     /// # use procession::observe::InspectOptions;
@@ -635,7 +636,8 @@ impl Builder {
     }
 
     /// Sets a wrapper for the main function of each worker thread and each thread of the blocking pool. For example,
-    /// the wrapper enters the context of another runtime. Default: no wrapper. The function `f` gets a closure as its
+    /// the wrapper enters the context of another runtime. A thread in [`Runtime::block_on`] or [`Runtime::run`] is not
+    /// wrapped, although such a thread also runs processes. Default: no wrapper. The function `f` gets a closure as its
     /// argument, and must call this closure exactly once. The closure runs the main function of the thread.
     ///
     /// For tokio, the feature `tokio` adds the method `tokio` to this builder. The crates smol, async-io and
@@ -698,9 +700,9 @@ impl Builder {
         self
     }
 
-    /// Sets a function that a worker thread calls each time that the thread is unparked. For each call of the function
-    /// that [`on_thread_park`](Self::on_thread_park) sets, there is one call of this function, even if the thread has
-    /// found a task and has not parked.
+    /// Sets a function that a worker thread calls each time that the thread is unparked. The thread calls the function of
+    /// [`on_thread_park`](Self::on_thread_park) and this function in pairs. A thread that finds a task at the last moment
+    /// does not park, but calls both functions.
     ///
     /// The function may block. Therefore, when a worker is unparked for a task, this worker unparks another worker
     /// before it calls the function. So one message to an idle runtime may unpark several workers.

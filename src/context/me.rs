@@ -35,8 +35,8 @@ use crate::process::state::current::Current;
 /// receive messages or events.
 ///
 /// A `SelfHandle` is cheap to clone. Except for [`yield_now`](Self::yield_now) and [`scope`](Self::scope), its methods
-/// return futures that do not borrow the `SelfHandle`. The first poll of a future starts its operation. If the future
-/// is dropped, the operation is cancelled. Only the process itself can poll the futures of [`perform`](Self::perform)
+/// return futures that do not borrow the `SelfHandle`. Most futures start their operation at the first poll. The time
+/// of [`sleep`](Self::sleep) and [`timeout`](Self::timeout) starts when the method is called. Only the process itself can poll the futures of [`perform`](Self::perform)
 /// and [`stream`](Self::stream).
 pub struct SelfHandle<M = Payload> {
     control: Ref<Control<M>>,

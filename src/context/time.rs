@@ -16,6 +16,7 @@ use futures::future::FusedFuture;
 use pin_project_lite::pin_project;
 
 #[allow(unused_imports)]
+use crate::context::time::interval::Interval;
 use crate::context::time::reuse as spare;
 use crate::context::time::reuse::SleepTimer;
 use crate::host::control::Change;
@@ -454,6 +455,55 @@ impl Host {
     #[track_caller]
     pub fn sleep(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Outside(self.clone()), self.now(), time, Some(Location::caller()))
+    }
+
+    /// Returns a future that resolves at the time `at`: see [`sleep`](Self::sleep).
+    #[track_caller]
+    pub fn sleep_until(&self, at: Instant) -> Sleep {
+        Sleep::new(Sleeper::Outside(self.clone()), at, Some(Location::caller()))
+    }
+
+    /// Runs `future` with a time limit, outside a process or in any process. Apart from this,
+    /// [`SelfHandle::timeout`](crate::SelfHandle::timeout) does the same.
+    ///
+    /// ```
+    /// # use procession::{Failure, Runtime};
+    /// # use std::time::Duration;
+    /// let rt = Runtime::new()?;
+    /// let late = rt.block_on(rt.timeout(Duration::from_millis(1), std::future::pending::<()>()));
+    /// assert!(matches!(late, Err(Failure::TimedOut)));
+    /// # Ok::<(), procession::BuildError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Failure::TimedOut`] if the time limit passes before `future` is ready.
+    #[track_caller]
+    pub fn timeout<F: Future>(
+        &self,
+        time: Duration,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Failure>> + use<F> {
+        Timeout::new(future, self.sleep(time))
+    }
+
+    /// Returns an interval that ticks once per period. The first tick is due one period after this call.
+    ///
+    /// # Panics
+    /// Panics if the period is zero.
+    #[track_caller]
+    pub fn interval(&self, every: Duration) -> Interval {
+        self.interval_at(self.now() + every, every)
+    }
+
+    /// Returns an interval that ticks once per period. The first tick is due at the time `first`. If this time has
+    /// already passed, the first tick is due immediately.
+    ///
+    /// # Panics
+    /// Panics if the period is zero.
+    #[track_caller]
+    pub fn interval_at(&self, first: Instant, every: Duration) -> Interval {
+        assert!(!every.is_zero(), "the period of an interval is zero; pass a period longer than zero");
+        Interval::new(self.sleep_until(first), every)
     }
 
     /// Returns the sleep of a time limit. Inspections do not list such a sleep as an event that a process waits for.

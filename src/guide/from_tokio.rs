@@ -41,7 +41,7 @@
 //! | `#[tokio::main]` | [`run`](crate::run), [`Runtime::block_on`](crate::Runtime::block_on) | `main` stays a plain function |
 //! | `runtime::Builder` | [`Runtime::builder`](crate::Runtime::builder) | the handlers of commands are also registered with this builder |
 //! | `Handle` | [`Host`](crate::Host) | works on any thread; does not keep the runtime alive |
-//! | `tokio::spawn(future)` | [`Host::spawn(body)`](crate::Host::spawn), [`SelfHandle::spawn`](crate::SelfHandle::spawn) | a body is a function of a [`Context`](crate::Context). `Host` also implements `futures::task::Spawn`. This trait spawns a plain future, which gets no pid |
+//! | `tokio::spawn(future)` | [`Host::spawn(body)`](crate::Host::spawn), [`SelfHandle::spawn`](crate::SelfHandle::spawn) | a body is a function of a [`Context`](crate::Context). [`Host::spawn_future`](crate::Host::spawn_future) spawns a plain future, which gets no pid |
 //! | `JoinHandle` | [`JoinHandle`](crate::JoinHandle) | the handle is also the address of the process. The error of the handle is an [`Exit`](crate::Exit). As in tokio, dropping the handle detaches the process |
 //! | `JoinError::is_panic` | [`Exit::Panicked`](crate::Exit::Panicked) | contains the panic message |
 //! | `JoinSet` | [`JoinSet`](crate::JoinSet), [`SelfHandle::scope`](crate::SelfHandle::scope) | a scope fails with the first error, and then ends its other processes |
@@ -52,14 +52,14 @@
 //! | `broadcast` | [`Group`](crate::Group), [`Host::broadcast`](crate::Host::broadcast) | each member has its own mailbox, so a slow member does not affect the others |
 //! | `watch`, `Mutex`, `RwLock` | a process that owns the value | the types of `tokio::sync` also work in a process, because they need no tokio runtime |
 //! | `Semaphore` | [`layer::ConcurrencyLimit`](crate::handler::layer::ConcurrencyLimit), [`Pool`](crate::Pool) | the limits apply to commands or messages instead of sections of code |
-//! | `time::sleep`, `timeout`, `interval` | [`sleep`](crate::SelfHandle::sleep), [`timeout`](crate::SelfHandle::timeout), [`interval`](crate::SelfHandle::interval) | `sleep`, `timeout` and `interval` are methods of the context. In a simulation, the clock is virtual. Here, the first tick of `interval` is due after one period. In tokio, the first tick is due immediately. The call [`interval_at(ctx.now(), period)`](crate::SelfHandle::interval_at) returns an interval whose first tick is due immediately. [`MissedTickBehavior`](crate::MissedTickBehavior) has the variants of tokio. In tokio, a tick that is late by at most 5 ms is not a missed tick. Here, only `Delay` has this tolerance, and the tolerance is at most one period |
+//! | `time::sleep`, `timeout`, `interval` | [`sleep`](crate::SelfHandle::sleep), [`timeout`](crate::SelfHandle::timeout), [`interval`](crate::SelfHandle::interval) | methods of the context, and of the [`Host`](crate::Host) for code outside processes. The first tick of `interval` is due after one period: see below |
 //! | `select!` | `tokio::select!`, `futures::select!` | [`receive`](crate::Context::receive) is cancel safe. A dropped [`perform`](crate::SelfHandle::perform) cancels its command |
 //! | `spawn_blocking` | [`Host::spawn_blocking`](crate::Host::spawn_blocking), [`handle_blocking`](crate::Builder::handle_blocking) | by default, the pool has at most 64 threads, and at most 65,536 closures wait. If both limits are reached, the pool refuses a new closure |
-//! | `block_in_place` | [`block_in_place`](crate::block_in_place) | `block_in_place` never panics. If a step blocks without this function, the monitor detects the step after 10 to 20 ms |
+//! | `block_in_place` | [`block_in_place`](crate::block_in_place) | `block_in_place` works on every thread. If a step blocks without this function, the monitor detects the step after 10 to 20 ms |
 //! | `task::yield_now` | [`yield_now`](crate::SelfHandle::yield_now) | |
-//! | `task::coop` | [`should_yield`](crate::should_yield), [`cooperative`](crate::cooperative()) | the budget of a turn is 128. Each message that a body receives, each message that a body sends with `send_wait`, and each join uses one unit of the budget |
+//! | `task::coop` | [`should_yield`](crate::should_yield), [`cooperative`](crate::cooperative()) | the budget of a turn is 128 units. [`should_yield`](crate::should_yield) lists the operations that take a unit |
 //! | `LocalSet`, `spawn_local` | [`LocalSet`](crate::LocalSet) | [`Runtime::local_set`](crate::Runtime::local_set) makes a `LocalSet` |
-//! | `CancellationToken` | [`CancelToken`](crate::CancelToken) | a cancellation has a reason and a grace period. Spawned processes inherit the token |
+//! | `CancellationToken` | [`CancelToken`](crate::CancelToken) | a cancellation has a reason and a grace period. Spawned processes inherit the token. [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled) returns an error after the cancellation, and `?` leaves the body |
 //! | `task_local!` | [`ProcessBuilder::value`](crate::ProcessBuilder::value), [`SelfHandle::value`](crate::SelfHandle::value) | spawned processes inherit the value |
 //! | `TaskTracker`, `shutdown_timeout` | [`Runtime::shutdown`](crate::Runtime::shutdown) | the shutdown cancels the processes in order, and reports the processes that did not exit |
 //! | `tokio::net::TcpListener`, `TcpStream`, `TcpSocket`, `UdpSocket`, `UnixStream`, … | the types with the same names in `procession::net`, feature `net` | a worker of the runtime polls the sockets; the streams implement the traits of `futures::io` |
@@ -70,11 +70,19 @@
 //! | `tokio::signal::ctrl_c`, `tokio::signal::unix` | `procession::signal::ctrl_c`, `procession::signal::unix`, feature `net` | |
 //! | `tokio::fs` | [`spawn_blocking`](crate::Host::spawn_blocking) with `std::fs` | tokio's file functions also run on a blocking pool |
 //! | `tokio::process` | `std::process` with [`spawn_blocking`](crate::Host::spawn_blocking), or tokio itself | see [chapter 6](super::tutorial::embedding) of the tutorial |
+//! | `#[tokio::test]` | `#[test]` with [`check`](crate::check()), or with [`Runtime::block_on`](crate::Runtime::block_on) | see [chapter 7](super::tutorial::testing) of the tutorial |
 //! | `time::pause`, `start_paused` | [`Simulation`](crate::Simulation), [`check`](crate::check()) | a seed also determines the order of the processes |
 //! | `RuntimeMetrics`, tokio-console | [`Host::metrics`](crate::Host::metrics), [`RuntimeMetrics`](crate::observe::RuntimeMetrics); the [console](super::console) | |
 //!
 //! # What surprises tokio users
 //!
+//! - **The first tick is not immediate.** In tokio, the first tick of `interval` is due immediately. Here, it is due
+//!   after one period. [`interval_at(ctx.now(), period)`](crate::SelfHandle::interval_at) behaves like tokio's
+//!   `interval`. [`MissedTickBehavior`](crate::MissedTickBehavior) has the variants of tokio. In tokio, a tick that is
+//!   late by at most 5 ms is not a missed tick. Here, only `Delay` has this tolerance, and the tolerance is at most one
+//!   period.
+//! - **A thread in `block_on` also runs processes.** In tokio's multi-threaded runtime, `block_on` polls only its own
+//!   future. Here, the thread also runs processes between the polls. A long step on this thread delays the future.
 //! - **Messages of a process may stay unread.** A send to an [`Address`](crate::Address) of an exited process returns
 //!   an error, as a send to a closed tokio channel does. But if a process exits before it reads an accepted message,
 //!   this message becomes a dead letter: [`Host::dead_letters`](crate::Host::dead_letters).

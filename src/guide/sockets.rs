@@ -260,7 +260,7 @@
 //!
 //! The streams implement the traits of `futures::io`. Crates that use these traits need no bridge and no other runtime.
 //! The package `examples/apps/bridges` in the repository has a tested program for each of the first three rows. The
-//! sections below show the main parts of these programs.
+//! sections below show the server parts of these programs.
 //!
 //! | for | crate | how |
 //! |---|---|---|
@@ -275,8 +275,9 @@
 //!
 //! ## Code for tokio's traits
 //!
-//! From `examples/apps/bridges/src/bin/tokio_traits.rs`. The function `shout` knows only the traits of tokio. The trait
-//! `tokio_util::compat::FuturesAsyncReadCompatExt` has the method `compat`:
+//! From `examples/apps/bridges/src/bin/tokio_traits.rs`. The function `shout` uses only the traits of tokio. The trait
+//! `tokio_util::compat::FuturesAsyncReadCompatExt` has the method `compat`. The constant `LINE` limits the length of a
+//! line:
 //!
 //! ```text
 //! /// Sends back each line, with its ASCII letters in upper case. This function uses only tokio's I/O traits.
@@ -307,7 +308,8 @@
 //!
 //! ## TLS
 //!
-//! From `examples/apps/bridges/src/bin/tls.rs`. Each connection is a process, and the time of its handshake is limited:
+//! From `examples/apps/bridges/src/bin/tls.rs`. Each connection is a process. The constant `HANDSHAKE` limits
+//! the time of the TLS handshake:
 //!
 //! ```text
 //! /// Sends back the bytes of one connection.
@@ -333,14 +335,14 @@
 //! ## WebSockets
 //!
 //! From `examples/apps/bridges/src/bin/websocket.rs`. The process of a connection receives from its client and from its
-//! mailbox:
+//! mailbox. The function `is_end` returns true if the error means that the client has closed the connection:
 //!
 //! ```text
 //! /// Sends back the texts of one client. Sends the messages of the mailbox to this client.
 //! async fn connection(mut ctx: Context<String>, stream: TcpStream) -> Result<(), Exit> {
 //!     let accepted = ctx.run_until_cancelled(ctx.timeout(HANDSHAKE, accept_async(stream))).await?;
-//!     // If a client does not complete the handshake in time, the server disconnects it. A handshake without success is
-//!     // the fault of the client, so the process of the connection has not failed.
+//!     // If a client does not complete the handshake in time, the server disconnects it. If the handshake fails, the
+//!     // client is the cause. So the process of the connection ends without a failure.
 //!     let Ok(Ok(mut socket)) = accepted else { return Ok(()) };
 //!     loop {
 //!         let outgoing = select! {

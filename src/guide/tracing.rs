@@ -1,5 +1,8 @@
 //! Execution traces: how to record the work of each worker and each process, and how to read the record in Perfetto.
 //!
+//! This page is not about the crate `tracing`. For the spans and events of that crate, use
+//! `observe::TracingObserver`, with the feature `tracing`.
+//!
 //! # Record a trace
 //!
 //! [`Host::start_trace`](crate::Host::start_trace) begins a trace at any time, on any thread, and writes the trace to a
@@ -101,8 +104,8 @@
 //! buffer of a worker with few events. [`FlightSummary::complete`](crate::observe::FlightSummary::complete) is the
 //! length of the last period that is complete on all workers. Earlier parts of the record are incomplete: the mark
 //! `lost` on the track of a worker shows where the buffer of the worker begins, some states of a process may be
-//! missing, and messages have no arrows. While a flight recorder is on, the workers have no limit of events. Instead, a
-//! trace loses the oldest events if the writer of the trace is too slow.
+//! missing, and messages have no arrows. With a flight recorder, the workers record every event. If the writer of a
+//! trace is too slow, the trace loses its oldest events.
 //!
 //! # Costs and limits
 //!
@@ -122,7 +125,8 @@
 //!
 //! Two processes exchanged messages on one worker, at the highest rate. The numbers are the CPU time of the program,
 //! with the thread of the trace, relative to a run without a trace. Each number is a median of 11 runs, with its 95 %
-//! interval. In the repository, the command `cargo bench-inspection` repeats this measurement:
+//! interval. In the repository, the command `cargo bench-inspection` measures these rows and
+//! further kinds of inspection:
 //!
 //! | | relative CPU time |
 //! |---|---|

@@ -10,6 +10,9 @@
 //! | a message was sent but not handled | [A message is missing](#a-message-is-missing) |
 //! | a call or a command waits forever | [A call never returns](#a-call-never-returns) |
 //! | a process does not exist any more | [A process has disappeared](#a-process-has-disappeared) |
+//! | a process panics with *there is no reactor running* | The process awaits a future of tokio without the context of tokio: see [chapter 6](super::tutorial::embedding) of the tutorial. |
+//! | a command fails with `NoHandler` | No handler is registered for the type of the command: see [chapter 3](super::tutorial::commands). |
+//! | the compiler reports an error in the code of a body | [The code does not compile](#the-code-does-not-compile) |
 //!
 //! Each section begins with the call that shows the cause, and with the output of this call. Then the section shows the
 //! view of the console for this symptom. In the outputs, the pids and the paths of types are shortened.
@@ -261,7 +264,7 @@
 //!
 //! # One process uses all CPU time
 //!
-//! A step runs until its code returns or awaits. A worker cannot interrupt a step.
+//! A step runs until its code returns, or awaits a future that is not ready. A worker cannot interrupt a step.
 //! [`Host::explain`](crate::Host::explain) names each process that has run one step for longer than 10 to 20 ms:
 //!
 //! ```
@@ -299,9 +302,8 @@
 //! ```
 //!
 //! The view `Workers` of the console (key `5`) shows the worker, its process, and the time for which the process has
-//! run one step. `replaced` means that the worker is in a long step, and that another thread has replaced the worker.
-//! The requested number of threads run the other processes. If the runtime has fewer active threads than requested, the
-//! state is `blocked, not replaced`:
+//! run one step. With `replaced`, another thread does the work of this worker. With `not replaced`, the runtime has one
+//! thread fewer until the step ends:
 //!
 //! ```text
 //! 1 workers requested, 1 replaced
@@ -531,7 +533,7 @@
 //! | The receiver exited before it read the message. | the counter `dead_letters` is higher than the counter `dropped_by_policy`; [`Host::dead_letters`](crate::Host::dead_letters) receives the message | If the sender must know the result, use a [`call`](crate::Address::call). [`Child::keep_mailbox`](crate::Child::keep_mailbox) keeps unread messages across a restart. |
 //! | The policy of a full mailbox dropped the message. | the counter `dropped_by_policy` | Use [`MailboxCapacity::Reject`](crate::MailboxCapacity::Reject). |
 //! | The process received the message and then crashed. | the exit of the process | The message is lost, as in Erlang. If a call fails, send the request again. |
-//! | The body waits for another event and does not receive. | the state of the process is `Blocked`, or `Idle` with a long mailbox | Wait for both the other event and a message in one `select!`, or use `event`. |
+//! | The body waits for another event and does not receive. | the state of the process is `Blocked`, or `Idle` with a long mailbox | Wait for both the other event and a message in one `select!` (see [chapter 5](super::tutorial::time)), or use `event`. |
 //! | A `receive_where` left the message in the mailbox. | | The next plain [`receive`](crate::Context::receive) returns the message. |
 //! | The pid belongs to another runtime, or the process was restarted and has a new pid. | [`SendErrorKind::NoProcess`](crate::SendErrorKind::NoProcess) | Send to a [`Name`](crate::Name). |
 //! | The process that called `send_after` or `send_interval` has exited. | | The exit of a process cancels its timers. |
@@ -642,3 +644,13 @@
 //! | `cancelled` | The process was asked to exit, its deadline passed, or its scope ended. | The text after `cancelled` is the reason. |
 //! | `killed` | The process was killed, or did not exit within the grace period of its cancellation. | Let the process exit within the grace period. |
 //! | no record | The process exited normally, was refused at its spawn, or its record was displaced by later records. | Await the join handle, or call [`monitor`](crate::SelfHandle::monitor). |
+//!
+//! # The code does not compile
+//!
+//! | message of the compiler | cause | what to do |
+//! |---|---|---|
+//! | `type annotations needed` | The compiler does not know the type of the messages of a closure's context. | Write the type: `\|ctx: Context<Msg>\|`, or `\|ctx: Context\|` for a process without messages. |
+//! | `future cannot be sent between threads safely` | The body keeps a value that is not `Send` across an `await`, for example an `Rc`. | Drop the value before the `await`, or spawn the body in a [`LocalSet`](crate::LocalSet). |
+//! | `cannot borrow ctx as immutable because it is also borrowed as mutable` | A future of `receive` borrows the context, and another future of the same `select!` also needs the context. | Call [`split`](crate::Context::split): see [chapter 5](super::tutorial::time). |
+//! | `async closure does not implement Fn` or `lifetime may not live long enough`, in a handler | The future of a handler must not borrow from its closure. | Clone the captured value before the future: see [chapter 3](super::tutorial::commands). |
+//! | `?` cannot convert an error of your own to `Exit` | `Exit` converts only from the errors of this crate. | `.map_err(Exit::failed)?`, or return [`procession::Result`](crate::Result): see [chapter 1](super::tutorial::first_process). |

@@ -27,7 +27,8 @@ use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 
 /// Handles the commands of one type. A handler may answer before `handle` returns, or later from any thread, or never.
-/// If a handler may never answer a command, the process should set a deadline.
+/// If a handler may never answer a command, the process should set a time limit:
+/// [`Perform::timeout`](crate::future::Perform::timeout).
 ///
 /// A handler runs on the worker that ran the step of the process, and must not block this worker. With the module
 /// [`handler`](crate::handler), a handler can run a future or a blocking function. Any closure

@@ -495,7 +495,8 @@ enum Job {
     Tell,
 }
 
-/// Handles jobs. A worker waits only for workers with a higher number and for its own children. Therefore, no cycle is
+/// Handles jobs. A worker waits only for workers with a higher number, and for processes that it has spawned, directly
+/// or indirectly. A worker also suspends workers with a higher number, and resumes them. Therefore, no cycle is
 /// possible.
 async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), Exit> {
     loop {
@@ -566,8 +567,9 @@ async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), E
     }
 }
 
-/// 9.2e: many processes call, join, wait for mailbox space, supervise, and suspend and resume each other, but never wait
-/// in a cycle. Meanwhile no deadlock is reported, on two workers and in simulations. Then two more processes call each other, and this deadlock is reported.
+/// 9.2e: many processes call, join, wait for mailbox space, supervise, and suspend and resume each other, but never
+/// wait in a cycle. Meanwhile no deadlock is reported, on two workers and in simulations. Then two more processes call
+/// each other, and this deadlock is reported.
 #[test]
 fn no_false_deadlock_is_reported_under_load() {
     let seen = Arc::new(AtomicUsize::new(0));

@@ -1,6 +1,6 @@
 //! Section 9.5 of the specification: the last messages of a process, which `Builder::inspect` records.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -294,6 +294,9 @@ fn a_check_records_messages_in_each_run() {
     let with = failure(Check::new(0..1).inspect(InspectOptions::new().last_messages(0)));
     assert!(with.contains("again: `Check::new(0..1).inspect(…).run(…)`"), "{with}");
 }
+
+const fn is_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
+const _: () = (is_unwind_safe::<Check>(), is_unwind_safe::<InspectOptions>(), is_unwind_safe::<FlightRecorder>()).2;
 
 /// 9.5g: `InspectOptions` can also turn on the flight recorder.
 #[test]

@@ -420,6 +420,10 @@ fn panics(table: &mut Table) {
             rt.block_on(rt.spawn(async |ctx: Context| drop(ctx.interval_at(ctx.now(), Duration::ZERO)))),
         ),
         (
+            "panic: Host::interval",
+            rt.block_on(rt.spawn(async |ctx: Context| drop(ctx.host().interval(Duration::ZERO)))),
+        ),
+        (
             "panic: send_interval",
             rt.block_on(rt.spawn(async |ctx: Context| {
                 ctx.send_interval(Duration::ZERO, ctx.pid(), ());

@@ -1204,3 +1204,24 @@ fn a_panic_of_a_refused_message_does_not_prolong_a_repeating_timer() {
     simulation.run(owner).unwrap();
     assert!(drops.load(Ordering::SeqCst) <= 2, "{} messages", drops.load(Ordering::SeqCst));
 }
+
+/// 7.1a: a host sets time limits and intervals outside processes.
+#[test]
+fn a_host_sets_time_limits_and_intervals() {
+    everywhere(async |host: Host| {
+        let begun = host.now();
+        assert!(matches!(host.timeout(ms(20), host.sleep(HOUR)).await, Err(Failure::TimedOut)));
+        assert_eq!(host.timeout(HOUR, async { 7 }).await.unwrap(), 7);
+        let mut ticks = host.interval_at(begun, ms(10));
+        for tick in 0..3 {
+            assert_eq!(ticks.tick().await, begun + tick * ms(10));
+        }
+        let first = host.interval(ms(10)).tick().await;
+        assert!(first >= begun + ms(30), "the interval begins after the time limit has passed");
+        host.sleep_until(first + ms(5)).await;
+        assert!(host.now() >= first + ms(5));
+    });
+    let random = |seed| Simulation::new(seed).host().random();
+    assert_eq!(random(1), random(1));
+    assert_ne!(random(1), random(2));
+}

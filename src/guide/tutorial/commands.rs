@@ -76,6 +76,45 @@
 //! A handler returns the reply or a `Result`. An error in the `Result` becomes the [`Failure`](crate::Failure). A panic
 //! in a handler also becomes a failure, and does not end the process.
 //!
+//! A handler often uses a client or a pool of connections. The future of a handler must not borrow from its closure.
+//! Therefore the closure clones the client for each command:
+//!
+//! ```
+//! use procession::{Command, Context, Runtime};
+//! use std::sync::Arc;
+//!
+//! struct Query(&'static str);
+//! impl Command for Query {
+//!     type Reply = usize;
+//! }
+//!
+//! /// A client, as database crates provide it. A clone is cheap.
+//! #[derive(Clone)]
+//! struct Client(Arc<str>);
+//!
+//! impl Client {
+//!     async fn fetch(&self, query: &str) -> usize {
+//!         self.0.len() + query.len()
+//!     }
+//! }
+//!
+//! fn main() -> procession::Result {
+//!     let client = Client("database".into());
+//!     let rt = Runtime::builder()
+//!         .handle_async(move |query: Query| {
+//!             let client = client.clone();
+//!             async move { client.fetch(query.0).await }
+//!         })
+//!         .build()?;
+//!     let rows = rt.spawn(async |ctx: Context| ctx.perform(Query("select")).await);
+//!     assert_eq!(rt.block_on(rows)?, 14);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! If a handler needs the [`Host`](crate::Host), use [`handler`](crate::Builder::handler): its completion has the
+//! method [`host`](crate::Completion::host).
+//!
 //! # The path of a command
 //!
 //! <div>
@@ -92,6 +131,9 @@
 //!
 //! A command can also end without a reply:
 //!
+//! - If no handler is registered for the type of the command, the process gets
+//!   [`Failure::NoHandler`](crate::Failure::NoHandler). Neither the compiler nor `build` checks that each command has a
+//!   handler.
 //! - If the handler drops the `Completion`, the process gets [`Failure::Abandoned`](crate::Failure::Abandoned).
 //! - If the time limit of [`Perform::timeout`](crate::future::Perform::timeout) passes, the process gets
 //!   [`Failure::TimedOut`](crate::Failure::TimedOut).

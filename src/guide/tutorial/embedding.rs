@@ -16,12 +16,20 @@
 //!
 //! If the runtime has its own workers, the sockets of tokio and smol cost more than the sockets of this crate. The
 //! reason is that the reactor of tokio or smol wakes the process from another thread, and that each such wake-up costs
-//! a switch between threads. If another executor polls the future of `run`, the sockets of this crate also need a
-//! wake-up from another thread, the helper thread.
+//! a switch between threads. In a guest runtime, a helper thread polls the sockets of this crate. Then each wake-up
+//! also costs a switch between threads.
 //!
 //! With both ways to combine the runtimes, the tasks of the other runtime can spawn processes, send messages, call
 //! processes, and wait for exits. These tasks need a [`Host`](crate::Host), which is cheap to clone and works on any
 //! thread.
+//!
+//! The programs of this chapter need further crates:
+//!
+//! ```text
+//! cargo add --path ../procession --features tokio
+//! cargo add tokio --features full
+//! cargo add smol
+//! ```
 //!
 //! # tokio, with own workers
 //!
@@ -41,8 +49,13 @@
 //! ```
 //!
 //! With this context, `tokio::net`, `tokio::time`, and libraries that use these modules work in every process of the
-//! runtime. Without the feature `tokio`, use [`wrap_threads`](crate::Builder::wrap_threads), which works for any other
-//! runtime:
+//! runtime. If the tokio runtime has the flavor `current_thread`, one thread must stay in `block_on` of the tokio
+//! runtime. Otherwise tokio's timers and sockets never become ready.
+//!
+//! Without the feature `tokio`, use [`wrap_threads`](crate::Builder::wrap_threads), which works for any other runtime.
+//! This method wraps the workers and the threads of the blocking pool, but no thread in
+//! [`block_on`](crate::Runtime::block_on) or [`run`](crate::Runtime::run). Such a thread also runs processes, so it
+//! must enter the context itself. In this program, `#[tokio::main]` has entered the context:
 //!
 //! ```
 //! use procession::{Context, Exit, Reply, Runtime};
@@ -103,7 +116,8 @@
 //! Both `receive` and `recv_from` are cancel safe, so `select!` loses neither messages nor datagrams.
 //!
 //! A program without `#[tokio::main]` creates the tokio runtime with `tokio::runtime::Builder`, and enters the handle
-//! of this tokio runtime instead of `Handle::current()`. The program must keep the tokio runtime alive.
+//! of this tokio runtime instead of `Handle::current()`. The program must keep the tokio runtime alive. If the program
+//! calls `block_on` of this crate, its thread enters the context too: `let _context = tokio.enter();`.
 //!
 //! # tokio, as a guest
 //!
@@ -130,6 +144,30 @@
 //!
 //! If no thread is inside `run` or [`block_on`](crate::Runtime::block_on), the runtime runs no process. A poll of `run`
 //! ends after 200 steps or 100 µs, so that the other tasks of the executor also run.
+//!
+//! The future of `run` borrows the runtime. If the processes must run as long as the program, move a reference-counted
+//! runtime into the task, and pass a future that resolves at the end of the program:
+//!
+//! ```
+//! use procession::{Context, Runtime};
+//! use std::sync::Arc;
+//!
+//! #[tokio::main]
+//! async fn main() -> procession::Result {
+//!     let rt = Arc::new(Runtime::builder().workers(0).build()?);
+//!     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+//!     let guest = Arc::clone(&rt);
+//!     let guest = tokio::spawn(async move { guest.run(stopped).await });
+//!
+//!     // Meanwhile, each task of tokio can use the processes.
+//!     let answer = rt.spawn(async |_: Context| 42).await?;
+//!     assert_eq!(answer, 42);
+//!
+//!     let _ = stop.send(());
+//!     let _ = guest.await?;
+//!     Ok(())
+//! }
+//! ```
 //!
 //! # smol
 //!

@@ -7,7 +7,7 @@
 //! | `Normal` | the body returned `()` or `Ok` |
 //! | `Failed` | the body returned an error, often by `?`; or the process exceeded one of its [`Limits`](crate::Limits) |
 //! | `Panicked` | the body panicked |
-//! | `Cancelled` | the process was asked to exit, and its body returned this request as an error. A body that returns `Ok` after the request exits with `Normal` |
+//! | `Cancelled` | the process was asked to exit, and its body returned the error of `receive` or of another cancelled operation. A body that returns `Ok` after the request exits with `Normal` |
 //! | `Killed` | the process was killed |
 //! | `Linked` | a linked process exited abnormally |
 //! | `InitFailed` | the initialization of a hand-written process or a server failed |
@@ -74,8 +74,8 @@
 //!
 //! # Supervisors
 //!
-//! A supervisor starts its children in order, and restarts a child that exits. Clients send to the name of a child, so
-//! a restart does not affect the clients:
+//! A supervisor starts its children in order, and restarts a child that exits. The new process gets the same name. So a
+//! client that uses the name needs no new address. A call in progress fails:
 //!
 //! ```
 //! use procession::{Child, Context, Exit, Name, Reply, Runtime, Supervisor};
@@ -118,7 +118,8 @@
 //!   Default: after all exits.
 //! - The *intensity* limits the restarts within a time window. Default: 3 in 5 s. If the restarts exceed the intensity,
 //!   the supervisor stops its children and fails. The parent supervisor then restarts this supervisor, which starts all
-//!   its children again.
+//!   its children again. If a supervisor without a parent fails, the program continues without its children. To end the
+//!   program in this case, await the join handle of the supervisor in `main`.
 //! - [`Backoff`](crate::Backoff) delays restarts.
 //! - [`keep_mailbox`](crate::Child::keep_mailbox) keeps the unread messages for the next instance of the child. Without
 //!   this option, a send is refused while no instance of the child runs.

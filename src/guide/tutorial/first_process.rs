@@ -35,7 +35,7 @@
 //! }
 //! ```
 //!
-//! - [`Runtime::new`](crate::Runtime::new) starts one worker thread for each core.
+//! - [`Runtime::new`](crate::Runtime::new) starts one worker thread for each core, but at most 40 worker threads.
 //! - [`spawn`](crate::Host::spawn) starts a process. The *body* of a process is an async function with a
 //!   [`Context`](crate::Context) as its first argument. The type parameter of the context is the type of the messages
 //!   that the process receives. `spawn` returns immediately; a worker runs the body.
@@ -72,6 +72,17 @@
 //!     Ok(())
 //! }
 //! ```
+//!
+//! The type of the error decides what `?` accepts in the body:
+//!
+//! | the body returns | `?` accepts |
+//! |---|---|
+//! | `Result<T, Exit>` | the errors of this crate. For another error: `.map_err(Exit::failed)?` |
+//! | `Result<T, BoxError>` | all errors. [`procession::Result<T>`](crate::Result) is this type, and `T` is `()` by default |
+//! | `Result<T, MyError>` | the errors that convert into `MyError` |
+//!
+//! The error of a join handle is always an [`Exit`](crate::Exit). [`Exit::error`](crate::Exit::error) returns the error
+//! of the body, for example `exit.error::<MyError>()`.
 //!
 //! If a body has further arguments, spawn the body with a closure, as in the program above. The closure may capture
 //! values, because the closure moves into the process.
@@ -115,6 +126,13 @@
 //! A *worker* is a thread of the runtime. While a process waits for a worker, the process is *ready*. While a worker
 //! runs the process, the process is *running*. A waiting process is *blocked* if an operation of the runtime is
 //! outstanding, for example a call, a command or a sleep. Any other waiting process is *idle*, for example a process
-//! that waits for a message or for a future of another crate. Chapter 3 explains commands.
+//! that waits for a message or for a future of another crate. A blocked process blocks no thread. Chapter 3 explains
+//! commands.
+//!
+//! The other pages use these terms:
+//!
+//! - A *step* is one poll of the body. A step ends when the body returns, or awaits a future that is not ready.
+//! - A *turn* is one poll of the task of a process. Usually a turn has one step.
+//! - The *budget* limits the work of one turn: see [`should_yield`](crate::should_yield).
 //!
 //! Next: [messages and calls](super::messages).

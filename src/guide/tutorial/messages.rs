@@ -75,7 +75,7 @@
 //! # Names
 //!
 //! A name belongs to at most one process at a time. When a supervisor restarts a process, the new process gets the same
-//! name. Therefore clients can send to the same name after a restart:
+//! name. Therefore clients can send to the same name after the restart:
 //!
 //! ```
 //! use procession::{Context, Exit, Name, Runtime};
@@ -136,8 +136,9 @@
 //!
 //! # Selective receive
 //!
-//! [`receive_where`](crate::Context::receive_where) takes the first message that a function accepts. The other messages
-//! stay in the mailbox, in their order. [`stash`](crate::Context::stash) stores a message until
+//! [`receive_where`](crate::Context::receive_where) takes the first message that a function accepts. The function
+//! returns `Ok` with a value to accept a message, and returns `Err` with the message to leave it in the mailbox. The
+//! other messages stay in their order. [`stash`](crate::Context::stash) stores a message until
 //! [`unstash`](crate::Context::unstash) moves the message back to the mailbox.
 //!
 //! # Without the loop

@@ -40,12 +40,54 @@
 //! [`Perform::timeout`](crate::future::Perform::timeout). If the time limit of a command passes, the handler of the
 //! command can detect the cancellation.
 //!
+//! # Several events at the same time
+//!
+//! A future of `receive` borrows the context. To wait for a message and for another event of the context in one
+//! `select!`, separate the context with [`split`](crate::Context::split):
+//!
+//! ```
+//! use futures::{FutureExt, select};
+//! use procession::{Context, Exit, Runtime};
+//! use std::time::Duration;
+//!
+//! /// Adds numbers until three periods have passed.
+//! async fn adder(ctx: Context<u64>) -> Result<u64, Exit> {
+//!     let (me, mut mailbox) = ctx.split();
+//!     let mut ticks = me.interval(Duration::from_millis(5));
+//!     let (mut sum, mut periods) = (0, 0);
+//!     while periods < 3 {
+//!         select! {
+//!             number = mailbox.receive() => sum += number?,
+//!             _ = ticks.tick().fuse() => periods += 1,
+//!         }
+//!     }
+//!     Ok(sum)
+//! }
+//!
+//! fn main() -> procession::Result {
+//!     let rt = Runtime::new()?;
+//!     let adder = rt.spawn(adder);
+//!     adder.send(2)?;
+//!     adder.send(3)?;
+//!     assert_eq!(rt.block_on(adder)?, 5);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! `select!` drops the future that does not complete first. Both `receive` and `tick` are cancel safe, so no message
+//! and no tick is lost.
+//!
 //! # Cancellation
 //!
 //! [`cancel`](crate::Host::cancel) asks a process to exit, and gives the process a grace period. After the request,
 //! [`receive`](crate::Context::receive) returns an error, and `?` leaves the body. During the grace period, the
 //! process can still send, call, and perform commands, for example to save its state. If the process has not exited
 //! after the grace period, the process is killed.
+//!
+//! - A cancellation interrupts `receive`, but not `sleep`, `call`, `perform` or an operation of a socket. To interrupt
+//!   such a future, pass the future to [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled).
+//! - After the request, `receive` returns an error even if the mailbox contains messages.
+//!   [`try_receive`](crate::Context::try_receive) still returns these messages.
 //!
 //! ```
 //! use procession::{Context, Exit, Reason, Reply, Runtime};
@@ -79,20 +121,21 @@
 //! }
 //! ```
 //!
-//! | what must end | use |
-//! |---|---|
-//! | one process, after its clean-up | [`Host::cancel`](crate::Host::cancel) |
-//! | one process, at its next scheduling point | [`Host::kill`](crate::Host::kill), [`JoinHandle::abort`](crate::JoinHandle::abort) |
-//! | a process and its descendants | a [`CancelToken`](crate::CancelToken) |
-//! | the children of one piece of work | [`SelfHandle::scope`](crate::SelfHandle::scope) |
-//! | a process at a certain time | [`ProcessBuilder::deadline`](crate::ProcessBuilder::deadline) |
-//! | the whole runtime | [`Runtime::shutdown`](crate::Runtime::shutdown) |
+//! | what must end | use | time until the kill |
+//! |---|---|---|
+//! | one process, after its clean-up | [`Host::cancel`](crate::Host::cancel) | the argument `grace` |
+//! | one process, when its current step returns | [`Host::kill`](crate::Host::kill), [`JoinHandle::abort`](crate::JoinHandle::abort) | none |
+//! | a process and its descendants | a [`CancelToken`](crate::CancelToken) | the argument `grace` |
+//! | the children of one piece of work | [`SelfHandle::scope`](crate::SelfHandle::scope) | 1 s |
+//! | a process at a certain time | [`ProcessBuilder::deadline`](crate::ProcessBuilder::deadline) | 1 s |
+//! | a child of a supervisor | the supervisor's own exit, [`Child::shutdown`](crate::Child::shutdown) | 5 s by default, no limit for a child that is a supervisor |
+//! | the whole runtime | [`Runtime::shutdown`](crate::Runtime::shutdown) | the argument `within` |
 //!
 //! A process inherits the deadline and the cancel token of the process that spawned it.
 //!
 //! # Shutdown
 //!
-//! [`shutdown`](crate::Runtime::shutdown) refuses new work from outside, cancels all processes, and waits for their
+//! [`shutdown`](crate::Runtime::shutdown) refuses spawns from outside, cancels all processes, and waits for their
 //! exits. The shutdown cancels the top-level supervisors first, and each supervisor stops its children. A process or a
 //! task that has a host can begin the shutdown with [`Host::shutdown`](crate::Host::shutdown). At the deadline, the
 //! shutdown kills the remaining processes, and returns a list of these processes:

@@ -72,8 +72,8 @@ pub struct FlightRecorder {
     on_written: OnWritten,
 }
 
-// The options contain functions, but only the runtime calls these functions. Therefore, a panic that passes through the
-// options leaves them unchanged.
+// The options contain functions. The runtime calls these functions through shared references, and they are `Send` and
+// `Sync`. Therefore, a caught panic in other code leaves no option in an invalid state.
 impl UnwindSafe for FlightRecorder {}
 impl RefUnwindSafe for FlightRecorder {}
 

@@ -130,7 +130,8 @@ impl Check {
     }
 
     /// Turns on [`Simulation::inspect`] for each run. The scenario can then read the last messages of a process, for
-    /// example with [`Host::process_details`] or [`Host::last_exits`]. Default: off.
+    /// example with [`Host::process_details`] or [`Host::last_exits`]. Default: off. If the options contain a flight
+    /// recorder, each run has this flight recorder, and [`flight_record`](Self::flight_record) writes its record.
     pub fn inspect(mut self, options: InspectOptions) -> Self {
         self.inspect = Some(options);
         self
@@ -138,8 +139,8 @@ impl Check {
 
     /// Writes the [flight record](crate::observe::FlightRecorder) of a failing seed to a new file at this path.
     /// Default: off. After the check has shrunk a failure, the check runs the scenario once more with a flight
-    /// recorder. The record ends when the scenario ends. The times in the record are virtual. A passing seed runs
-    /// without a flight recorder.
+    /// recorder. The record ends when the scenario ends. The times in the record are virtual. By default,
+    /// a passing seed runs without a flight recorder.
     ///
     /// ```should_panic
     /// use procession::{Check, Context, Host};
@@ -237,14 +238,15 @@ impl Check {
         scenario: &impl AsyncFn(Host) -> T,
     ) -> Run {
         let mut simulation = Simulation::new(seed).random_choices(choices);
-        if record.is_some() {
-            simulation = simulation.flight_recorder(FlightRecorder::new());
-        }
         if let Some(steps) = self.deadlock_after {
             simulation = simulation.deadlock_after(steps);
         }
+        // If these options contain a flight recorder, the call below has no effect.
         if let Some(options) = &self.inspect {
             simulation = simulation.inspect(options.clone());
+        }
+        if record.is_some() {
+            simulation = simulation.flight_recorder(FlightRecorder::new());
         }
         let host = simulation.host().clone();
         let mut failure = match catch(|| simulation.run(scenario(host)).into_result().map(drop)) {

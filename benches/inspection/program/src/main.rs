@@ -10,41 +10,46 @@ use std::process::ExitCode;
 use median::Median;
 use row::Row;
 
-const USAGE: &str = "usage: inspection [--quick] [--rounds N]\n\n  --quick     few messages and three rounds: shows that the program runs, not the cost\n  --rounds N  rounds of each row; default: 15";
+const USAGE: &str = "usage: inspection [--quick] [--rounds N]
 
-struct Options {
-    rounds: usize,
-    messages: u64,
-}
+  --quick     few messages and six rounds: shows that the program runs, not the cost
+  --rounds N  rounds of each row, 6 to 1,000; default: 15";
 
-fn options(mut words: impl Iterator<Item = String>) -> Option<Options> {
-    let mut options = Options { rounds: 15, messages: 10_000_000 };
+/// The rounds of each row, and the messages of each round.
+fn options(mut words: impl Iterator<Item = String>) -> Option<(usize, u64)> {
+    let (mut rounds, mut is_quick) = (None, false);
     while let Some(word) = words.next() {
         match word.as_str() {
-            "--quick" => options = Options { rounds: 3, messages: 100_000 },
-            "--rounds" => options.rounds = words.next()?.parse().ok().filter(|rounds| *rounds > 0)?,
+            "--quick" => is_quick = true,
+            "--rounds" => rounds = Some(words.next()?.parse().ok().filter(|rounds| (6..=1_000).contains(rounds))?),
             _ => return None,
         }
     }
-    Some(options)
+    Some(if is_quick { (rounds.unwrap_or(6), 100_000) } else { (rounds.unwrap_or(15), 10_000_000) })
 }
 
 fn main() -> ExitCode {
-    let Some(options) = options(std::env::args().skip(1)) else {
+    let Some((rounds, messages)) = options(std::env::args().skip(1)) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    println!("{} messages in each of {} rounds, on one worker\n", options.messages, options.rounds);
+    if std::env::var_os("PROCESSION_CONSOLE").is_some() {
+        eprintln!("unset PROCESSION_CONSOLE, because this variable adds a console to each row");
+        return ExitCode::from(2);
+    }
+    println!("{messages} messages in each of {rounds} rounds, on one worker\n");
     println!("| inspection | relative CPU time | 95 % interval |\n|---|---|---|");
-    let mut rounds = vec![Vec::new(); Row::ALL.len()];
-    for _ in 0..options.rounds {
-        // The rows take turns, so that a change of the machine's load affects all rows.
-        let plain = row::plain(options.messages);
-        for (ratios, row) in rounds.iter_mut().zip(Row::ALL) {
-            ratios.push(row.measure(options.messages) / plain);
+    let mut ratios = vec![Vec::new(); Row::ALL.len()];
+    for round in 0..rounds {
+        // The rows take turns, and each round begins with another row. So a change of the machine's load affects all
+        // rows. Each row is compared with a run without inspection directly before the row.
+        for place in 0..Row::ALL.len() {
+            let at = (round + place) % Row::ALL.len();
+            let plain = Row::Nothing.measure(messages);
+            ratios[at].push(Row::ALL[at].measure(messages) / plain);
         }
     }
-    for (ratios, row) in rounds.into_iter().zip(Row::ALL) {
+    for (ratios, row) in ratios.into_iter().zip(Row::ALL) {
         let Median { median, low, high } = Median::of(ratios);
         println!("| {} | {median:.3} | {low:.3} to {high:.3} |", row.name());
     }

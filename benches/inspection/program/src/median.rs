@@ -7,9 +7,11 @@ pub(crate) struct Median {
 }
 
 impl Median {
-    /// The interval ends at two of the values. The median of the distribution is below the value with the index `k` with
-    /// the probability that at most `k` of the values are below the median. This probability is binomial, so no
-    /// assumption about the distribution is necessary. With fewer than six values, the interval contains all values.
+    /// The interval ends at two of the values. The number of values below the median has a binomial distribution if the
+    /// values are independent. No other assumption is necessary.
+    ///
+    /// With fewer than six values, the interval contains all values, and its confidence is below 95 %. The number of
+    /// values is at most 1,000, because the smallest probability of the distribution must be a normal number.
     ///
     /// # Panics
     /// Panics if there is no value.

@@ -1,7 +1,7 @@
 //! A console for running programs. The library of this package describes the console.
 //!
-//!     PROCESSION_CONSOLE=/tmp/app.console my-program &
-//!     cargo run --release -p procession-console -- /tmp/app.console
+//!     PROCESSION_CONSOLE=$XDG_RUNTIME_DIR/app.console my-program &
+//!     cargo run --release -p procession-console -- $XDG_RUNTIME_DIR/app.console
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};

@@ -187,6 +187,9 @@ pub struct MessageCount {
     pub kind: String,
     pub type_name: Option<String>,
     pub count: u64,
+    /// Fields that only a newer server sends.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
 }
 
 /// One of the last events that a process has accepted.
@@ -198,6 +201,9 @@ pub struct LastMessage {
     pub type_name: Option<String>,
     pub from: Option<String>,
     pub at_ns: u64,
+    /// Fields that only a newer server sends.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
 }
 
 /// Reply to `process`.

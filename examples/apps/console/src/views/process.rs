@@ -117,7 +117,7 @@ fn fields(details: &Details) -> Vec<(String, Vec<String>)> {
         ("timers", times(details, &details.timers_ns)),
         ("deadline", times(details, details.deadline_ns.as_slice())),
         ("values", list(&details.inherited_values)),
-        ("messages", list(&details.message_counts.iter().map(message_count).collect::<Vec<_>>())),
+        ("messages", list(&details.message_counts.iter().map(|one| message_count(details, one)).collect::<Vec<_>>())),
         ("last events", details.last_messages.iter().rev().take(SHOWN).map(|last| message(details, last)).collect()),
     ];
     let known = known.into_iter().map(|(name, lines)| (name.to_owned(), lines));
@@ -158,15 +158,17 @@ fn command(details: &Details, one: &CommandCount) -> String {
 }
 
 /// Returns the number of events of one kind, for example `3 × message app::Get`.
-fn message_count(one: &MessageCount) -> String {
-    format!("{} × {}", number(one.count), message_kind(&one.kind, one.type_name.as_deref()))
+fn message_count(details: &Details, one: &MessageCount) -> String {
+    let kind = message_kind(&one.kind, one.type_name.as_deref());
+    format!("{} × {kind}{}", number(one.count), further_text(details, &kind, &one.other))
 }
 
 /// Returns one event of the process and its age, for example `message app::Get from <1.2.1>, 20 ms ago`.
 fn message(details: &Details, one: &LastMessage) -> String {
     let from = one.from.as_ref().map_or_else(String::new, |pid| format!(" from {pid}"));
     let kind = message_kind(&one.kind, one.type_name.as_deref());
-    format!("{kind}{from}, {} ago", time_since(details.now_ns, one.at_ns))
+    let text = format!("{kind}{from}, {} ago", time_since(details.now_ns, one.at_ns));
+    text.clone() + &further_text(details, &text, &one.other)
 }
 
 fn message_kind(kind: &str, type_name: Option<&str>) -> String {

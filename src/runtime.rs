@@ -30,7 +30,7 @@ use crate::handler::IntoReply;
 use crate::handler::stream::{ByStream, StreamCompletion, StreamHandler};
 use crate::host::dispatch::Handler;
 use crate::host::job::blocking_pool::{Overflow, Pool};
-use crate::host::job::{Job, blocking_pool as blocking};
+use crate::host::job::{Job, batch, blocking_pool as blocking};
 use crate::host::namespace::builder::{HostBuilder, host_methods};
 use crate::host::registry::{LocalId, PidTable};
 use crate::host::shutdown::SHUTDOWN_GRACE;
@@ -353,7 +353,7 @@ impl Runtime {
         if let Some(poller) = self.threads.poller() {
             // After the close of the poller, all socket operations fail, even outside the processes of this runtime.
             // The next line calls the wakers of the pending operations.
-            poller.close().into_iter().for_each(|waker| drop(catch(|| waker.wake())));
+            batch::wake_all(&mut poller.close(), &|| ());
         }
         self.run_dry();
         self.host.shared().pool.iter().for_each(Pool::close);

@@ -56,7 +56,9 @@ struct State {
 
 impl fmt::Debug for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope").field("over", &self.shared.state.lock().over).finish_non_exhaustive()
+        // The formatter is user code, so the lock is not held while it runs.
+        let over = self.shared.state.lock().over;
+        f.debug_struct("Scope").field("over", &over).finish_non_exhaustive()
     }
 }
 

@@ -20,7 +20,8 @@
 //!    this time, a look-up by name must not find the process, because the process accepts no message any more. The
 //!    successor of the process must be able to get the name during this time.
 //! 4. **Drop the state.** The state may own messages that the process took out of the mailbox and did not read. Step 4
-//!    makes dead letters of these messages. Step 4 comes before step 5, because the messages of step 4 are older than
+//!    makes dead letters of these messages. If a supervisor keeps a mailbox for the successor, step 4 returns these
+//!    messages to the closed mailbox instead. Step 4 comes before step 5, because the messages of step 4 are older than
 //!    the messages of step 5. If a destructor panics, the panic replaces the exit. Therefore step 4 only stores the
 //!    replies that the state drops, and step 7 notifies the callers.
 //! 5. **Deliver the unread messages** of the closed mailbox. If a supervisor keeps a mailbox for the successor of the
@@ -155,7 +156,7 @@ impl<M: Send + 'static> Control<M> {
         owner.drop_state(&mut exit);
         // 5. Deliver the unread messages.
         if let Some(remains) = remains {
-            host.dead_letters_of(head, remains.settle().into_iter());
+            host.dead_letters_of(head, remains.settle(&self.inbox).into_iter());
         }
         // 6. Count the exit, leave the groups, remove the pid.
         owner.take_entry(host.remove_exited(head));
@@ -210,9 +211,13 @@ impl<M: Send + 'static> Control<M> {
         let _ = self.run_exit(&mut NoProcess, exit.clone());
     }
 
-    /// Makes dead letters of messages that the receiver took out of the mailbox and did not read.
+    /// Makes dead letters of messages that the receiver took out of the mailbox and did not read. If a supervisor keeps
+    /// the mailbox for the successor of the process, step 5 of the exit passes the messages to the supervisor instead.
     pub(crate) fn drop_unread(&self, unread: VecDeque<M>) {
-        if !unread.is_empty() {
+        if unread.is_empty() {
+            return;
+        }
+        if let Err(unread) = self.inbox.return_unread(unread) {
             self.head.host().dead_letters_of(&self.head, unread.into_iter());
         }
     }
@@ -348,24 +353,34 @@ impl Host {
 
     /// Adds a mailbox of dead letters. The newest mailbox of dead letters receives all later dead letters.
     pub(crate) fn add_dead_letter_mailbox(&self, dead_letter_mailbox: &Ref<Control<Envelope>>) {
+        // A rejected reference may be the last reference to its mailbox, and the drop of a mailbox runs user code.
+        // Therefore these references are dropped after the unlock: `rejected` is declared before the lock.
+        let mut rejected = Vec::new();
         let mut dead_letter_mailboxes = self.shared().dead_letter_mailboxes.lock();
         // The function `dead_letter_mailbox` removes closed mailboxes only when a dead letter exists. Therefore this
         // function removes closed mailboxes too, before the list grows. The amortized cost of an addition is constant.
         if dead_letter_mailboxes.len() == dead_letter_mailboxes.capacity() {
-            dead_letter_mailboxes.retain(|one| one.upgrade().is_some_and(|one| !one.head.has_ended()));
+            dead_letter_mailboxes.retain(|one| match one.upgrade() {
+                Some(open) if !open.head.has_ended() => true,
+                closed => {
+                    rejected.extend(closed);
+                    false
+                }
+            });
         }
         dead_letter_mailboxes.push(Ref::downgrade(dead_letter_mailbox));
     }
 
     fn dead_letter_mailbox(&self) -> Option<Ref<Control<Envelope>>> {
+        // As in `add_dead_letter_mailbox`, the rejected references are dropped after the unlock.
+        let mut rejected = Vec::new();
         let mut dead_letter_mailboxes = self.shared().dead_letter_mailboxes.lock();
         while let Some(last) = dead_letter_mailboxes.last() {
             // A mailbox refers to the host, and the owner of the mailbox holds a strong reference to the mailbox. The
             // list of the host holds only weak references to mailboxes. Therefore no reference cycle exists.
-            if let Some(dead_letter_mailbox) =
-                last.upgrade().filter(|dead_letter_mailbox| !dead_letter_mailbox.head.has_ended())
-            {
-                return Some(dead_letter_mailbox);
+            match last.upgrade() {
+                Some(open) if !open.head.has_ended() => return Some(open),
+                closed => rejected.extend(closed),
             }
             dead_letter_mailboxes.pop();
         }

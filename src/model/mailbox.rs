@@ -553,7 +553,7 @@ pub fn close_against_push() {
     let waits = seen.is_empty();
     let remains = inbox.close(Some(InTurn::in_test()));
     seen.extend(front.take());
-    seen.extend(remains.into_iter().flat_map(|remains| remains.settle()));
+    seen.extend(remains.into_iter().flat_map(|remains| remains.settle(&inbox)));
     // The tasks that wait on the inbox are woken in the same way as in `Control::run_exit`.
     inbox.wake_all(&inbox.own).wake();
     if waits {

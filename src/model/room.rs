@@ -79,7 +79,7 @@ pub fn room_against_close() {
     // The senders are woken in the same way as in `Control::run_exit`.
     inbox.take_wakers().1.into_iter().for_each(|sender| sender.wake());
     let sent = [(1, join(sender)), (2, join(other))].into_iter().filter(|(_, sent)| *sent);
-    let mut read = remains.expect("it has a bound").settle();
+    let mut read = remains.expect("it has a bound").settle(&inbox);
     read.sort_unstable();
     assert_eq!(read, sent.map(|(message, _)| message).collect::<Vec<_>>());
 }

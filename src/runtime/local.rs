@@ -71,7 +71,9 @@ pub struct LocalSet<'rt> {
 
 impl fmt::Debug for LocalSet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalSet").field("ready", &self.queue.state.lock().ready.len()).finish_non_exhaustive()
+        // The formatter is user code, so the lock is not held while it runs.
+        let ready = self.queue.state.lock().ready.len();
+        f.debug_struct("LocalSet").field("ready", &ready).finish_non_exhaustive()
     }
 }
 

@@ -111,7 +111,9 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
     fn poll_with_foreign_waker(&mut self, cx: &mut Cx<'_>, by: Option<Pid>) -> Poll<Option<Result<T, Exit>>> {
         let polled = self.guard.over_foreign(cx, |cx| self.joined.poll(cx, || by.map_or(0, Pid::word)));
         if let (Poll::Pending, Some(by)) = (&polled, by) {
-            self.control().head.host().shared().blocked_steps.note_join(by, self.pid());
+            let shared = self.control().head.host().shared();
+            let exists = |pid| shared.pid_table.with(pid, |_| Ok(())).is_some();
+            shared.blocked_steps.note_join(by, self.pid(), exists);
         }
         polled
     }

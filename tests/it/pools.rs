@@ -245,6 +245,28 @@ fn a_full_pool_refuses_and_returns_messages() {
     });
 }
 
+/// A pool whose own queue has no room refuses a message while all members are full. When a member has room again, the
+/// pool accepts messages again.
+#[test]
+fn a_pool_without_a_queue_accepts_messages_after_an_overload() {
+    let rt = lone();
+    let builder = rt.process().limits(Limits::new().mailbox_capacity(0));
+    let pool = builder.spawn_pool(Pool::new(1, work)).unwrap();
+    rt.block_on(async {
+        settle().await;
+        let (may, first) = long(&pool);
+        settle().await;
+        let second = short(&pool).start();
+        settle().await;
+        assert!(matches!(short(&pool).await, Err(CallError::Send(SendErrorKind::Full))));
+        drop(may);
+        assert!(first.await.is_ok() && second.await.is_ok());
+        settle().await;
+        assert!(short(&pool).await.is_ok());
+        rt.kill(pool.pid()).unwrap();
+    });
+}
+
 /// All messages with the same key go to the same member, even if the mailbox of this member is full. A member with a
 /// full mailbox does not delay the messages for other members.
 #[test]

@@ -559,6 +559,90 @@ impl Process for RawLog {
     }
 }
 
+/// 6.4g: an instance with a kept mailbox takes all messages out of its mailbox, reads some of them, and then ends without
+/// a return of its body: a process kills the instance, or a linked process fails. The next instance reads the remaining
+/// messages in order.
+#[test]
+fn the_next_instance_reads_the_messages_that_a_killed_instance_has_taken_out() {
+    everywhere(async |host| {
+        for is_linked in [false, true] {
+            let read = Log::default();
+            let instance = Arc::new(Mutex::new(None));
+            let (log, pid) = (read.clone(), instance.clone());
+            let child = Child::new("kept", move |mut ctx: Context<u64>| {
+                let (log, pid) = (log.clone(), pid.clone());
+                async move {
+                    // All messages are in the mailbox when the instance receives the first message.
+                    ctx.sleep(ms(2)).await;
+                    loop {
+                        let n = ctx.receive().await?;
+                        log.note(n.to_string());
+                        if n == 5 {
+                            if is_linked {
+                                ctx.process().link().spawn(async |_: Context| Err::<(), _>("a linked process fails"))?;
+                            }
+                            *pid.lock().unwrap() = Some(ctx.pid());
+                            std::future::pending::<()>().await;
+                        }
+                        if n == 99 {
+                            std::future::pending::<Result<(), Exit>>().await?;
+                        }
+                    }
+                    #[expect(unreachable_code, reason = "the type of the output")]
+                    Ok::<_, Exit>(())
+                }
+            });
+            let tree = started(&host, Supervisor::one_for_one().add(child.keep_mailbox())).await;
+            let kept = host.address::<u64>(host.whereis("kept").unwrap()).unwrap();
+            (0..100).for_each(|n| kept.send(n).unwrap());
+            until(|| instance.lock().unwrap().is_some()).await;
+            if !is_linked {
+                host.kill(instance.lock().unwrap().unwrap()).unwrap();
+            }
+            until(|| read.0.lock().unwrap().len() == 100).await;
+            assert_eq!(read.take(), (0..100).map(|n: u64| n.to_string()).collect::<Vec<_>>());
+            host.kill(tree.pid()).unwrap();
+            tree.exited().await;
+        }
+    });
+}
+
+/// Logs the numbers that it receives. Fails after the number 5.
+struct FailsAtFive(Log);
+
+impl Process for FailsAtFive {
+    type Message = Do;
+    type Output = ();
+
+    fn step(&mut self, events: Events<'_, Do>, _: &mut StepOutput<'_, Do>) -> Result<Next<()>, Exit> {
+        for event in events {
+            if let Event::Message(Do::Add(n)) = event {
+                self.0.note(n.to_string());
+                if n == 5 {
+                    return Err(Exit::failed("five"));
+                }
+            }
+        }
+        Ok(Next::Wait)
+    }
+}
+
+/// 6.4g: a hand-written instance takes all messages out of its mailbox in one step, and fails in the middle of the step.
+/// The next instance reads the remaining messages in order.
+#[test]
+fn the_next_instance_reads_the_messages_that_a_failed_step_has_not_read() {
+    everywhere(async |host| {
+        let read = Log::default();
+        let log = read.clone();
+        let child = Child::process(A, move || FailsAtFive(log.clone())).keep_mailbox();
+        let _tree = started(&host, Supervisor::one_for_one().add(child)).await;
+        let address = host.address::<Do>(host.whereis(A).unwrap()).unwrap();
+        (0..20).for_each(|n| address.send(Do::Add(n)).unwrap());
+        until(|| read.0.lock().unwrap().len() == 20).await;
+        assert_eq!(read.take(), (0..20).map(|n: u64| n.to_string()).collect::<Vec<_>>());
+    });
+}
+
 /// 6.4g, 2.3d: a hand-written child has a bounded mailbox and takes all messages out of this mailbox in one step. Then
 /// the messages that wait in the kept mailbox of the child move to the bounded mailbox.
 #[test]

@@ -444,6 +444,33 @@ fn a_passed_descriptor_does_not_hide_the_bytes_behind_it() {
     });
 }
 
+/// 12.6b: a client with a path of the maximum length, which has no zero byte at its end, connects. The listener accepts
+/// the client, and returns the whole path.
+#[test]
+#[cfg(target_os = "linux")]
+fn accept_works_for_a_client_with_a_path_of_the_maximum_length() {
+    on_two(async |_| {
+        let server = SocketPath::new();
+        let listener = UnixListener::bind(&server)?;
+        let mut bytes = SocketPath::new().0.clone().into_os_string().into_encoded_bytes();
+        bytes.resize(108, b'x');
+        // SAFETY: a `sockaddr_un` consists of integers, for which zero is valid.
+        let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        address.sun_path = std::array::from_fn(|at| bytes[at] as libc::c_char);
+        let path = SocketPath(String::from_utf8(bytes).expect("the path is ASCII").into());
+        let client = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+        let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+        // SAFETY: the address is valid during the call, and has the stated length.
+        let bound = unsafe { libc::bind(client.as_raw_fd(), (&raw const address).cast(), length) };
+        assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
+        client.connect(&socket2::SockAddr::unix(&server)?)?;
+        let (_, peer) = listener.accept().await?;
+        assert_eq!(peer.as_pathname(), Some(path.as_ref()));
+        Ok(())
+    });
+}
+
 /// Sends bytes together with a copy of the descriptor of `stream`.
 fn send_with_descriptor(stream: &std::os::unix::net::UnixStream, bytes: &[u8]) -> std::io::Result<()> {
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };

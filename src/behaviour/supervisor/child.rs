@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context as Cx, Poll};
+use std::task::{Context as Cx, Poll, ready};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -459,7 +459,15 @@ impl Future for NextReport {
                 Poll::Pending => {}
             }
         }
-        instance.ended.as_mut().poll(cx).map(|exit| (id, ChildReport::Ended(exit), None))
+        let exit = ready!(instance.ended.as_mut().poll(cx));
+        // The instance may have started and exited between the two polls. The start is then the next report.
+        if let Some(mut started) = instance.started.take()
+            && started.poll_without_budget(cx) == Poll::Ready(Ok(()))
+        {
+            instance.ended = Box::pin(std::future::ready(exit));
+            return Poll::Ready((id, ChildReport::Started, self.0.take()));
+        }
+        Poll::Ready((id, ChildReport::Ended(exit), None))
     }
 }
 

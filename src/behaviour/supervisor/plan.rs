@@ -44,7 +44,9 @@ pub enum RestartPolicy {
     #[default]
     Permanent,
     /// The child is restarted after each exit that is neither normal nor a cancellation. An exit because of the
-    /// cancellation of a linked process causes no restart either.
+    /// cancellation of a linked process causes no restart either. As with the reason `shutdown` in OTP, it does not
+    /// matter whether the child itself was cancelled. For example, if the child returns the error of another process's
+    /// join handle, and this error is a cancellation, the child is not restarted.
     Transient,
     /// The child is never restarted. When the child has exited, the child is removed.
     Temporary,

@@ -145,20 +145,30 @@ impl BlockedSteps {
     }
 
     /// Records that the process `by` has polled the join handle of the process `target` on this thread, and that this
-    /// poll was pending. The caller has found that the waker of this poll is not the waker of a process.
+    /// poll was pending. The caller has found that the waker of this poll is not the waker of a process. `exists` returns
+    /// whether a process exists.
     #[inline]
-    pub(crate) fn note_join(&self, by: Pid, target: Pid) {
+    pub(crate) fn note_join(&self, by: Pid, target: Pid, exists: impl Fn(Pid) -> bool) {
         // If `by` has a blocked step, this thread has recorded this step. Therefore this thread sees the changed
         // length.
         if self.len.load(Ordering::Relaxed) != 0 {
-            self.note_join_of_step(by, target);
+            self.note_join_of_step(by, target, exists);
         }
     }
 
     #[cold]
-    fn note_join_of_step(&self, by: Pid, target: Pid) {
-        if let Some(step) = self.of(by) {
-            step.joined.lock().insert(target);
+    fn note_join_of_step(&self, by: Pid, target: Pid, exists: impl Fn(Pid) -> bool) {
+        let Some(step) = self.of(by) else { return };
+        let mut joined = step.joined.lock();
+        if !joined.insert(target) || joined.len() < 64 || !joined.len().is_power_of_two() {
+            return;
         }
+        // A step may join any number of processes, one after the other. The processes that have exited are removed. The
+        // look-up of a process takes another lock, so the lock of the set is not held meanwhile.
+        let all: Vec<_> = joined.iter().copied().collect();
+        drop(joined);
+        let gone: Vec<_> = all.into_iter().filter(|pid| !exists(*pid)).collect();
+        let mut joined = step.joined.lock();
+        gone.iter().for_each(|pid| _ = joined.remove(pid));
     }
 }

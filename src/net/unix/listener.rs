@@ -17,6 +17,7 @@ use crate::net::handle::lends_handle;
 use crate::net::registered::Registered;
 use crate::net::unix::stream::UnixStream;
 use crate::platform::poller::source::Direction;
+use crate::platform::unix_accept::accept;
 
 /// A Unix domain socket that listens. Dropping the listener does not remove its path from the file system.
 #[derive(Debug)]
@@ -138,17 +139,6 @@ impl UnixListener {
     pub fn options(&self) -> SockRef<'_> {
         SockRef::from(self.io.io())
     }
-}
-
-/// Accepts a connection. mio returns an unnamed address if the peer has an abstract name.
-fn accept(listener: &mio::net::UnixListener) -> io::Result<(mio::net::UnixStream, SocketAddr)> {
-    let (stream, address) = listener.accept()?;
-    let address = if cfg!(any(target_os = "linux", target_os = "android")) && address.is_unnamed() {
-        stream.peer_addr().unwrap_or(address)
-    } else {
-        address
-    };
-    Ok((stream, address))
 }
 
 lends_handle!(UnixListener, io.io());

@@ -103,6 +103,8 @@ pub(super) struct Bounded<M> {
     queue: VecDeque<Option<M>>,
     /// Number of the oldest message.
     first: u64,
+    /// Number of messages that the receiver has taken from behind the oldest message.
+    taken_behind: u64,
     most: usize,
     policy: OverflowPolicy,
     /// Largest length that the queue has had, or that [`record`](Self::record) has recorded.
@@ -137,6 +139,7 @@ impl<M> Bounded<M> {
         Self {
             queue: VecDeque::new(),
             first: FIRST,
+            taken_behind: 0,
             most,
             policy,
             high: 0,
@@ -331,10 +334,9 @@ impl<M> Bounded<M> {
         self.queue.len() + usize::from(self.busy)
     }
 
-    /// Returns the number of the oldest message. This number grows when the oldest message is popped, drained, or
-    /// dropped by the policy.
+    /// Returns a number that changes when the receiver takes out messages, or the policy drops the oldest message.
     pub(super) fn taken(&self) -> u64 {
-        self.first
+        self.first.wrapping_add(self.taken_behind)
     }
 
     /// Records the length of the mailbox. `len` includes the urgent messages.
@@ -424,12 +426,16 @@ impl<M> Bounded<M> {
         let place = self.hole(number)?;
         self.queue.remove(place);
         free_burst(&mut self.queue);
+        // If the first place was removed, the other messages keep their numbers. Otherwise, the number of each message
+        // behind the removed place is now lower by one.
         if place == 0 {
             self.times.taken();
+            self.first += 1;
+        } else {
+            self.taken_behind += 1;
         }
-        // The number of each message behind the removed place is now lower by one.
         match &mut self.measured {
-            Some((measured, _)) if *measured > number => *measured -= 1,
+            Some((measured, _)) if *measured > number => *measured -= u64::from(place != 0),
             measured => {
                 measured.take_if(|(measured, _)| *measured == number).into_iter().for_each(|(_, timer)| timer.record());
             }
@@ -477,6 +483,31 @@ mod tests {
         number += 1;
         assert_eq!((queue.look(&mut number), queue.settle(number)), (Some(2), Some(1)));
         assert_eq!((queue.pop(), queue.pop(), queue.high()), (Some(1), None, 2));
+    }
+
+    /// A receiver takes messages out with `look` and `settle`, and another process returns them. This can happen any
+    /// number of times: the numbers of the messages do not drift.
+    #[test]
+    fn the_numbers_of_returned_messages_do_not_drift() {
+        let mut queue = Bounded::new(OverflowPolicy::Reject, 4);
+        (0..3).for_each(|message| assert!(matches!(queue.push(message, &NeverWoken), Pushed::Stored)));
+        for _ in 0..10 {
+            let mut number = 0;
+            let taken: Vec<_> = std::iter::from_fn(|| {
+                let message = queue.look(&mut number)?;
+                assert_eq!(queue.settle(number), Some(0));
+                Some(message)
+            })
+            .collect();
+            assert_eq!((&taken[..], queue.first), (&[0, 1, 2][..], FIRST + 3));
+            queue.put_first(taken);
+            assert_eq!(queue.first, FIRST);
+        }
+        // The counter of taken messages also counts a message from behind the oldest message.
+        let mut number = FIRST + 1;
+        let before = queue.taken();
+        assert_eq!((queue.look(&mut number), queue.settle(number)), (Some(1), Some(1)));
+        assert_ne!(queue.taken(), before);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::task::Waker;
 use crate::platform::sync::{Arc, LockGuard};
 use crate::process::catch::Held;
 use crate::process::event::Signal;
+use crate::process::mailbox::Inbox;
 use crate::process::mailbox::bounded::{Bounded, Pushed, RoomWaiter};
 use crate::process::mailbox::drained::Taken;
 use crate::process::mailbox::measured::MessageClock;
@@ -132,13 +133,14 @@ pub(crate) struct ClosedContents<M> {
 }
 
 impl<M> ClosedContents<M> {
-    /// Passes the messages to the inheriting router. Returns the messages that no router has taken, and that no process
-    /// will read.
-    pub(crate) fn settle(self) -> Vec<M> {
-        match self.inheriting_router {
-            Some(heir) if !self.messages.is_empty() => heir.inherit(self.messages).err().unwrap_or_default(),
-            _ => self.messages,
-        }
+    /// Passes the messages to the inheriting router. The messages that the receiver has returned to `inbox` since the
+    /// close are older than all other messages, so they come first. Returns the messages that no router has taken, and
+    /// that no process will read.
+    pub(crate) fn settle(self, inbox: &Inbox<M>) -> Vec<M> {
+        let Some(heir) = self.inheriting_router else { return self.messages };
+        let mut messages = inbox.take_returned();
+        messages.extend(self.messages);
+        if messages.is_empty() { messages } else { heir.inherit(messages).err().unwrap_or_default() }
     }
 }
 
@@ -169,6 +171,9 @@ impl<M> Locked<'_, M> {
         // wakers when the exit is known.
         let signals = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
         let forwarding = self.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.forwarding, Forwarding::Here));
+        if let (Some(Forwarding::Left(_)), Some(aside)) = (&forwarding, self.aside.as_deref_mut()) {
+            aside.forwarding = Forwarding::Closing { returned: Vec::new() };
+        }
         let watcher = self.bounded().and_then(Bounded::take_watcher);
         let urgent = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.urgent)).unwrap_or_default();
         let mut messages = self.take_all(Receiving::closing(turn));
@@ -178,7 +183,7 @@ impl<M> Locked<'_, M> {
         let (heir, router) = match forwarding {
             Some(Forwarding::Left(heir)) => (Some(heir), None),
             Some(Forwarding::Routed { router, .. }) => (None, Some(router)),
-            Some(Forwarding::Here) | None => (None, None),
+            Some(Forwarding::Here | Forwarding::Closing { .. }) | None => (None, None),
         };
         ClosedContents { messages, inheriting_router: heir, _rest: Held::new((signals, watcher, router)) }
     }
@@ -416,7 +421,7 @@ impl<M> State<M> {
     pub(super) fn router(&self) -> Option<Arc<dyn Router<M>>> {
         match &self.aside.as_deref()?.forwarding {
             Forwarding::Routed { router, some_wait: false } => Some(Arc::clone(router)),
-            Forwarding::Routed { .. } | Forwarding::Left(_) | Forwarding::Here => None,
+            Forwarding::Routed { .. } | Forwarding::Left(_) | Forwarding::Closing { .. } | Forwarding::Here => None,
         }
     }
 

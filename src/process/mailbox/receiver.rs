@@ -1,12 +1,14 @@
 //! The receiving side of a mailbox. The receiver takes one message or all messages, or registers itself as waiting.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::task::Waker;
 
 use crate::platform::sync::planted;
 use crate::process::event::Signal;
 use crate::process::mailbox::locked::{LastReceive, Locked, Waiting};
 use crate::process::mailbox::read_ahead::{Claim, Receiving};
+use crate::process::mailbox::routed::Forwarding;
 use crate::process::mailbox::{Inbox, Own, ReadAhead, ReceiverTurn, RoomWaiter, Taken, Trial, Wakes};
 use crate::process::state::current::InTurn;
 
@@ -420,6 +422,33 @@ impl<M> Inbox<M> {
                 state.messages().put_behind_first(unread);
                 Ok(wakes)
             }
+        }
+    }
+}
+
+/// Messages that a receiver returns to a closed mailbox, because a router will take them.
+impl<M> Inbox<M> {
+    /// Stores messages that a receiver has taken out and not read.
+    ///
+    /// # Errors
+    /// Returns the messages if no router will take the messages of this mailbox.
+    pub(crate) fn return_unread(&self, unread: VecDeque<M>) -> Result<(), VecDeque<M>> {
+        match self.lock().aside.as_deref_mut().map(|aside| &mut aside.forwarding) {
+            Some(Forwarding::Closing { returned }) => {
+                returned.extend(unread);
+                Ok(())
+            }
+            _ => Err(unread),
+        }
+    }
+
+    /// Takes the returned messages. From now on, the mailbox stores no returned messages.
+    pub(super) fn take_returned(&self) -> Vec<M> {
+        let mut state = self.lock();
+        let forwarding = state.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.forwarding, Forwarding::Here));
+        match forwarding {
+            Some(Forwarding::Closing { returned }) => returned,
+            _ => Vec::new(),
         }
     }
 }

@@ -50,4 +50,7 @@ pub(super) enum Forwarding<M> {
     Routed { router: Arc<dyn Router<M>>, some_wait: bool },
     /// When the mailbox is closed, its unread messages are forwarded to this router.
     Left(Arc<dyn Router<M>>),
+    /// The mailbox is closed, and a router will take its unread messages. Until then, the receiver returns the messages
+    /// that it has taken out and not read. The oldest message comes first.
+    Closing { returned: Vec<M> },
 }

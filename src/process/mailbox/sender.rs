@@ -299,7 +299,12 @@ impl<M> Inbox<M> {
             return Err(Unsent::Closed(message));
         }
         state.some_wait(true);
-        state.store_or_wait(own, message, waker, accepted)
+        let stored = state.store_or_wait(own, message, waker, accepted);
+        // If the message was refused and no other message waits, the router may accept the next message.
+        if state.queued_len() == 0 {
+            state.some_wait(false);
+        }
+        stored
     }
 
     /// Sets the router. Unread urgent messages become the oldest messages of this inbox. Forwarding begins when the

@@ -171,7 +171,7 @@ mod tests {
         let bytes = inbox.figures().bytes - before;
         assert!((least..3 * least).contains(&bytes), "{bytes} bytes");
         assert_eq!((inbox.figures().messages, inbox.urgent_len()), (1_003, 1_000));
-        let messages = inbox.close(Some(InTurn::in_test())).expect("it has contents").settle();
+        let messages = inbox.close(Some(InTurn::in_test())).expect("it has contents").settle(&inbox);
         assert_eq!(messages, (10..1_010).chain(0..3).collect::<Vec<_>>());
     }
 

@@ -18,6 +18,9 @@ use mio::net::{TcpListener, TcpStream};
 use socket2::{Domain, SockAddr, Socket as Socket2, Type};
 use socket2::{SockRef, TcpKeepalive};
 
+#[cfg(unix)]
+use crate::platform::unix_accept::accept;
+
 /// Idle time of a TCP connection after which the system asks the client whether it still exists.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -68,7 +71,7 @@ impl Listener {
         Ok(match &self.socket {
             Socket::Tcp(socket) => Box::new(accept_tcp(socket)?),
             #[cfg(unix)]
-            Socket::Unix(socket) => Box::new(socket.accept()?.0),
+            Socket::Unix(socket) => Box::new(accept(socket)?.0),
         })
     }
 

@@ -42,6 +42,37 @@ pub(crate) struct Registered<S: System> {
     has_paused: [AtomicBool; 2],
 }
 
+/// Operations on a socket, one after the other. Unlike the `poll_…` functions of [`Registered`], several values of this
+/// type can wait for one direction.
+pub(crate) struct Operations<'a, S: System> {
+    socket: &'a Registered<S>,
+    waiter: Waiter<'a>,
+    pause: BudgetPause,
+}
+
+impl<'a, S: System> Operations<'a, S> {
+    pub(crate) fn new(socket: &'a Registered<S>) -> Self {
+        Self { socket, waiter: Waiter { source: &socket.source, key: None }, pause: BudgetPause::default() }
+    }
+
+    /// Polls an operation, as [`Registered::poll_op`] does.
+    pub(crate) fn poll<R>(
+        &mut self,
+        direction: Direction,
+        cx: &mut Context<'_>,
+        mut op: impl FnMut(&S) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        let Self { socket, waiter, pause } = self;
+        pause.poll(cx, |cx| {
+            socket.poll_with(
+                direction,
+                || socket.source.poll_ready_as(direction, cx.waker(), &mut waiter.key),
+                |io| op(io).map(|result| (result, false)),
+            )
+        })
+    }
+}
+
 /// Guard of a waiting future. The drop of the guard removes the waker of this future from the source.
 struct Waiter<'a> {
     source: &'a Source,
@@ -181,20 +212,8 @@ impl<S: System> Registered<S> {
     /// # Cancel safety
     /// Cancel safe if a call of `op` that returns `WouldBlock` has no effect.
     pub(crate) async fn op<R>(&self, direction: Direction, mut op: impl FnMut(&S) -> io::Result<R>) -> io::Result<R> {
-        let mut waiter = Waiter { source: &self.source, key: None };
-        let mut pause = BudgetPause::default();
-        poll_fn(move |cx| {
-            // The closure must own the whole guard, for the reason that is given in `ready_by`.
-            let waiter = &mut waiter;
-            pause.poll(cx, |cx| {
-                self.poll_with(
-                    direction,
-                    || self.source.poll_ready_as(direction, cx.waker(), &mut waiter.key),
-                    |io| op(io).map(|result| (result, false)),
-                )
-            })
-        })
-        .await
+        let mut operations = Operations::new(self);
+        poll_fn(move |cx| operations.poll(direction, cx, &mut op)).await
     }
 
     /// Calls `op` once, without waiting.

@@ -579,7 +579,9 @@ fn the_next_instance_reads_the_messages_that_a_killed_instance_has_taken_out() {
                         log.note(n.to_string());
                         if n == 5 {
                             if is_linked {
-                                ctx.process().link().spawn(async |_: Context| Err::<(), _>("a linked process fails"))?;
+                                ctx.process()
+                                    .link()
+                                    .spawn(async |_: Context| Err::<(), _>("a linked process fails"))?;
                             }
                             *pid.lock().unwrap() = Some(ctx.pid());
                             std::future::pending::<()>().await;

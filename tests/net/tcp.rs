@@ -419,3 +419,29 @@ fn urgent_data_does_not_hide_the_bytes_behind_it() {
         Ok(())
     });
 }
+
+/// 12.2a: two streams of one listener wait for a connection. After one of these streams was dropped, the other stream
+/// still gets a connection.
+#[test]
+fn several_streams_of_connections_wait_for_one_listener() {
+    on_two(async |rt| {
+        let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await?);
+        let shared = Arc::clone(&listener);
+        let waits = rt.spawn(async move |_: Context| {
+            let accepted = shared.incoming().next().await.expect("the stream never ends");
+            accepted.map(drop)
+        });
+        let is_waiting = || {
+            let details = rt.process_details(waits.pid()).expect("it waits for a connection");
+            details.info.state == Some(observe::ProcessState::Idle)
+        };
+        while !is_waiting() {
+            crate::yield_now().await;
+        }
+        // This stream waits after the stream of the process, and is dropped before the connection.
+        assert!(crate::poll_once(listener.incoming().next()).is_none());
+        let _client = TcpStream::connect(listener.local_addr()?).await?;
+        waits.await?;
+        Ok(())
+    });
+}

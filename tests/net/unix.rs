@@ -371,6 +371,41 @@ fn unix_sockets_set_options_and_lend_their_descriptors() {
     });
 }
 
+/// 12.6b: the receiver of a datagram socket does not read, and its queue is full. A send to this socket pauses between
+/// its system calls, and succeeds after the receiver has read.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_send_to_a_full_socket_pauses() {
+    on_two(async |rt| {
+        let path = SocketPath::new();
+        let receiver = UnixDatagram::bind(&path)?;
+        let at = path.0.clone();
+        let sending = rt.spawn(async move |_: Context| -> Result<(), Exit> {
+            let sender = UnixDatagram::unbound()?;
+            for _ in 0..200 {
+                sender.send_to(b"x", &at).await?;
+            }
+            Ok(())
+        });
+        let steps = || rt.process_details(sending.pid()).expect("it waits for the receiver").info.steps;
+        // The process has filled the queue when it does no step for some time.
+        let mut before = 0;
+        while steps() != before {
+            before = steps();
+            rt.sleep(std::time::Duration::from_millis(8)).await;
+        }
+        let begun = rt.now();
+        rt.sleep(std::time::Duration::from_millis(200)).await;
+        let (done, pauses) = (steps() - before, (rt.now() - begun).as_millis() as u64);
+        assert!(done <= 10 + pauses / 4, "{done} steps in {pauses} ms");
+        for _ in 0..200 {
+            receiver.recv(&mut [0; 1]).await?;
+        }
+        sending.await?;
+        Ok(())
+    });
+}
+
 /// 12.6b: an error of a datagram socket ends only one operation. Afterwards, a send to a socket with a full queue waits
 /// until this socket receives. The send does not spin.
 #[test]

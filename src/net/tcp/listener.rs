@@ -1,5 +1,6 @@
 //! [`TcpListener`]: accepts TCP connections.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -11,7 +12,7 @@ use socket2::SockRef;
 use crate::host::Host;
 use crate::net::backend::Backend;
 use crate::net::handle::lends_handle;
-use crate::net::registered::Registered;
+use crate::net::registered::{Operations, Registered};
 use crate::net::resolve::{ToSocketAddrs, resolve, unresolved};
 use crate::net::tcp::socket::TcpSocket;
 use crate::net::tcp::stream::TcpStream;
@@ -120,9 +121,10 @@ impl TcpListener {
         Poll::Ready(TcpStream::register(io, self.io.backend().clone()).map(|stream| (stream, address)))
     }
 
-    /// Returns a stream of the accepted connections. The stream never ends.
+    /// Returns a stream of the accepted connections. The stream never ends: after the end of the runtime, each item is
+    /// an error. Several streams can wait for one listener.
     pub fn incoming(&self) -> Incoming<'_> {
-        Incoming { listener: self }
+        Incoming { listener: self, operations: Operations::new(&self.io) }
     }
 
     /// Returns the local address.
@@ -166,16 +168,24 @@ impl TcpListener {
 lends_handle!(TcpListener, io.io());
 
 /// Stream of the connections of a listener: see [`TcpListener::incoming`].
-#[derive(Debug)]
 #[must_use = "streams do nothing unless polled"]
 pub struct Incoming<'a> {
     listener: &'a TcpListener,
+    operations: Operations<'a, mio::net::TcpListener>,
+}
+
+impl fmt::Debug for Incoming<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Incoming").field("listener", self.listener).finish_non_exhaustive()
+    }
 }
 
 impl Stream for Incoming<'_> {
     type Item = io::Result<TcpStream>;
 
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.listener.poll_accept(cx).map_ok(|(stream, _)| stream).map(Some)
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let polled = self.operations.poll(Direction::Read, cx, mio::net::TcpListener::accept);
+        let (io, _) = ready!(polled)?;
+        Poll::Ready(Some(TcpStream::register(io, self.listener.io.backend().clone())))
     }
 }

@@ -5,6 +5,7 @@ use std::net::Shutdown;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use socket2::SockRef;
 
@@ -13,6 +14,10 @@ use crate::net::backend::Backend;
 use crate::net::handle::lends_handle;
 use crate::net::registered::Registered;
 use crate::platform::poller::source::Direction;
+
+/// Shortest and longest pause between two attempts of [`UnixDatagram::send_to`] on Linux.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(16);
 
 /// A Unix domain socket for packets. Dropping the socket does not remove its path from the file system.
 ///
@@ -164,15 +169,31 @@ impl UnixDatagram {
 
     /// Sends a packet to the socket at `path`. Returns the number of bytes that were sent.
     ///
-    /// If the queue of the receiver is full, the future waits. If the two sockets are not [connected](Self::connect),
-    /// Linux reports no event when this queue has space again. So use connected sockets, or set a time limit for the
-    /// future.
+    /// If the queue of the receiver is full, the future waits. If this socket is not [connected](Self::connect) to the
+    /// receiver, Linux reports no event when the queue has space again. So on Linux, the future tries again after a
+    /// pause, which grows from 1 ms to 16 ms. If this delay matters, connect the socket and use [`send`](Self::send).
     ///
     /// # Errors
     /// Returns the error of the system.
     pub async fn send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         let path = path.as_ref();
-        self.io.op(Direction::Write, |io| io.send_to(buf, path)).await
+        if !cfg!(any(target_os = "linux", target_os = "android")) {
+            return self.io.op(Direction::Write, |io| io.send_to(buf, path)).await;
+        }
+        // After each failed send to a full queue, Linux reports this socket as writable. Therefore, if the future waited
+        // for this event, it would repeat the system call without a pause.
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            let send = |io: &mio::net::UnixDatagram| match io.send_to(buf, path) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+                sent => sent.map(Some),
+            };
+            if let Some(count) = self.io.op(Direction::Write, send).await? {
+                return Ok(count);
+            }
+            self.io.backend().host()?.sleep(pause).await;
+            pause = (2 * pause).min(LONGEST_PAUSE);
+        }
     }
 
     /// Receives a packet. Returns the number of bytes and the address of the sender. If the packet is longer than
@@ -230,7 +251,8 @@ impl UnixDatagram {
     }
 
     /// The poll function of [`send_to`](Self::send_to). If several tasks call this function or another poll function
-    /// that sends, only the task that called last is woken.
+    /// that sends, only the task that called last is woken. This function makes no pause: on Linux, while the queue of
+    /// the receiver is full, the task is woken after each failed call.
     ///
     /// # Errors
     /// Fails under the same conditions as [`send_to`](Self::send_to).

@@ -12,6 +12,60 @@ use procession::*;
 use crate::subprocess::{again, role};
 use crate::{read_when_readable, round_trip, serve, with, within};
 
+/// 12.4b: a waker of another executor blocks the helper thread. Meanwhile, a thread in `block_on` receives the events of
+/// the other sockets.
+#[test]
+#[cfg(unix)]
+fn a_waker_that_blocks_the_helper_thread_does_not_delay_other_sockets() {
+    use futures::AsyncReadExt;
+    use procession::net::UnixStream;
+    use std::io::Write;
+
+    /// Waker that blocks until the test has passed on.
+    struct Blocks {
+        entered: mpsc::Sender<()>,
+        until: std::sync::Mutex<mpsc::Receiver<()>>,
+    }
+    impl Wake for Blocks {
+        fn wake(self: Arc<Self>) {
+            self.entered.send(()).expect("the test waits");
+            self.until.lock().unwrap().recv().expect("the process sends");
+        }
+    }
+
+    within(60, || {
+        let rt = Arc::new(Runtime::builder().workers(0).build().unwrap());
+        let pair = || {
+            let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+            (UnixStream::from_std_in(rt.host(), one).unwrap(), other)
+        };
+        let ((mut outside, mut to_outside), (mut inside, mut to_inside)) = (pair(), pair());
+        let (entered, is_entered) = mpsc::channel();
+        let (reads, until) = mpsc::channel();
+        let waker = Waker::from(Arc::new(Blocks { entered, until: until.into() }));
+        let mut buf = [0; 1];
+        let mut read = outside.read(&mut buf);
+        assert!(std::pin::Pin::new(&mut read).poll(&mut Cx::from_waker(&waker)).is_pending());
+        let process = rt.spawn(async move |_: Context| -> Result<(), Exit> {
+            inside.read_exact(&mut [0; 1]).await?;
+            reads.send(()).map_err(|_| Exit::failed("the waker has returned"))
+        });
+        let (pid, guest) = (process.pid(), Arc::clone(&rt));
+        let guest = thread::spawn(move || guest.block_on(process));
+        let is_waiting = || {
+            let details = rt.process_details(pid).expect("it waits for a byte");
+            details.info.state == Some(observe::ProcessState::Idle)
+        };
+        while !is_waiting() {
+            thread::yield_now();
+        }
+        to_outside.write_all(b"x").unwrap();
+        is_entered.recv().unwrap();
+        to_inside.write_all(b"x").unwrap();
+        guest.join().unwrap().unwrap();
+    });
+}
+
 /// Returns the names of the threads of this program.
 ///
 /// The system cuts a name after 15 bytes, so the runtimes of these tests have short names.

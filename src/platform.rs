@@ -19,6 +19,4 @@ pub(crate) mod shared_cell;
 pub(crate) mod static_ref;
 pub(crate) mod sync;
 mod this_thread;
-#[cfg(all(unix, any(feature = "net", feature = "console")))]
-pub(crate) mod unix_accept;
 pub(crate) mod unwind;

@@ -16,6 +16,8 @@ pub(crate) mod model;
 pub(crate) mod source;
 #[cfg(any(procession_loom, all(feature = "net", not(procession_shuttle))))]
 mod turn;
+#[cfg(all(unix, any(feature = "net", feature = "console")))]
+pub(crate) mod unix_accept;
 
 use std::time::Duration;
 

@@ -447,7 +447,7 @@ mod tests {
     fn a_visit_in_pieces_sees_each_entry_once() {
         let mut wheel = Wheel::new();
         let handles: Vec<_> = (0..10).map(|item| wheel.insert(10 * item, item)).collect();
-        [0, 4, 9].map(|removed| wheel.remove(handles[removed]));
+        [0, 4, 9].into_iter().for_each(|removed| _ = wheel.remove(handles[removed]));
         while !wheel.advance(20, 7) {}
         let (capacity, mut seen) = (wheel.entries.capacity(), Vec::new());
         for from in (0..capacity).step_by(3) {

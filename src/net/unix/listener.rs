@@ -17,7 +17,7 @@ use crate::net::handle::lends_handle;
 use crate::net::registered::Registered;
 use crate::net::unix::stream::UnixStream;
 use crate::platform::poller::source::Direction;
-use crate::platform::unix_accept::accept;
+use crate::platform::poller::unix_accept::accept;
 
 /// A Unix domain socket that listens. Dropping the listener does not remove its path from the file system.
 #[derive(Debug)]

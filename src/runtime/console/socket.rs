@@ -19,7 +19,7 @@ use socket2::{Domain, SockAddr, Socket as Socket2, Type};
 use socket2::{SockRef, TcpKeepalive};
 
 #[cfg(unix)]
-use crate::platform::unix_accept::accept;
+use crate::platform::poller::unix_accept::accept;
 
 /// Idle time of a TCP connection after which the system asks the client whether it still exists.
 const IDLE: Duration = Duration::from_secs(60);

@@ -168,7 +168,8 @@ impl<T: AsFd> Async<T> {
     }
 
     /// Marks the descriptor as not writable. The next [`writable`](Self::writable) then waits for the next event of the
-    /// descriptor. If the system has reported that the other end is closed, the descriptor stays writable.
+    /// descriptor. If the system has reported an error, or that the other end is closed, the descriptor stays writable
+    /// until [`write_with`](Self::write_with) gets [`io::ErrorKind::WouldBlock`].
     ///
     /// Use this method in the same way as [`clear_readable`](Self::clear_readable): call this method before another
     /// library writes, and let the library write until the descriptor accepts no more data.

@@ -62,8 +62,8 @@
 //! If the runtime has workers, the sockets need no additional thread. A thread that awaits a socket in
 //! [`Runtime::block_on`](crate::Runtime::block_on) needs no additional thread either. A runtime without workers starts
 //! one helper thread when a future of [`Runtime::run`](crate::Runtime::run) or of another executor waits for a socket.
-//! The helper thread waits in the poller. The name of the helper thread consists of the name of the worker threads
-//! and the suffix `-poller`. The helper thread runs until the runtime ends, even if the program sets a number of workers
+//! The helper thread waits in the poller. The name of the helper thread consists of the name of the worker threads and
+//! the suffix `-poller`. The helper thread runs until the runtime ends, even if the program sets a number of workers
 //! later. For each batch of events, the helper thread must wake the thread that polls the future.
 //!
 //! In a runtime without workers, do not block the thread inside the future of
@@ -73,13 +73,12 @@
 //! ready. Use `await` instead of the inner `block_on`.
 //!
 //! Some futures contain inner futures, and create the wakers with which they poll the inner futures. An example is
-//! `FuturesUnordered` of the crate `futures`. In a runtime without workers, do not move a pending `FuturesUnordered`
-//! or a similar future from [`Runtime::block_on`](crate::Runtime::block_on) or
-//! [`Runtime::run`](crate::Runtime::run) to another executor. A `FuturesUnordered` polls a socket operation again only
-//! after the socket has become ready. The helper thread starts only when a socket operation is polled outside these two
-//! methods. So it is possible that no thread waits in the poller after the method has returned, and the future then
-//! never completes. Give the runtime a worker, or poll the future for the first time in the executor that awaits the
-//! future.
+//! `FuturesUnordered` of the crate `futures`. In a runtime without workers, do not move a pending `FuturesUnordered` or
+//! a similar future from [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run) to
+//! another executor. A `FuturesUnordered` polls a socket operation again only after the socket has become ready. In
+//! `block_on`, no helper thread starts. So it is possible that no thread waits in the poller after the method has
+//! returned, and the future then never completes. Give the runtime a worker, or poll the future for the first time in
+//! the executor that awaits the future.
 //!
 //! # Fairness
 //!

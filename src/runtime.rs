@@ -353,7 +353,7 @@ impl Runtime {
         if let Some(poller) = self.threads.poller() {
             // After the close of the poller, all socket operations fail, even outside the processes of this runtime.
             // The next line calls the wakers of the pending operations.
-            batch::wake_all(&mut poller.close(), &|| ());
+            let _ = catch(|| batch::wake_all(&mut poller.close(), &|| ()));
         }
         self.run_dry();
         self.host.shared().pool.iter().for_each(Pool::close);

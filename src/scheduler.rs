@@ -493,10 +493,18 @@ impl<T: Task> Scheduler<T> {
         self.worker_slots[..self.reached.load(Ordering::SeqCst)].iter().any(|worker_slot| worker_slot.ask(label))
     }
 
-    /// Wakes the timekeeper, or any worker if there is no timekeeper. This function is called in three cases: a new
-    /// deadline is earlier than all other deadlines, the poller was opened, or the helper thread has left the poller to
-    /// call wakers. If there is a new earliest deadline, the timekeeper sleeps until a later deadline. In the other two
-    /// cases, the timekeeper sleeps outside the poller.
+    /// Wakes the timekeeper, if there is one. The helper thread calls this function before it calls wakers. The
+    /// timekeeper then waits in the poller, which the helper thread has left. Without a timekeeper, this call is not
+    /// necessary: each worker that is awake checks the poller before it parks.
+    pub(super) fn wake_timekeeper(&self) {
+        if let Some(slot) = self.idle.timekeeper() {
+            self.idle.wake(slot);
+        }
+    }
+
+    /// Wakes the timekeeper, or any worker if there is no timekeeper. This function is called in two cases: a new
+    /// deadline is earlier than all other deadlines, or the poller was opened. If there is a new earliest deadline, the
+    /// timekeeper sleeps until a later deadline. If the poller was opened, the timekeeper sleeps outside the poller.
     pub(crate) fn rearm(&self) {
         match self.idle.timekeeper() {
             Some(_) if planted!("rearm_forgets_timekeeper") => {}

@@ -262,7 +262,8 @@ impl<M: Send + 'static> Mailbox<M> {
 
     /// Stores a message until [`unstash`](Self::unstash) is called. After `unstash`, the mailbox returns the message
     /// again. A stashed message uses no space of the [`MailboxCapacity`]. If the process exits before it calls
-    /// `unstash`, the stashed message becomes a dead letter.
+    /// `unstash`, the stashed message becomes a dead letter. In a child with
+    /// [`keep_mailbox`](crate::Child::keep_mailbox), the next instance gets the message.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};

@@ -15,8 +15,8 @@ use std::time::Duration;
 use futures::future::FusedFuture;
 use pin_project_lite::pin_project;
 
-#[allow(unused_imports)]
 use crate::context::time::interval::Interval;
+#[allow(unused_imports)]
 use crate::context::time::reuse as spare;
 use crate::context::time::reuse::SleepTimer;
 use crate::host::control::Change;

@@ -390,7 +390,8 @@ impl<M: Send + 'static> Control<M> {
 
 impl<M: Send + 'static> Control<M> {
     /// Puts the messages in `front` back into the mailbox. A receiver has taken these messages out of the mailbox, but
-    /// has not consumed them. If the mailbox is closed or has a bound, these messages become dead letters.
+    /// has not consumed them. If the mailbox is closed or has a bound, the messages go to
+    /// [`drop_unread`](Self::drop_unread).
     pub(crate) fn put_back(&self, front: &mut ReadAhead<M>) {
         match self.inbox.put_back(self, front) {
             Ok(wakes) => self.perform_wakes(wakes),

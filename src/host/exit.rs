@@ -20,13 +20,14 @@
 //!    this time, a look-up by name must not find the process, because the process accepts no message any more. The
 //!    successor of the process must be able to get the name during this time.
 //! 4. **Drop the state.** The state may own messages that the process took out of the mailbox and did not read. Step 4
-//!    makes dead letters of these messages. If a supervisor keeps a mailbox for the successor, step 4 returns these
+//!    makes dead letters of these messages. If the mailbox has a router for its unread messages, step 4 returns these
 //!    messages to the closed mailbox instead. Step 4 comes before step 5, because the messages of step 4 are older than
 //!    the messages of step 5. If a destructor panics, the panic replaces the exit. Therefore step 4 only stores the
 //!    replies that the state drops, and step 7 notifies the callers.
 //! 5. **Deliver the unread messages** of the closed mailbox. If a supervisor keeps a mailbox for the successor of the
-//!    process, the messages go to the supervisor's mailbox. Otherwise the messages become dead letters. Step 5 comes
-//!    before step 10. Therefore a supervisor that receives the exit already finds the messages for the successor.
+//!    process, or the process is a member of a pool, a router takes the messages. Otherwise they become dead letters.
+//!    Step 5 comes before step 10. Therefore a supervisor that receives the exit already finds the messages for the
+//!    successor.
 //! 6. **Count the exit, leave the groups, remove the pid.** Step 6 tells other threads that the process is gone. A
 //!    thread learns this from a failed look-up of the pid, or from the notice that the process left a group. Before the
 //!    failed look-up or the notice, the process has already sent its last message. A monitor or link to a removed pid
@@ -211,8 +212,8 @@ impl<M: Send + 'static> Control<M> {
         let _ = self.run_exit(&mut NoProcess, exit.clone());
     }
 
-    /// Makes dead letters of messages that the receiver took out of the mailbox and did not read. If a supervisor keeps
-    /// the mailbox for the successor of the process, step 5 of the exit passes the messages to the supervisor instead.
+    /// Makes dead letters of messages that the receiver took out of the mailbox and did not read. If the mailbox
+    /// has a router for its unread messages, step 5 of the exit passes the messages to the router instead.
     pub(crate) fn drop_unread(&self, unread: VecDeque<M>) {
         if unread.is_empty() {
             return;
@@ -353,19 +354,20 @@ impl Host {
 
     /// Adds a mailbox of dead letters. The newest mailbox of dead letters receives all later dead letters.
     pub(crate) fn add_dead_letter_mailbox(&self, dead_letter_mailbox: &Ref<Control<Envelope>>) {
-        // A rejected reference may be the last reference to its mailbox, and the drop of a mailbox runs user code.
-        // Therefore these references are dropped after the unlock: `rejected` is declared before the lock.
-        let mut rejected = Vec::new();
+        // An upgraded reference may become the last reference to its mailbox, and the drop of a mailbox runs user code.
+        // Therefore these references are dropped after the unlock: `upgraded` is declared before the lock.
+        let mut upgraded = Vec::new();
         let mut dead_letter_mailboxes = self.shared().dead_letter_mailboxes.lock();
         // The function `dead_letter_mailbox` removes closed mailboxes only when a dead letter exists. Therefore this
         // function removes closed mailboxes too, before the list grows. The amortized cost of an addition is constant.
         if dead_letter_mailboxes.len() == dead_letter_mailboxes.capacity() {
             dead_letter_mailboxes.retain(|one| match one.upgrade() {
-                Some(open) if !open.head.has_ended() => true,
-                closed => {
-                    rejected.extend(closed);
-                    false
+                Some(mailbox) => {
+                    let is_open = !mailbox.head.has_ended();
+                    upgraded.push(mailbox);
+                    is_open
                 }
+                None => false,
             });
         }
         dead_letter_mailboxes.push(Ref::downgrade(dead_letter_mailbox));

@@ -145,9 +145,9 @@ impl<M> Inbox<M> {
         Locked { slot: &self.slot, state: self.state.lock_patiently() }
     }
 
-    /// Returns two numbers: the load, and the number of the oldest message. The load is the number of queued messages,
-    /// plus one while the receiver handles a message. The number of the oldest message grows when the oldest message is
-    /// popped, drained, or dropped by the policy. If the mailbox is unbounded, both numbers are zero.
+    /// Returns two numbers: the load, and a number that changes when the receiver takes out messages. The load is the
+    /// number of queued messages, plus one while the receiver handles a message. If the mailbox is unbounded, both
+    /// numbers are zero.
     pub(crate) fn load(&self) -> (usize, u64) {
         let mut state = self.state.lock();
         let urgent = state.urgent_len();

@@ -243,10 +243,10 @@ impl<T: Task> Scheduler<T> {
         let mut ready = Vec::new();
         // If the system returns an error, the poller is unusable, and the helper thread exits.
         while !self.is_stopping() && poller.poll(Wait::Alone, &mut ready) {
-            // A waker is user code. If a waker panics, the helper thread must continue. If a waker blocks, the timekeeper
-            // must wait in the poller meanwhile. The timekeeper sleeps outside the poller, because the helper thread was
-            // in the poller. Therefore the timekeeper is woken before the first waker.
-            contain(|| self.driver.wake_all(&mut ready, &|| self.rearm()));
+            // A waker is user code. If a waker panics, the helper thread must continue. If a waker blocks, the
+            // timekeeper must wait in the poller meanwhile. The timekeeper sleeps outside the poller, because the
+            // helper thread was in the poller. Therefore the timekeeper is woken before the first waker.
+            contain(|| self.driver.wake_all(&mut ready, &|| self.wake_timekeeper()));
             contain(|| ready.clear());
         }
     }

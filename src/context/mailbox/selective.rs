@@ -167,7 +167,7 @@ impl<M: Send + 'static> ReservedPlace<'_, M> {
         match refused {
             Ok(()) => {}
             Err((message, true)) => control.drop_by_policy(message),
-            Err((message, false)) => control.head.host().dead_letters_of(&control.head, std::iter::once(message)),
+            Err((message, false)) => control.drop_unread([message].into()),
         }
     }
 }

@@ -33,7 +33,7 @@ impl<M: Send + 'static> Mailbox<M> {
                 }
                 Err(message) => {
                     if let Err(message) = control.inbox.put_back_urgent(*looked_at, message) {
-                        control.head.host().dead_letters_of(&control.head, std::iter::once(message));
+                        control.drop_unread([message].into());
                     }
                     *looked_at += 1;
                 }

@@ -149,7 +149,7 @@
 //! runtime into the task, and pass a future that resolves at the end of the program:
 //!
 //! ```
-//! use procession::{Context, Runtime};
+//! use procession::{Context, Exit, Runtime};
 //! use std::sync::Arc;
 //!
 //! #[tokio::main]
@@ -160,7 +160,7 @@
 //!     let guest = tokio::spawn(async move { guest.run(stopped).await });
 //!
 //!     // Meanwhile, each task of tokio can use the processes.
-//!     let answer = rt.spawn(async |_: Context| 42).await?;
+//!     let answer = rt.spawn(async |_: Context| Ok::<_, Exit>(42)).await?;
 //!     assert_eq!(answer, 42);
 //!
 //!     let _ = stop.send(());

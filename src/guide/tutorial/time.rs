@@ -65,7 +65,8 @@
 //! }
 //!
 //! fn main() -> procession::Result {
-//!     let rt = Runtime::new()?;
+//!     // Without workers, the process begins in `block_on`.
+//!     let rt = Runtime::builder().workers(0).build()?;
 //!     let adder = rt.spawn(adder);
 //!     adder.send(2)?;
 //!     adder.send(3)?;

@@ -18,6 +18,17 @@ const PENDING: u64 = 1 << 1;
 /// The higher bits of the phase count the polls.
 const POLL: u64 = 1 << 2;
 
+/// Processes whose join handles a future has polled. Some of these processes may have exited.
+#[derive(Debug, Default)]
+struct JoinedPids {
+    pids: BTreeSet<Pid>,
+    /// If the set has this length, the processes that have exited are removed. The value 0 means `FIRST_CLEANUP`.
+    next_cleanup: usize,
+}
+
+/// Length of the set at its first clean-up.
+const FIRST_CLEANUP: usize = 64;
+
 /// A step that blocks its thread until its inner future resolves.
 #[derive(Debug)]
 pub(crate) struct BlockedStep {
@@ -25,7 +36,7 @@ pub(crate) struct BlockedStep {
     /// Waits of the process before the call of `block_on`. The inner future does not wait for these operations.
     earlier: Vec<Wait>,
     /// Processes whose join handles the inner future has polled.
-    joined: Mutex<BTreeSet<Pid>>,
+    joined: Mutex<JoinedPids>,
     /// Whether a receiver is registered in the mailbox, although no receive operation waits.
     has_stale_receiver: AtomicBool,
     /// Number of polls, and the bits [`PENDING`] and [`WOKEN`]. Before each poll, the thread of the step stores a new
@@ -95,7 +106,7 @@ impl BlockedStep {
 
     /// Returns whether the inner future has polled the join handle of this process.
     pub(crate) fn has_joined(&self, target: Pid) -> bool {
-        self.joined.lock().contains(&target)
+        self.joined.lock().pids.contains(&target)
     }
 
     /// Returns whether a receiver is registered in the mailbox, although no receive operation waits.
@@ -160,15 +171,17 @@ impl BlockedSteps {
     fn note_join_of_step(&self, by: Pid, target: Pid, exists: impl Fn(Pid) -> bool) {
         let Some(step) = self.of(by) else { return };
         let mut joined = step.joined.lock();
-        if !joined.insert(target) || joined.len() < 64 || !joined.len().is_power_of_two() {
+        joined.pids.insert(target);
+        if joined.pids.len() < joined.next_cleanup.max(FIRST_CLEANUP) {
             return;
         }
-        // A step may join any number of processes, one after the other. The processes that have exited are removed. The
-        // look-up of a process takes another lock, so the lock of the set is not held meanwhile.
-        let all: Vec<_> = joined.iter().copied().collect();
+        // A step may join any number of processes, one after the other. The look-up of a process takes another lock, so
+        // the lock of the set is not held meanwhile.
+        let all: Vec<_> = joined.pids.iter().copied().collect();
         drop(joined);
         let gone: Vec<_> = all.into_iter().filter(|pid| !exists(*pid)).collect();
         let mut joined = step.joined.lock();
-        gone.iter().for_each(|pid| _ = joined.remove(pid));
+        gone.iter().for_each(|pid| _ = joined.pids.remove(pid));
+        joined.next_cleanup = 2 * joined.pids.len();
     }
 }

@@ -191,7 +191,7 @@ impl UnixDatagram {
             if let Some(count) = self.io.op(Direction::Write, send).await? {
                 return Ok(count);
             }
-            self.io.backend().host()?.sleep(pause).await;
+            self.io.backend().host()?.limit(pause).await;
             pause = (2 * pause).min(LONGEST_PAUSE);
         }
     }

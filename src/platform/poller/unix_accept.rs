@@ -13,7 +13,8 @@ use socket2::SockRef;
 /// 1.2 panics, so any local client could end the process that accepts. If the peer has an abstract name, mio 1.2 returns
 /// an unnamed address.
 pub(crate) fn accept(listener: &UnixListener) -> io::Result<(UnixStream, SocketAddr)> {
-    if !cfg!(any(target_os = "linux", target_os = "android")) {
+    // On Android with 32-bit x86, the system may not allow `accept4`, which socket2 calls.
+    if !cfg!(any(target_os = "linux", all(target_os = "android", not(target_arch = "x86")))) {
         return listener.accept();
     }
     let (socket, _) = SockRef::from(listener).accept()?;

@@ -124,7 +124,9 @@ type Discard<M> = (Option<Signals>, Option<Waker>, Option<Arc<dyn Router<M>>>);
 /// Content that an inbox had when it was closed.
 #[derive(Debug)]
 pub(crate) struct ClosedContents<M> {
+    /// The unread messages. The urgent messages come first.
     messages: Vec<M>,
+    urgent: usize,
     /// Router that takes the unread messages. Most mailboxes have no such router.
     inheriting_router: Option<Arc<dyn Router<M>>>,
     /// The unread signals, the waker of a task that waits for room, and the router. When this value is dropped, the
@@ -133,13 +135,16 @@ pub(crate) struct ClosedContents<M> {
 }
 
 impl<M> ClosedContents<M> {
-    /// Passes the messages to the inheriting router. The messages that the receiver has returned to `inbox` since the
-    /// close are older than all other messages, so they come first. Returns the messages that no router has taken, and
-    /// that no process will read.
+    /// Passes the messages to the inheriting router. The receiver may have returned messages to `inbox`. The returned
+    /// messages are older than the other messages, so they come directly behind the urgent messages. Returns the
+    /// messages that no router has taken, and that no process will read.
     pub(crate) fn settle(self, inbox: &Inbox<M>) -> Vec<M> {
-        let Some(heir) = self.inheriting_router else { return self.messages };
-        let mut messages = inbox.take_returned();
-        messages.extend(self.messages);
+        let Self { mut messages, urgent, inheriting_router, .. } = self;
+        let Some(heir) = inheriting_router else { return messages };
+        let returned = inbox.take_returned();
+        if !returned.is_empty() {
+            messages.splice(urgent..urgent, returned);
+        }
         if messages.is_empty() { messages } else { heir.inherit(messages).err().unwrap_or_default() }
     }
 }
@@ -171,21 +176,23 @@ impl<M> Locked<'_, M> {
         // wakers when the exit is known.
         let signals = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
         let forwarding = self.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.forwarding, Forwarding::Here));
-        if let (Some(Forwarding::Left(_)), Some(aside)) = (&forwarding, self.aside.as_deref_mut()) {
-            aside.forwarding = Forwarding::Closing { returned: Vec::new() };
-        }
+        let (heir, router) = match (forwarding, self.aside.as_deref_mut()) {
+            (Some(Forwarding::Left { router, returned }), Some(aside)) => {
+                aside.forwarding = Forwarding::Closing { returned };
+                (Some(router), None)
+            }
+            (Some(Forwarding::Routed { router, .. }), _) => (None, Some(router)),
+            _ => (None, None),
+        };
         let watcher = self.bounded().and_then(Bounded::take_watcher);
         let urgent = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.urgent)).unwrap_or_default();
         let mut messages = self.take_all(Receiving::closing(turn));
-        if !urgent.is_empty() {
+        let urgent_len = urgent.len();
+        if urgent_len != 0 {
             messages.splice(0..0, urgent);
         }
-        let (heir, router) = match forwarding {
-            Some(Forwarding::Left(heir)) => (Some(heir), None),
-            Some(Forwarding::Routed { router, .. }) => (None, Some(router)),
-            Some(Forwarding::Here | Forwarding::Closing { .. }) | None => (None, None),
-        };
-        ClosedContents { messages, inheriting_router: heir, _rest: Held::new((signals, watcher, router)) }
+        let rest = Held::new((signals, watcher, router));
+        ClosedContents { messages, urgent: urgent_len, inheriting_router: heir, _rest: rest }
     }
 
     /// Appends a signal behind all messages that are queued now.
@@ -421,7 +428,7 @@ impl<M> State<M> {
     pub(super) fn router(&self) -> Option<Arc<dyn Router<M>>> {
         match &self.aside.as_deref()?.forwarding {
             Forwarding::Routed { router, some_wait: false } => Some(Arc::clone(router)),
-            Forwarding::Routed { .. } | Forwarding::Left(_) | Forwarding::Closing { .. } | Forwarding::Here => None,
+            Forwarding::Routed { .. } | Forwarding::Left { .. } | Forwarding::Closing { .. } | Forwarding::Here => None,
         }
     }
 

@@ -426,16 +426,22 @@ impl<M> Inbox<M> {
     }
 }
 
-/// Messages that a receiver returns to a closed mailbox, because a router will take them.
+/// Messages that a receiver returns, and that a router will take.
 impl<M> Inbox<M> {
-    /// Stores messages that a receiver has taken out and not read.
+    /// Stores messages that a receiver has taken out and not read, and that cannot return to the queue. The mailbox is
+    /// closed or has a bound.
     ///
     /// # Errors
     /// Returns the messages if no router will take the messages of this mailbox.
-    pub(crate) fn return_unread(&self, unread: VecDeque<M>) -> Result<(), VecDeque<M>> {
+    pub(crate) fn return_unread(&self, unread: VecDeque<M>) -> Result<(), Vec<M>> {
+        let mut unread = Vec::from(unread);
         match self.lock().aside.as_deref_mut().map(|aside| &mut aside.forwarding) {
-            Some(Forwarding::Closing { returned }) => {
-                returned.extend(unread);
+            Some(Forwarding::Left { returned, .. } | Forwarding::Closing { returned }) => {
+                if returned.is_empty() {
+                    mem::swap(returned, &mut unread);
+                } else {
+                    returned.append(&mut unread);
+                }
                 Ok(())
             }
             _ => Err(unread),

@@ -48,9 +48,9 @@ pub(super) enum Forwarding<M> {
     /// The messages are forwarded. While `some_wait` is true, new messages wait in this mailbox, because earlier
     /// messages may wait in this mailbox.
     Routed { router: Arc<dyn Router<M>>, some_wait: bool },
-    /// When the mailbox is closed, its unread messages are forwarded to this router.
-    Left(Arc<dyn Router<M>>),
-    /// The mailbox is closed, and a router will take its unread messages. Until then, the receiver returns the messages
-    /// that it has taken out and not read. The oldest message comes first.
+    /// When the mailbox is closed, its unread messages are forwarded to this router. `returned` contains the messages
+    /// that a receiver has taken out and not read, and that cannot return to the queue. The oldest message comes first.
+    Left { router: Arc<dyn Router<M>>, returned: Vec<M> },
+    /// The mailbox is closed, and a router will take its unread messages and the returned messages.
     Closing { returned: Vec<M> },
 }

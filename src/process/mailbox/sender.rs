@@ -348,7 +348,7 @@ impl<M> Inbox<M> {
         // runs user code, and user code must not run under the lock.
         let mut state = self.state.lock();
         if !state.closed {
-            state.aside.get_or_insert_default().forwarding = Forwarding::Left(router);
+            state.aside.get_or_insert_default().forwarding = Forwarding::Left { router, returned: Vec::new() };
         }
     }
 

@@ -241,11 +241,11 @@ impl Check {
         if let Some(steps) = self.deadlock_after {
             simulation = simulation.deadlock_after(steps);
         }
-        // If these options contain a flight recorder, the call below has no effect.
         if let Some(options) = &self.inspect {
             simulation = simulation.inspect(options.clone());
         }
         if record.is_some() {
+            // If the options above contain a flight recorder, this call has no effect.
             simulation = simulation.flight_recorder(FlightRecorder::new());
         }
         let host = simulation.host().clone();

@@ -124,16 +124,17 @@
 //! recorder costs one read of the clock. The flight recorder also needs the memory of its buffers.
 //!
 //! Two processes exchanged messages on one worker, at the highest rate. The numbers are the CPU time of the program,
-//! with the thread of the trace, relative to a run without a trace. Each number is a median of 11 runs, with its 95 %
-//! interval. In the repository, the command `cargo bench-inspection` measures these rows and
-//! further kinds of inspection:
+//! with the thread of the trace, relative to a run without inspection. Each number is a median of 9 rounds, with its
+//! 95 % interval. In the repository, the command `cargo bench-inspection` measures these rows again:
 //!
 //! | | relative CPU time |
 //! |---|---|
-//! | trace that selects only processes of another type | 0.96 [0.94, 1.00] |
-//! | trace | 1.00 [0.98, 1.06] |
-//! | flight recorder | 3.75 [3.72, 3.84] |
+//! | trace that selects only processes of another type | 1.01 [0.98, 1.02] |
+//! | trace | 1.13 [1.09, 1.16] |
+//! | flight recorder | 4.21 [4.21, 4.31] |
+//! | [`Builder::inspect`](crate::Builder::inspect): the last 8 messages of each process | 1.59 [1.56, 1.63] |
+//! | [`Builder::sample_every_step`](crate::Builder::sample_every_step) | 5.61 [5.57, 5.72] |
 //!
 //! Each turn of this program takes 48 ns, so the trace reaches its limit of 50,000 events per second and skips nearly
 //! all turns. The cost for each turn does not depend on the length of the turn: a few nanoseconds for a skipped turn,
-//! and about 130 ns for a recorded turn. A program whose turns take 10 µs becomes 1.3 % slower with a flight recorder.
+//! and about 150 ns for a recorded turn. A program whose turns take 10 µs becomes 1.5 % slower with a flight recorder.

@@ -700,9 +700,9 @@ impl Builder {
         self
     }
 
-    /// Sets a function that a worker thread calls each time that the thread is unparked. The thread calls the function of
-    /// [`on_thread_park`](Self::on_thread_park) and this function in pairs. A thread that finds a task at the last moment
-    /// does not park, but calls both functions.
+    /// Sets a function that a worker thread calls each time that the thread is unparked. The thread calls the function
+    /// of [`on_thread_park`](Self::on_thread_park) and this function in pairs. A thread that finds a task at the last
+    /// moment does not park, but calls both functions.
     ///
     /// The function may block. Therefore, when a worker is unparked for a task, this worker unparks another worker
     /// before it calls the function. So one message to an idle runtime may unpark several workers.

@@ -193,7 +193,8 @@ fn a_body_borrows_its_own_variable_while_it_waits() {
     });
 }
 
-/// The functions of `tests/it` that the random programs call. Miri runs a test for minutes, so there are no time limits.
+/// The functions of `tests/it` that the random programs call. Miri runs a test for minutes, so there are no time
+/// limits.
 #[cfg(miri)]
 mod functions_of_it {
     use std::time::Duration;

@@ -31,8 +31,8 @@ use crate::process::state::budget::BudgetPause;
 /// than a send to a [`Pid`], because the runtime does not look up the pid. An address is cheap to clone. Any thread can
 /// use an address. Two addresses of the same process are equal.
 ///
-/// An address does not keep its process alive. But an address keeps the memory block of the process, and the handlers of
-/// its runtime. A [`Pid`] keeps nothing.
+/// An address does not keep its process alive. But an address keeps the memory block of the process, and the handlers
+/// of its runtime. A [`Pid`] keeps nothing.
 ///
 /// ```
 /// use procession::{Address, Context, Exit, Runtime};

@@ -36,8 +36,9 @@ use crate::process::state::current::Current;
 ///
 /// A `SelfHandle` is cheap to clone. Except for [`yield_now`](Self::yield_now) and [`scope`](Self::scope), its methods
 /// return futures that do not borrow the `SelfHandle`. Most futures start their operation at the first poll. The time
-/// of [`sleep`](Self::sleep) and [`timeout`](Self::timeout) starts when the method is called. Only the process itself can poll the futures of [`perform`](Self::perform)
-/// and [`stream`](Self::stream).
+/// of [`sleep`](Self::sleep) and [`timeout`](Self::timeout) starts when the method is called. If a future is dropped,
+/// its operation is cancelled, but a request that a call has already sent stays in the mailbox of the callee. Only the
+/// process itself can poll the futures of [`perform`](Self::perform) and [`stream`](Self::stream).
 pub struct SelfHandle<M = Payload> {
     control: Ref<Control<M>>,
 }

@@ -463,8 +463,8 @@ impl Host {
         Sleep::new(Sleeper::Outside(self.clone()), at, Some(Location::caller()))
     }
 
-    /// Runs `future` with a time limit, outside a process or in any process. Apart from this,
-    /// [`SelfHandle::timeout`](crate::SelfHandle::timeout) does the same.
+    /// Runs `future` with a time limit, as [`SelfHandle::timeout`](crate::SelfHandle::timeout) does. This method also
+    /// works outside processes.
     ///
     /// ```
     /// # use procession::{Failure, Runtime};

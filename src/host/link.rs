@@ -16,8 +16,7 @@
 //!
 //! At an exit, `Head::publish_exit` first makes the exit visible to [`Linkable::exit`]. Then it calls
 //! [`Links::dissolve`], which closes the table, takes out all entries, and notifies the other processes one after the
-//! other. Each notification
-//! locks only the table of the notified process.
+//! other. Each notification locks only the table of the notified process.
 //!
 //! A monitor that `spawn_monitor` has set is only in the table of the watcher. The child [stores](Watch) this monitor
 //! outside its table. An exiting child first closes its own table, and then notifies the watcher.

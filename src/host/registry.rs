@@ -171,10 +171,10 @@ pub(crate) struct PidTable<E: ?Sized, H: EntryHost> {
 }
 
 /// Returns the position of a slot in its chunk, for the offset of the slot. Slots with consecutive offsets are in
-/// different cache lines: their positions are at least eight slots apart. Processes that are spawned one after the other
-/// often run at the same time, on different workers. If their slots were in one cache line, each look-up of one of these
-/// processes would move the cache line from the core of the other worker. (Benchmark `big`, on two cores: 0.95 of the
-/// CPU time of consecutive slots.) Under loom, a chunk may have fewer than 64 slots.
+/// different cache lines: their positions are at least eight slots apart. Processes that are spawned one after the
+/// other often run at the same time, on different workers. If their slots were in one cache line, each look-up of one
+/// of these processes would move the cache line from the core of the other worker. (Benchmark `big`, on two cores: 0.95
+/// of the CPU time of consecutive slots.) Under loom, a chunk may have fewer than 64 slots.
 #[inline]
 fn spread(offset: usize) -> usize {
     if FIRST < 64 { offset } else { offset & !63 | (offset & 7) << 3 | !offset >> 3 & 7 }

@@ -24,9 +24,9 @@ use crate::platform::poller::source::Direction;
 /// The descriptor must be in non-blocking mode. The operations of a descriptor in blocking mode block the thread. With
 /// [`read_with`](Self::read_with) and [`write_with`](Self::write_with), a process can call any operation of the value.
 /// If `T` implements `Read` or `Write`, then `Async<T>` implements `AsyncRead` or `AsyncWrite`. If `&T` implements
-/// `Read` or `Write`, then `&Async<T>` implements `AsyncRead` or `AsyncWrite`, so that one task can read and write at the
-/// same time. Only the task that polled such an operation last in a direction is woken. If several tasks wait for one
-/// direction, use `read_with` and `write_with`, which wake each of them.
+/// `Read` or `Write`, then `&Async<T>` implements `AsyncRead` or `AsyncWrite`, so that one task can read and write at
+/// the same time. Only the task that polled such an operation last in a direction is woken. If several tasks wait for
+/// one direction, use `read_with` and `write_with`, which wake each of them.
 ///
 /// ```
 /// use procession::net::Async;

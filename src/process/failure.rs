@@ -25,7 +25,8 @@ pub enum Failure {
     NoHandler(Cow<'static, str>),
     /// The handler dropped its `Completion` without answering.
     Abandoned,
-    /// The time limit of the command, or of a future in [`SelfHandle::timeout`](crate::SelfHandle::timeout), has passed.
+    /// The time limit of the command, or of a future in [`SelfHandle::timeout`](crate::SelfHandle::timeout), has
+    /// passed.
     TimedOut,
     /// The command was cancelled.
     Cancelled,

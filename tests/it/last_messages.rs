@@ -275,7 +275,8 @@ fn a_simulation_records_messages_at_virtual_times() {
     assert_eq!(message.to_string(), format!("message u64 from {from} (3600s after the start)"));
 }
 
-/// 9.5g: with `Check::inspect`, each run of the scenario has the records. The report of a failing seed names the option.
+/// 9.5g: with `Check::inspect`, each run of the scenario has the records. The report of a failing seed names the
+/// option.
 #[test]
 fn a_check_records_messages_in_each_run() {
     let scenario = async |host: Host| -> Result<(), Exit> {

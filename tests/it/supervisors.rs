@@ -542,8 +542,11 @@ fn a_kept_mailbox_loses_no_unread_message() {
     });
 }
 
-/// Logs the numbers that it receives.
-struct RawLog(Log);
+/// Logs the numbers that it receives. Fails after the number `fails_at`.
+struct RawLog {
+    log: Log,
+    fails_at: Option<u64>,
+}
 
 impl Process for RawLog {
     type Message = Do;
@@ -552,16 +555,19 @@ impl Process for RawLog {
     fn step(&mut self, events: Events<'_, Do>, _: &mut StepOutput<'_, Do>) -> Result<Next<()>, Exit> {
         for event in events {
             if let Event::Message(Do::Add(n)) = event {
-                self.0.note(n.to_string());
+                self.log.note(n.to_string());
+                if self.fails_at == Some(n) {
+                    return Err(Exit::failed("the process does not accept this number"));
+                }
             }
         }
         Ok(Next::Wait)
     }
 }
 
-/// 6.4g: an instance with a kept mailbox takes all messages out of its mailbox, reads some of them, and then ends without
-/// a return of its body: a process kills the instance, or a linked process fails. The next instance reads the remaining
-/// messages in order.
+/// 6.4g: an instance with a kept mailbox takes all messages out of its mailbox, reads some of them, and then ends
+/// without a return of its body: a process kills the instance, or a linked process fails. The next instance reads the
+/// remaining messages in order.
 #[test]
 fn the_next_instance_reads_the_messages_that_a_killed_instance_has_taken_out() {
     everywhere(async |host| {
@@ -613,34 +619,14 @@ fn the_next_instance_reads_the_messages_that_a_killed_instance_has_taken_out() {
     });
 }
 
-/// Logs the numbers that it receives. Fails after the number 5.
-struct FailsAtFive(Log);
-
-impl Process for FailsAtFive {
-    type Message = Do;
-    type Output = ();
-
-    fn step(&mut self, events: Events<'_, Do>, _: &mut StepOutput<'_, Do>) -> Result<Next<()>, Exit> {
-        for event in events {
-            if let Event::Message(Do::Add(n)) = event {
-                self.0.note(n.to_string());
-                if n == 5 {
-                    return Err(Exit::failed("five"));
-                }
-            }
-        }
-        Ok(Next::Wait)
-    }
-}
-
-/// 6.4g: a hand-written instance takes all messages out of its mailbox in one step, and fails in the middle of the step.
-/// The next instance reads the remaining messages in order.
+/// 6.4g: a hand-written instance takes all messages out of its mailbox in one step, and fails in the middle of the
+/// step. The next instance reads the remaining messages in order.
 #[test]
 fn the_next_instance_reads_the_messages_that_a_failed_step_has_not_read() {
     everywhere(async |host| {
         let read = Log::default();
         let log = read.clone();
-        let child = Child::process(A, move || FailsAtFive(log.clone())).keep_mailbox();
+        let child = Child::process(A, move || RawLog { log: log.clone(), fails_at: Some(5) }).keep_mailbox();
         let _tree = started(&host, Supervisor::one_for_one().add(child)).await;
         let address = host.address::<Do>(host.whereis(A).unwrap()).unwrap();
         (0..20).for_each(|n| address.send(Do::Add(n)).unwrap());
@@ -656,7 +642,7 @@ fn messages_move_from_a_kept_mailbox_to_a_hand_written_child() {
     everywhere(async |host| {
         let read = Log::default();
         let log = read.clone();
-        let child = Child::process(A, move || RawLog(log.clone()))
+        let child = Child::process(A, move || RawLog { log: log.clone(), fails_at: None })
             .keep_mailbox()
             .options(|process| process.mailbox_capacity(MailboxCapacity::Reject(2)));
         let _tree = started(&host, Supervisor::one_for_one().add(child)).await;

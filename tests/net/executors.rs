@@ -12,8 +12,8 @@ use procession::*;
 use crate::subprocess::{again, role};
 use crate::{read_when_readable, round_trip, serve, with, within};
 
-/// 12.4b: a waker of another executor blocks the helper thread. Meanwhile, a thread in `block_on` receives the events of
-/// the other sockets.
+/// 12.4b: a waker of another executor blocks the helper thread. Meanwhile, a thread in `block_on` receives the events
+/// of the other sockets.
 #[test]
 #[cfg(unix)]
 fn a_waker_that_blocks_the_helper_thread_does_not_delay_other_sockets() {
@@ -63,7 +63,8 @@ fn a_waker_that_blocks_the_helper_thread_does_not_delay_other_sockets() {
         while !is_waiting() {
             thread::yield_now();
         }
-        // The guest may be in the poller before the helper thread. Then the guest calls the waker, and the test repeats.
+        // The guest may be in the poller before the helper thread. Then the guest calls the waker, and the test
+        // repeats.
         loop {
             if outside.read(&mut buf).poll_unpin(&mut Cx::from_waker(&waker)).is_pending() {
                 to_outside.write_all(b"x").unwrap();

@@ -156,8 +156,8 @@ impl BlockedSteps {
     }
 
     /// Records that the process `by` has polled the join handle of the process `target` on this thread, and that this
-    /// poll was pending. The caller has found that the waker of this poll is not the waker of a process. `exists` returns
-    /// whether a process exists.
+    /// poll was pending. The caller has found that the waker of this poll is not the waker of a process. `exists`
+    /// returns whether a process exists.
     #[inline]
     pub(crate) fn note_join(&self, by: Pid, target: Pid, exists: impl Fn(Pid) -> bool) {
         // If `by` has a blocked step, this thread has recorded this step. Therefore this thread sees the changed

@@ -180,8 +180,8 @@ impl UnixDatagram {
         if !cfg!(any(target_os = "linux", target_os = "android")) {
             return self.io.op(Direction::Write, |io| io.send_to(buf, path)).await;
         }
-        // After each failed send to a full queue, Linux reports this socket as writable. Therefore, if the future waited
-        // for this event, it would repeat the system call without a pause.
+        // After each failed send to a full queue, Linux reports this socket as writable. Therefore, if the future
+        // waited for this event, it would repeat the system call without a pause.
         let mut pause = SHORTEST_PAUSE;
         loop {
             let send = |io: &mio::net::UnixDatagram| match io.send_to(buf, path) {

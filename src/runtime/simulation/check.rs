@@ -139,8 +139,8 @@ impl Check {
 
     /// Writes the [flight record](crate::observe::FlightRecorder) of a failing seed to a new file at this path.
     /// Default: off. After the check has shrunk a failure, the check runs the scenario once more with a flight
-    /// recorder. The record ends when the scenario ends. The times in the record are virtual. By default,
-    /// a passing seed runs without a flight recorder.
+    /// recorder. The record ends when the scenario ends. The times in the record are virtual. By default, a passing
+    /// seed runs without a flight recorder.
     ///
     /// ```should_panic
     /// use procession::{Check, Context, Host};

@@ -198,6 +198,10 @@ pub fn urgent_against_two_messages() {
 struct Measuring<'a>(&'a (RunState, Waker));
 
 impl Own for Measuring<'_> {
+    fn owns(&self, _: *const ()) -> bool {
+        true
+    }
+
     fn wake(&self) -> Option<PendingSchedule> {
         self.0.wake()
     }

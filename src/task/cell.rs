@@ -96,7 +96,7 @@ unsafe impl<M> HeaderFirst for Control<M> {
 // SAFETY: the run state follows the header without padding, because the run state is the first field of the head. The
 // assertion below checks both offsets. Control blocks are made only by `Ref::with`. If a run state is not *over* from
 // the beginning, the run state belongs to a cell. Only `RunnableProcess` changes an active run state to idle or open,
-// and this change consumes the right to run.
+// and this change consumes the right to run. A control block contains one inbox, and this is the inbox of its process.
 unsafe impl<M> Stepped for Control<M> {}
 const _: () = assert!(offset_of!(Control<u8>, head) == size_of::<Header>() && offset_of!(Head, run) == 0);
 

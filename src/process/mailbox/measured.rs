@@ -121,6 +121,10 @@ mod tests {
     }
 
     impl Own for Receiver {
+        fn owns(&self, _: *const ()) -> bool {
+            true
+        }
+
         fn wake(&self) -> Option<PendingSchedule> {
             None
         }

@@ -18,6 +18,7 @@
 //! - **Write while the slot is open:** only the sender that changes the run state of the process from *Open* to
 //!   *Active* may write (`process::state::run_state`). No other thread can make this change until the sender has queued
 //!   the process. The return value of [`Own::deliver`] proves that the sender has made this change.
+//!   [`Own::owns`] proves that the run state belongs to the process that contains this slot.
 //! - **Read:** only the current receiver of the mailbox may read. A value of the type [`Receiving`] proves this right.
 //!   A mailbox has one current receiver. A receiver that was replaced cannot obtain a `Receiving`
 //!   (`mailbox::read_ahead`). In a turn of its process, the current receiver may read without the lock. Outside the
@@ -47,6 +48,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::ptr;
 
 use crate::platform::sync::atomic::{AtomicU64, Ordering};
 use crate::platform::sync::{UnsafeCell, planted};
@@ -89,6 +91,7 @@ impl SlotAccess {
     /// closes the slot.
     #[inline]
     pub(super) fn wake(&mut self, own: &impl Own) -> Option<PendingSchedule> {
+        check_owner(own, self);
         let pending = own.wake();
         if pending.is_some() || planted!("slot_is_taken_back_anyway") {
             self.0 = false;
@@ -99,10 +102,18 @@ impl SlotAccess {
     /// Closes the slot. The calling thread need not be in a turn of the process. If the process is active, the slot
     /// stays open, and the process closes the slot at the beginning of its next turn.
     pub(super) fn close_or_recall(&mut self, own: &impl Own) {
+        check_owner(own, self);
         if self.0 && own.recall() {
             self.0 = false;
         }
     }
+}
+
+/// Panics if the field of a mailbox does not belong to the mailbox of this process. In most callers, the compiler
+/// removes the check, because the caller obtains the mailbox from the process.
+#[inline]
+fn check_owner<T>(own: &impl Own, field: &T) {
+    assert!(own.owns(ptr::from_ref(field).cast()), "the mailbox belongs to another process");
 }
 
 impl<M> Slot<M> {
@@ -146,10 +157,11 @@ impl<M> Slot<M> {
         if !Self::FITS {
             return Err(message);
         }
+        check_owner(own, self);
         match own.deliver() {
             Some(pending) => {
-                // SAFETY: the message fits. The value `pending` represents the right to run a process. By the requirement
-                // of `Own`, this process owns the slot. The run state of this process was *Open*, and a process waits
+                // SAFETY: the message fits. The value `pending` represents the right to run the process `own`. The check
+                // above has shown that this process owns the slot. The run state of this process was *Open*, and a process waits
                 // in this state only if its slot is open and empty. While the slot is open, only the thread that owns
                 // this right writes the slot. This thread keeps the right until the write has ended.
                 unsafe { self.write(message) };
@@ -313,6 +325,10 @@ mod tests {
     }
 
     impl Own for RecallCounter {
+        fn owns(&self, _: *const ()) -> bool {
+            true
+        }
+
         fn wake(&self) -> Option<PendingSchedule> {
             None
         }
@@ -350,6 +366,10 @@ mod tests {
     struct DeliverCounter(std::cell::Cell<usize>);
 
     impl Own for DeliverCounter {
+        fn owns(&self, _: *const ()) -> bool {
+            true
+        }
+
         fn wake(&self) -> Option<PendingSchedule> {
             None
         }
@@ -374,6 +394,46 @@ mod tests {
         let (slot, _access) = Slot::new();
         assert_eq!(slot.deliver(&own, 1_u64).expect_err("the process does not wait"), 1);
         assert_eq!((own.0.get(), slot.is_full()), (1, false));
+    }
+
+    /// A process with another mailbox.
+    struct Stranger;
+
+    impl Own for Stranger {
+        fn owns(&self, _: *const ()) -> bool {
+            false
+        }
+
+        fn wake(&self) -> Option<PendingSchedule> {
+            unreachable!("the slot must check the owner first")
+        }
+
+        fn deliver(&self) -> Option<PendingSchedule> {
+            unreachable!("the slot must check the owner first")
+        }
+
+        fn recall(&self) -> bool {
+            unreachable!("the slot must check the owner first")
+        }
+    }
+
+    /// The run state of another process does not guard the slot.
+    #[test]
+    fn the_slot_refuses_the_run_state_of_another_process() {
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+
+        let (slot, mut access) = Slot::new();
+        access.set_open(true, InTurn::in_test());
+        let refusals = [
+            catch_unwind(AssertUnwindSafe(|| drop(slot.deliver(&Stranger, 1)))),
+            catch_unwind(AssertUnwindSafe(|| drop(access.wake(&Stranger)))),
+            catch_unwind(AssertUnwindSafe(|| access.close_or_recall(&Stranger))),
+        ];
+        for refusal in refusals {
+            let payload = refusal.expect_err("it is another process");
+            assert_eq!(payload.downcast_ref(), Some(&"the mailbox belongs to another process"));
+        }
+        assert!(!slot.is_full() && access.0, "the slot is unchanged");
     }
 
     #[test]

@@ -57,8 +57,11 @@ impl Wakes {
 }
 
 /// The process that owns an inbox. The run state of this process guards the slot of the inbox. Therefore, the caller of
-/// an inbox function must pass the process of that inbox as `Own`.
+/// an inbox function must pass the process of that inbox as `Own`. The slot calls [`owns`](Own::owns) to check this.
 pub(crate) trait Own {
+    /// Returns whether this process owns the inbox with a field at this address.
+    fn owns(&self, field: *const ()) -> bool;
+
     /// Wakes the process. If the process waited, the caller obtains the right to run the process, and must queue the
     /// process.
     fn wake(&self) -> Option<PendingSchedule>;
@@ -99,6 +102,11 @@ fn of_task(pending: counted::PendingSchedule) -> PendingSchedule {
 
 impl<T: counted::Stepped> Own for T {
     #[inline]
+    fn owns(&self, field: *const ()) -> bool {
+        self.contains(field)
+    }
+
+    #[inline]
     fn wake(&self) -> Option<PendingSchedule> {
         counted::Stepped::wake(self).map(of_task)
     }
@@ -117,6 +125,10 @@ impl<T: counted::Stepped> Own for T {
 /// calls the waker.
 #[cfg(procession_loom)]
 impl Own for Waker {
+    fn owns(&self, _: *const ()) -> bool {
+        true
+    }
+
     fn wake(&self) -> Option<PendingSchedule> {
         Some(PendingSchedule::Waker(self.clone()))
     }
@@ -133,6 +145,10 @@ impl Own for Waker {
 /// The run state of a process in a model, and the waker of the thread that runs this process.
 #[cfg(procession_loom)]
 impl Own for (counted::RunState, Waker) {
+    fn owns(&self, _: *const ()) -> bool {
+        true
+    }
+
     fn wake(&self) -> Option<PendingSchedule> {
         self.0.wake().then(|| PendingSchedule::Waker(self.1.clone()))
     }
@@ -173,6 +189,10 @@ pub(super) struct NeverWoken;
 
 #[cfg(test)]
 impl Own for NeverWoken {
+    fn owns(&self, _: *const ()) -> bool {
+        true
+    }
+
     fn wake(&self) -> Option<PendingSchedule> {
         None
     }

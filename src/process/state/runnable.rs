@@ -332,8 +332,17 @@ impl<T: ?Sized> Ref<T> {
 /// The [`RunState`] of the value follows its header. Each value of this type is created by
 /// [`Ref::with`](crate::process::state::Ref::with), which exposes the provenance of the memory. A value whose initial
 /// run state is not *Over* is a cell. The run state of a cell is *Idle* or *Open* only while no [`RunnableProcess`] for
-/// this cell exists.
+/// this cell exists. The value contains at most one inbox, which is the inbox of its process.
 pub(crate) unsafe trait Stepped: HeaderFirst {
+    /// Returns whether the address is inside this value.
+    #[inline]
+    fn contains(&self, address: *const ()) -> bool
+    where
+        Self: Sized,
+    {
+        address.addr().wrapping_sub(ptr::from_ref(self).addr()) < size_of::<Self>()
+    }
+
     /// Wakes the process. If the process was waiting, this function returns a `PendingSchedule` with the process, and
     /// the caller must queue the process.
     #[inline]

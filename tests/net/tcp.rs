@@ -383,6 +383,40 @@ fn several_futures_wait_for_one_direction() {
     });
 }
 
+/// 12.2c: with the option `TCP_FASTOPEN_CONNECT`, the system opens the connection with the first write. `connect` does
+/// not wait for the connection.
+#[test]
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+fn a_connect_does_not_wait_if_the_first_write_opens_the_connection() {
+    use std::os::fd::AsRawFd;
+    on_two(async |_| {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        for _ in 0..2 {
+            let socket = TcpSocket::new_v4()?;
+            let (on, size) = (1_i32, size_of::<i32>() as libc::socklen_t);
+            // Without the second option, the system uses the first option only if it has a cookie of the server.
+            for option in [libc::TCP_FASTOPEN_CONNECT, libc::TCP_FASTOPEN_NO_COOKIE] {
+                // SAFETY: the descriptor is open, and the value has the given size.
+                let set = unsafe {
+                    libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, option, (&raw const on).cast(), size)
+                };
+                assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+            }
+            let mut stream = socket.connect(address).await?;
+            assert_eq!(stream.peer_addr().unwrap_err().kind(), ErrorKind::NotConnected);
+            stream.write_all(b"abc").await?;
+            let (mut accepted, peer) = listener.accept().await?;
+            assert_eq!(peer, stream.local_addr()?);
+            let mut read = [0; 3];
+            accepted.read_exact(&mut read).await?;
+            assert_eq!(&read, b"abc");
+        }
+        Ok(())
+    });
+}
+
 /// 12.3c: a read returns only the bytes before urgent data, although more bytes have arrived. The next read returns the
 /// bytes behind the urgent data.
 #[test]

@@ -188,13 +188,15 @@ impl TcpSocket {
     /// Cancel safe: dropping the future ends the attempt.
     pub async fn connect(self, addr: SocketAddr) -> io::Result<TcpStream> {
         self.backend.ensure_open()?;
-        if let Err(error) = self.socket.connect(&addr.into())
-            && !is_in_progress(&error)
-        {
-            return Err(error);
-        }
-        let io = mio::net::TcpStream::from_std(self.socket.into());
-        TcpStream::register(io, self.backend)?.connected().await
+        let is_pending = match self.socket.connect(&addr.into()) {
+            // The connection is established, or the option `TCP_FASTOPEN_CONNECT` is set. With this option, the first
+            // write opens the connection. A wait for the connection would never end.
+            Ok(()) => false,
+            Err(error) if is_in_progress(&error) => true,
+            Err(error) => return Err(error),
+        };
+        let stream = TcpStream::register(mio::net::TcpStream::from_std(self.socket.into()), self.backend)?;
+        if is_pending { stream.connected().await } else { Ok(stream) }
     }
 }
 

@@ -54,7 +54,7 @@ use crate::process::exit::Exit;
 use crate::process::limits::Limits;
 use crate::process::pid::Pid;
 use crate::process::pid::text::Simulated;
-use crate::runtime::enqueue::{Threads, all_to_threads, gauges_of_threads, to_threads};
+use crate::runtime::enqueue::{Threads, all_to_threads, gauges_of_threads, to_threads, visit_sockets_of_threads};
 use crate::runtime::step_guard::StepGuard;
 use crate::runtime::tokio_context::TokioContext;
 /// Budget of one poll. [`Runtime::run`] and a [`LocalSet`](local::LocalSet) limit their polls by the same rules.
@@ -863,6 +863,7 @@ impl Builder {
             schedule: to_threads,
             schedule_all: all_to_threads,
             gauges: gauges_of_threads,
+            visit_sockets: visit_sockets_of_threads,
             place,
             scheduler_address,
             rearm: Box::new(move || rearm.rearm()),

@@ -588,6 +588,7 @@
 //! |---|---|---|
 //! | Two processes call each other. | [`Host::wait_for_graph`](crate::Host::wait_for_graph) reports a [deadlock](#find-a-deadlock) | Set [`Call::timeout`](crate::future::Call::timeout). As an alternative, let one of the two processes send its answer as a message instead of a reply. A [`Simulation`](crate::Simulation) also reports this deadlock. |
 //! | The other process waits for another event before it answers. | the field `waits_for` of its [details](#list-the-processes) | Follow the callees from process to process. |
+//! | The other process waits for a socket. | its [details](#list-the-processes) contain, for example, `data from descriptor 12` | `lsof -p PID` or `ss -tnp` names the peer of the descriptor. Put [`Host::timeout`](crate::Host::timeout) around the operation. |
 //! | The other process stored the `Reply` and never used it. | | Check each path of the code. [`Reply::is_closed`](crate::Reply::is_closed) returns whether the caller has stopped waiting. |
 //! | The request waits behind many messages. | [`peak_mailbox_len`](crate::Address::peak_mailbox_len) | Use a [`Pool`](crate::Pool), or a bounded mailbox. |
 //! | A handler keeps the [`Completion`](crate::Completion) and never answers. | the counter `yields` is higher than the counter `completions` | Set [`Perform::timeout`](crate::future::Perform::timeout), or put a [`Timeout`](crate::handler::layer::Timeout) around the handler. |

@@ -21,8 +21,8 @@ mod last_messages;
 pub(crate) mod metrics;
 mod registered;
 pub(crate) mod run_times;
-mod sleeps;
 pub(crate) mod wait_graph;
+mod wakers;
 
 use std::borrow::Cow;
 
@@ -32,7 +32,7 @@ use crate::host::control::Control;
 use crate::host::control::waits::{Wait, WaitKind};
 use crate::host::control::{AnyControl, Head, flag};
 use crate::host::inspection::joins::Join;
-use crate::host::inspection::sleeps::{SleepsOfProcess, WaitingSleep};
+use crate::host::inspection::wakers::{AwaitedSocket, WaitingSleep, WakersOfProcess};
 use crate::host::link::Links;
 use crate::host::link::listing::LinkLists;
 use crate::host::registry::names::OwnNames;
@@ -93,20 +93,21 @@ impl Host {
     /// Any thread can make this call, even during a step. The call never stops a worker. The call reads a long list in
     /// several parts, and holds each lock only while it reads one part. The call runs no user code. If the process
     /// waits, even in `block_on`, the call reads all processes, to find the processes whose join handles this process
-    /// awaits. The call also reads all timers, to find the sleeps of this process. The duration of the call is then
-    /// proportional to the largest number of processes and timers that existed at one time.
+    /// awaits. The call also reads all timers and all sockets, to find the sleeps and the socket operations of this
+    /// process. The duration of the call is then proportional to the largest number of processes, timers and sockets
+    /// that existed at one time.
     pub fn process_details(&self, pid: Pid) -> Option<ProcessDetails> {
-        let sleeps = self.read_sleeps(&[pid]);
-        self.details(pid, || self.read_joins().remove(&pid).unwrap_or_default(), sleeps.get(&pid))
+        let wakers = self.read_wakers(&[pid]);
+        self.details(pid, || self.read_joins().remove(&pid).unwrap_or_default(), wakers.get(&pid))
     }
 
     /// Returns the details of a process. The closure `joins` returns the joins of the process. If the process waits,
-    /// possibly in `block_on`, this function calls the closure. The caller has read `sleeps`.
+    /// possibly in `block_on`, this function calls the closure. The caller has read `wakers`.
     fn details(
         &self,
         pid: Pid,
         joins: impl FnOnce() -> Vec<Join>,
-        sleeps: Option<&SleepsOfProcess>,
+        wakers: Option<&WakersOfProcess>,
     ) -> Option<ProcessDetails> {
         let table = &self.shared().pid_table;
         let Snapshot { mut details, awaited, mut waits } = table.with(pid, Snapshot::read)??;
@@ -114,7 +115,7 @@ impl Host {
         details.joined_by = self.joined_by(pid);
         details.yields = self.read_yields(pid)?;
         details.timers = self.read_timers(pid)?;
-        let sleeps = sleeps.map_or(&[][..], |sleeps| sleeps.at(details.info.steps));
+        let (sleeps, sockets) = wakers.map_or((&[][..], &[][..]), |wakers| wakers.at(details.info.steps));
         let redirect = |waits: &mut [Wait], earlier: &[Wait]| {
             _ = self.shared().forwarded.redirect(pid.word(), waits, earlier);
         };
@@ -134,6 +135,9 @@ impl Host {
                 let calls = waits.iter().filter(|wait| wait.is_call()).count();
                 let count = details.info.waits.saturating_sub(calls + sleeps.len());
                 waits_for.extend((count != 0).then_some(WaitsFor::Sleep { count, until: None, line: None }));
+                waits_for.extend(sockets.iter().map(|&AwaitedSocket { descriptor, is_write }| {
+                    WaitsFor::Socket { descriptor, is_write } //
+                }));
                 waits_for.extend(waits.into_iter().map(|wait| self.waits_for(wait)));
                 waits_for.extend(joins().into_iter().map(|join| WaitsFor::Exit { process: join.target, line: None }));
             }

@@ -24,6 +24,7 @@ use crate::observe::snapshot::SchedulerGauges;
 use crate::observe::trace::timeline::Gauges;
 use crate::observe::{Metrics, Observer};
 use crate::platform::clock::Clock;
+use crate::platform::poller::SocketWait;
 use crate::platform::random::Rng;
 use crate::platform::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Event, Mutex};
@@ -70,6 +71,10 @@ pub(crate) type EnqueueAll = fn(&SchedulerHandle, Vec<Job>);
 /// Returns the current figures of a scheduler. [`Environment::place`] is the handle of this scheduler.
 pub(crate) type ReadGauges = fn(&SchedulerHandle) -> SchedulerGauges;
 
+/// Passes each operation that waits for a socket to the closure. [`Environment::place`] is the handle of the scheduler.
+/// The closure must not call user code.
+pub(crate) type VisitSockets = fn(&SchedulerHandle, &mut dyn FnMut(SocketWait<'_>));
+
 /// The parts in which a threaded runtime and a simulation differ.
 pub(crate) struct Environment {
     pub(crate) pid_table: PidTable<dyn AnyControl, Host>,
@@ -91,6 +96,7 @@ pub(crate) struct Environment {
     pub(crate) schedule: Enqueue,
     pub(crate) schedule_all: EnqueueAll,
     pub(crate) gauges: ReadGauges,
+    pub(crate) visit_sockets: VisitSockets,
     /// Handle of the scheduler. `schedule` uses the handle to find the queues of the scheduler.
     pub(crate) place: SchedulerHandle,
     /// Address of the scheduler. A thread compares this address with the address of the thread's own scheduler. If the

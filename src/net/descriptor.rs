@@ -54,23 +54,23 @@ pub struct Async<T: AsFd> {
 #[derive(Debug)]
 struct Descriptor<T>(T);
 
-impl<T: AsFd> Descriptor<T> {
-    fn raw(&self) -> RawFd {
+impl<T: AsFd> AsRawFd for Descriptor<T> {
+    fn as_raw_fd(&self) -> RawFd {
         self.0.as_fd().as_raw_fd()
     }
 }
 
 impl<T: AsFd> Source for Descriptor<T> {
     fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        SourceFd(&self.raw()).register(registry, token, interests)
+        SourceFd(&self.as_raw_fd()).register(registry, token, interests)
     }
 
     fn reregister(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        SourceFd(&self.raw()).reregister(registry, token, interests)
+        SourceFd(&self.as_raw_fd()).reregister(registry, token, interests)
     }
 
     fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
-        SourceFd(&self.raw()).deregister(registry)
+        SourceFd(&self.as_raw_fd()).deregister(registry)
     }
 }
 

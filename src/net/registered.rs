@@ -2,12 +2,16 @@
 
 use std::future::poll_fn;
 use std::io;
+#[cfg(unix)]
+use std::os::fd::AsRawFd as Numbered;
+#[cfg(windows)]
+use std::os::windows::io::AsRawSocket as Numbered;
 use std::task::{Context, Poll, Waker, ready};
 
 use mio::event::Source as System;
 
 use crate::net::backend::Backend;
-use crate::platform::poller::source::{Direction, Seen, Source, WaiterKey};
+use crate::platform::poller::source::{Direction, RawDescriptor, Seen, Source, WaiterKey};
 use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::process::state::budget::{BudgetPause, refund_if_pending};
@@ -40,6 +44,14 @@ pub(crate) struct Registered<S: System> {
     backend: Backend,
     /// For each direction, whether the last call of a `poll_…` function has paused because the budget was spent.
     has_paused: [AtomicBool; 2],
+}
+
+/// Returns the number of the socket in the system.
+fn number(io: &impl Numbered) -> RawDescriptor {
+    #[cfg(unix)]
+    return io.as_raw_fd();
+    #[cfg(windows)]
+    return io.as_raw_socket();
 }
 
 /// Operations on a socket, one after the other. Unlike the `poll_…` functions of [`Registered`], several values of this
@@ -92,8 +104,12 @@ impl<S: System> Registered<S> {
     ///
     /// # Errors
     /// Returns the error of the system. If the registration fails, the socket is closed.
-    pub(crate) fn new(mut io: S, backend: Backend) -> io::Result<Self> {
-        let source = backend.poller()?.register(&mut io)?;
+    pub(crate) fn new(mut io: S, backend: Backend) -> io::Result<Self>
+    where
+        S: Numbered,
+    {
+        let descriptor = number(&io);
+        let source = backend.poller()?.register(&mut io, descriptor)?;
         Ok(Self { io: Some(io), source, backend, has_paused: [AtomicBool::new(false), AtomicBool::new(false)] })
     }
 

@@ -417,6 +417,9 @@ pub struct Activity {
     /// Number of async bodies that wait for the result of a closure on the
     /// [blocking pool](crate::Host::spawn_blocking).
     pub for_blocking: usize,
+    /// Number of processes that wait until a socket, or another descriptor, becomes ready: see
+    /// [`WaitsFor::Socket`](crate::observe::WaitsFor::Socket).
+    pub for_socket: usize,
     /// Number of processes that wait only for events that the runtime does not know, for example for a future of
     /// another crate.
     pub for_unknown: usize,
@@ -435,6 +438,7 @@ impl fmt::Display for Activity {
             ("room in a mailbox", self.for_room),
             ("the start or the exit of a process", self.for_process),
             ("a closure on the blocking pool", self.for_blocking),
+            ("a socket", self.for_socket),
             ("an event that the runtime does not know", self.for_unknown),
         ];
         let kinds: Vec<String> = kinds

@@ -295,7 +295,10 @@ pub struct CommandCount {
 /// The field `line` is the source line that created the awaited future, for example the line of `ctx.receive()`. The
 /// field is `None` if the line is not known: always for a [`JoinHandle`](crate::JoinHandle) and for a future of another
 /// crate. The line takes 8 bytes in each future. The line of a message takes 8 bytes in the control block of the
-/// process.
+/// process. The line of a socket operation is not known.
+///
+/// Two kinds of waits have no event in this list: the wait of a process for its own cancellation, and the wait for the
+/// end of a call, for example [`Reply::closed`](crate::Reply::closed).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitsFor {
@@ -367,6 +370,19 @@ pub enum WaitsFor {
         /// Source line that called `spawn_blocking`.
         line: Option<&'static Location<'static>>,
     },
+    /// A socket of the module `net`, or another descriptor, that must become ready. If several operations of the process
+    /// wait for one direction of a descriptor, the list contains this direction once.
+    ///
+    /// A socket operation inside a combinator with its own wakers is not listed. If a process has stopped an operation
+    /// of the `futures::io` traits or of another `poll_` function, for example in a `select!`, the operation stays
+    /// listed until the descriptor becomes ready: this event still wakes the process.
+    Socket {
+        /// Number of the descriptor in the system. On Windows, the number of the socket.
+        descriptor: u64,
+        /// Whether the operation waits until it can write to the descriptor. Otherwise, the operation waits until it can
+        /// read from the descriptor, or accept a connection.
+        is_write: bool,
+    },
 }
 
 impl WaitsFor {
@@ -377,7 +393,11 @@ impl WaitsFor {
             Self::Call { callee, .. } => *callee,
             Self::Room { receiver, .. } => Some(*receiver),
             Self::Exit { process, .. } | Self::Start { process, .. } => Some(*process),
-            Self::Message { .. } | Self::Command(_) | Self::Sleep { .. } | Self::Blocking { .. } => None,
+            Self::Message { .. }
+            | Self::Command(_)
+            | Self::Sleep { .. }
+            | Self::Blocking { .. }
+            | Self::Socket { .. } => None,
         }
     }
 
@@ -392,6 +412,7 @@ impl WaitsFor {
             | Self::Exit { line, .. }
             | Self::Start { line, .. }
             | Self::Blocking { line } => *line,
+            Self::Socket { .. } => None,
         }
     }
 }
@@ -422,6 +443,8 @@ impl fmt::Display for WaitsFor {
             }
             Self::Room { receiver, .. } => write!(f, "room in the mailbox of {receiver}")?,
             Self::Blocking { .. } => f.write_str("the result of a closure on the blocking pool")?,
+            Self::Socket { descriptor, is_write: false } => write!(f, "data from descriptor {descriptor}")?,
+            Self::Socket { descriptor, is_write: true } => write!(f, "space to write to descriptor {descriptor}")?,
         }
         self.line().map_or(Ok(()), |line| write!(f, " at {}:{}", line.file(), line.line()))
     }

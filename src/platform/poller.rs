@@ -19,6 +19,7 @@ mod turn;
 #[cfg(all(unix, any(feature = "net", feature = "console")))]
 pub(crate) mod unix_accept;
 
+use std::task::Waker;
 use std::time::Duration;
 
 #[cfg(all(feature = "net", not(any(procession_loom, procession_shuttle))))]
@@ -41,6 +42,16 @@ pub(crate) enum Wait {
     Alone,
 }
 
+/// An operation that waits until a socket is ready. For inspection only.
+pub(crate) struct SocketWait<'a> {
+    /// Waker of the task that has polled the operation.
+    pub(crate) waker: &'a Waker,
+    /// Number of the descriptor or of the socket in the system.
+    pub(crate) descriptor: u64,
+    /// Whether the operation waits until it can write. Otherwise, it waits until it can read or accept.
+    pub(crate) is_write: bool,
+}
+
 /// Poller of a build without sockets. This type has no value.
 #[cfg(not(any(procession_loom, all(feature = "net", not(procession_shuttle)))))]
 #[derive(Debug)]
@@ -48,11 +59,11 @@ pub(crate) enum NoPoller {}
 
 #[cfg(not(any(procession_loom, all(feature = "net", not(procession_shuttle)))))]
 impl NoPoller {
-    pub(crate) fn poll(&self, _: Wait, _: &mut Vec<std::task::Waker>) -> bool {
+    pub(crate) fn poll(&self, _: Wait, _: &mut Vec<Waker>) -> bool {
         match *self {}
     }
 
-    pub(crate) fn waker(&self) -> &std::task::Waker {
+    pub(crate) fn waker(&self) -> &Waker {
         match *self {}
     }
 
@@ -64,7 +75,11 @@ impl NoPoller {
         match *self {}
     }
 
-    pub(crate) fn close(&self) -> Vec<std::task::Waker> {
+    pub(crate) fn visit_waiters(&self, _: &mut dyn FnMut(SocketWait<'_>)) {
+        match *self {}
+    }
+
+    pub(crate) fn close(&self) -> Vec<Waker> {
         match *self {}
     }
 }

@@ -15,6 +15,7 @@ use crate::observe::metrics::{SampledProcess, end_sampled_turn};
 use crate::observe::run_times::MeasuredTurn;
 use crate::observe::snapshot::SchedulerGauges;
 use crate::platform::clock::Instant;
+use crate::platform::poller::SocketWait;
 use crate::platform::sync::thread::LocalKey;
 use crate::platform::sync::{Arc, thread_local};
 use crate::process::catch::catch;
@@ -219,5 +220,13 @@ pub(crate) fn gauges_of_threads(place: &SchedulerHandle) -> SchedulerGauges {
     match place.downcast_ref::<Threads>() {
         Some(threads) => threads.gauges(),
         None => unreachable!("a scheduler handle of a runtime contains its threads"),
+    }
+}
+
+/// Passes each operation that waits for a socket of the scheduler to the closure.
+pub(crate) fn visit_sockets_of_threads(place: &SchedulerHandle, visit: &mut dyn FnMut(SocketWait<'_>)) {
+    let threads = place.downcast_ref::<Threads>();
+    if let Some(poller) = threads.and_then(|threads| threads.poller()) {
+        poller.visit_waiters(visit);
     }
 }

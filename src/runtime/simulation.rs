@@ -244,6 +244,7 @@ impl Simulation {
             schedule: to_queue,
             schedule_all: all_to_queue,
             gauges: gauges_of_queue,
+            visit_sockets: |_, _| {},
             scheduler_address: Arc::as_ptr(&queue) as usize,
             place,
             rearm: Box::new(|| {}),

@@ -425,7 +425,7 @@ fn a_waker_on_the_helper_thread_can_wait_for_its_own_scheduler() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let mut registered =
             mio::net::UdpSocket::bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
-        let source = poller.register(&mut registered).expect("it can be registered");
+        let source = poller.register(&mut registered, 0).expect("it can be registered");
         let Poll::Ready(Ok(seen)) = source.check(Direction::Read) else { panic!("a new source is ready") };
         source.clear(Direction::Read, seen);
         let stopped = Flag::default();

@@ -30,6 +30,7 @@ mod tcp;
 mod udp;
 #[cfg(unix)]
 mod unix;
+mod waits;
 mod workers;
 
 use std::sync::mpsc;

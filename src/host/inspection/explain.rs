@@ -4,6 +4,7 @@ use crate::host::control::AnyControl;
 use crate::host::control::waits::WaitKind;
 use crate::host::inspection::growth::{LONG_MAILBOX, LongMailbox, MailboxReading};
 use crate::host::inspection::joins::Joins;
+use crate::host::inspection::wakers::SocketWaiters;
 use crate::host::inspection::{command_count, first_name, process, row};
 use crate::host::registry::{Busy, LocalId};
 use crate::host::{Host, Phase};
@@ -66,7 +67,8 @@ impl Host {
     pub fn explain(&self) -> Explanation {
         let begun = self.progress();
         let (graph, joins) = self.graph_and_joins();
-        let reading = self.read_processes(&joins, self.shared().mailbox_reading.get());
+        let waiters = self.read_socket_waiters();
+        let reading = self.read_processes(&joins, &waiters, self.shared().mailbox_reading.get());
         let gauges = (self.shared().gauges)(&self.shared().place);
         let is_at_rest = reading.all_wait() && self.is_at_rest() && self.progress() == begun;
         let mut findings = Vec::new();
@@ -101,17 +103,17 @@ impl Host {
     /// counts include the commands of all hosts of the runtime, and the built-in commands.
     #[cfg(feature = "console")]
     pub(crate) fn outstanding_commands(&self) -> CommandCounts {
-        self.read_processes(&Joins::new(), None).commands
+        self.read_processes(&Joins::new(), &SocketWaiters::default(), None).commands
     }
 
-    /// Reads the figures of all processes. The caller has already read `joins`. The caller passes the reading of the
-    /// mailboxes that the last explanation made.
-    fn read_processes(&self, joins: &Joins, last: Option<Arc<MailboxReading>>) -> Reading {
+    /// Reads the figures of all processes. The caller has already read `joins` and `waiters`. The caller passes the
+    /// reading of the mailboxes that the last explanation made.
+    fn read_processes(&self, joins: &Joins, waiters: &SocketWaiters, last: Option<Arc<MailboxReading>>) -> Reading {
         let table = &self.shared().pid_table;
         // The clock reading also advances the recent time. Therefore `now` comes before `recent`.
         let (now, recent) = (self.now(), self.shared().timers.recent());
         let mut reading = Reading::new(MailboxReading::begin(now, recent), last);
-        table.visit(|control| reading.add(control, joins));
+        table.visit(|control| reading.add(control, joins, waiters));
         for (pid, rest) in std::mem::take(&mut reading.long_tables) {
             // If the process has exited in the meantime, no process waits for the answers to the other commands of
             // this process.
@@ -255,9 +257,9 @@ impl Host {
     }
 
     fn details_of(&self, pids: Vec<Pid>, joins: &Joins) -> Vec<ProcessDetails> {
-        let sleeps = self.read_sleeps(&pids);
+        let wakers = self.read_wakers(&pids);
         let joins_of = |pid| joins.get(&pid).cloned().unwrap_or_default();
-        pids.into_iter().filter_map(|pid| self.details(pid, || joins_of(pid), sleeps.get(&pid))).collect()
+        pids.into_iter().filter_map(|pid| self.details(pid, || joins_of(pid), wakers.get(&pid))).collect()
     }
 }
 
@@ -357,7 +359,7 @@ impl Reading {
     }
 
     /// Adds the figures of a process. The caller holds the lock of the process's slot.
-    fn add(&mut self, control: &Ref<dyn AnyControl>, joins: &Joins) -> Result<(), Busy> {
+    fn add(&mut self, control: &Ref<dyn AnyControl>, joins: &Joins, waiters: &SocketWaiters) -> Result<(), Busy> {
         let Some((head, type_name)) = process(control) else { return Ok(()) };
         let (state, figures) = (head.state(), control.mailbox_figures());
         let is_running = state == Some(ProcessState::Running);
@@ -378,7 +380,7 @@ impl Reading {
             }
             Some(ProcessState::Blocked | ProcessState::Idle) if head.is_inactive() => {
                 waiting_since = head.waiting_since().map(Instant::ns);
-                self.add_waiting(control, &figures, joins);
+                self.add_waiting(control, &figures, joins, waiters);
             }
             // A thread has woken this process, and is queueing it now. Therefore the process counts as ready.
             _ => self.activity.ready += 1,
@@ -399,7 +401,13 @@ impl Reading {
     }
 
     /// Adds the figures of a process that waits for an event.
-    fn add_waiting(&mut self, control: &Ref<dyn AnyControl>, figures: &MailboxFigures, joins: &Joins) {
+    fn add_waiting(
+        &mut self,
+        control: &Ref<dyn AnyControl>,
+        figures: &MailboxFigures,
+        joins: &Joins,
+        waiters: &SocketWaiters,
+    ) {
         let (head, activity) = (control.head(), &mut self.activity);
         activity.waiting += 1;
         let waits = control.waits().waits;
@@ -418,6 +426,7 @@ impl Reading {
             (&mut activity.for_room, has(&[WaitKind::Room])),
             (&mut activity.for_process, for_process),
             (&mut activity.for_blocking, has(&[WaitKind::Blocking])),
+            (&mut activity.for_socket, usize::from(waiters.contain(control.identity()))),
         ];
         let mut known = 0;
         for (total, count) in kinds {

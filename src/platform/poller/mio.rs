@@ -25,9 +25,9 @@ use mio::event::Source as System;
 use mio::{Events, Interest, Registry, Token};
 use slab::Slab;
 
-use crate::platform::poller::Wait;
-use crate::platform::poller::source::Source;
+use crate::platform::poller::source::{RawDescriptor, Source};
 use crate::platform::poller::turn::{Called, Turns};
+use crate::platform::poller::{SocketWait, Wait};
 use crate::platform::sync::{Arc, Mutex};
 
 /// Maximum number of events that one call takes from the system. Further events stay in the system until the next call.
@@ -37,6 +37,9 @@ const EVENTS: usize = 1024;
 /// again. On macOS, a wait of more than 100,000,000 seconds fails. If a wait failed, no thread would wait for the
 /// sockets.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
+
+/// Number of sources that an inspection reads without releasing the lock of the table.
+const VISITED: usize = 256;
 
 /// Token of the event that wakes the thread in the poller.
 const WAKE: Token = Token(usize::MAX);
@@ -152,12 +155,12 @@ impl Poller {
         self.table.lock().ensure_open()
     }
 
-    /// Registers a socket, and returns its state.
+    /// Registers a socket, and returns its state. `descriptor` is the number of this socket in the system.
     ///
     /// # Errors
     /// Returns the error of the system. Returns an error if the runtime has ended.
-    pub(crate) fn register(&self, system: &mut impl System) -> io::Result<Arc<Source>> {
-        let source = self.table.lock().insert()?;
+    pub(crate) fn register(&self, system: &mut impl System, descriptor: RawDescriptor) -> io::Result<Arc<Source>> {
+        let source = self.table.lock().insert(descriptor)?;
         // The source enters the table before the system knows the socket. So the first event of the socket finds the
         // source.
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -183,6 +186,22 @@ impl Poller {
         self.table.lock().sources.len()
     }
 
+    /// Passes each operation that waits for a socket to `visit`. The call holds the lock of the table only while it
+    /// reads [`VISITED`] sources, so an event waits only a short time for the lock. `visit` must not call user code.
+    pub(crate) fn visit_waiters(&self, visit: &mut dyn FnMut(SocketWait<'_>)) {
+        let mut first = 0;
+        loop {
+            let table = self.table.lock();
+            if first >= table.sources.capacity() {
+                return;
+            }
+            for at in first..first + VISITED {
+                table.sources.get(at).into_iter().for_each(|source| source.visit_waiters(visit));
+            }
+            first += VISITED;
+        }
+    }
+
     /// Closes the poller: all pending and later operations of its sources fail. Returns the wakers of the pending
     /// operations.
     pub(crate) fn close(&self) -> Vec<Waker> {
@@ -206,7 +225,7 @@ impl SourceTable {
         if self.is_closed { Err(Source::ended()) } else { Ok(()) }
     }
 
-    fn insert(&mut self) -> io::Result<Arc<Source>> {
+    fn insert(&mut self, descriptor: RawDescriptor) -> io::Result<Arc<Source>> {
         self.ensure_open()?;
         if self.sources.len() >= MOST {
             return Err(io::Error::other("the runtime has too many sockets"));
@@ -216,7 +235,7 @@ impl SourceTable {
         let token = Token(entry.key() | self.generation << INDEX_BITS);
         // The token `WAKE` is reserved for the wake-up of the poller.
         let token = if token == WAKE { Token(entry.key()) } else { token };
-        Ok(Arc::clone(entry.insert(Arc::new(Source::new(token)))))
+        Ok(Arc::clone(entry.insert(Arc::new(Source::new(token, descriptor)))))
     }
 
     fn get(&self, token: Token) -> Option<&Source> {
@@ -248,6 +267,10 @@ mod tests {
 
     fn poller() -> Arc<Poller> {
         Arc::new(Poller::open().expect("free descriptors"))
+    }
+
+    fn register(poller: &Poller, socket: &mut mio::net::UdpSocket) -> io::Result<Arc<Source>> {
+        poller.register(socket, 0)
     }
 
     fn socket() -> mio::net::UdpSocket {
@@ -330,9 +353,9 @@ mod tests {
     fn a_stale_token_finds_no_source() {
         let poller = poller();
         let mut one = socket();
-        let former = poller.register(&mut one).expect("it can be registered");
+        let former = register(&poller, &mut one).expect("it can be registered");
         poller.deregister(&mut one, &former);
-        let source = poller.register(&mut one).expect("it can be registered again");
+        let source = register(&poller, &mut one).expect("it can be registered again");
         let index = |source: &Source| source.token().0 & MOST;
         assert_eq!(index(&source), index(&former));
         let mut table = poller.table.lock();
@@ -344,7 +367,7 @@ mod tests {
         // Even when the generation wraps around, no source gets the token of the wake-up.
         table.generation = usize::MAX;
         for _ in 0..3 {
-            assert_ne!(table.insert().expect("there is room").token(), WAKE);
+            assert_ne!(table.insert(0).expect("there is room").token(), WAKE);
         }
     }
 
@@ -354,14 +377,14 @@ mod tests {
     fn a_stale_event_does_not_reach_a_new_source_with_the_same_index() {
         let poller = poller();
         let (mut one, sender) = (socket(), UdpSocket::bind("127.0.0.1:0").expect("a free port"));
-        let former = poller.register(&mut one).expect("it can be registered");
+        let former = register(&poller, &mut one).expect("it can be registered");
         sender.send_to(b"x", one.local_addr().expect("an address")).expect("it is sent");
         let mut calls = poller.turns.calls.lock();
         let Epoll { poll, events } = &mut calls.system;
         poll.poll(events, Some(Duration::ZERO)).expect("the system reports its events");
         assert!(events.iter().any(|event| event.token() == former.token() && event.is_readable()));
         poller.deregister(&mut one, &former);
-        let source = poller.register(&mut one).expect("it can be registered again");
+        let source = register(&poller, &mut one).expect("it can be registered again");
         assert_eq!(source.token().0 & MOST, former.token().0 & MOST, "the index differs, so the test shows nothing");
         for direction in [Direction::Read, Direction::Write] {
             let Poll::Ready(Ok(seen)) = source.check(direction) else { panic!("a new source is ready") };
@@ -386,13 +409,13 @@ mod tests {
     fn a_closed_poller_fails_all_operations() {
         let poller = poller();
         let mut one = socket();
-        let source = poller.register(&mut one).expect("it can be registered");
+        let source = register(&poller, &mut one).expect("it can be registered");
         let Poll::Ready(Ok(seen)) = source.check(Direction::Read) else { panic!("a new source is ready") };
         source.clear(Direction::Read, seen);
         assert!(source.poll_ready(Direction::Read, Waker::noop()).is_pending());
         assert_eq!(poller.close().len(), 1);
         assert!(matches!(source.check(Direction::Write), Poll::Ready(Err(_))));
-        assert!(poller.register(&mut socket()).is_err());
+        assert!(register(&poller, &mut socket()).is_err());
         poller.deregister(&mut one, &source);
         assert_eq!(poller.close().len(), 0);
     }
@@ -404,7 +427,7 @@ mod tests {
         let sender = UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let mut sockets: Vec<_> = (0..20).map(|_| socket()).collect();
         let sources: Vec<_> =
-            sockets.iter_mut().map(|socket| poller.register(socket).expect("it can be registered")).collect();
+            sockets.iter_mut().map(|socket| register(&poller, socket).expect("it can be registered")).collect();
         let mut ready = Vec::new();
         // This call takes the events that the registrations have caused.
         assert!(poller.poll(Wait::For(Some(Duration::ZERO)), &mut ready));
@@ -428,5 +451,38 @@ mod tests {
             .map(|ready| wakers.iter().position(|waker| waker.will_wake(ready)).expect("it is one of them"))
             .collect();
         assert_eq!(came, order);
+    }
+
+    /// 9.2b: the inspection visits each waiting operation once, although it reads the sources in several pieces.
+    #[test]
+    fn each_operation_that_waits_is_visited_once() {
+        const SOCKETS: usize = 2 * VISITED + 3;
+        let (poller, waker) = (poller(), Waker::from(Arc::new(Nothing)));
+        let mut table = poller.table.lock();
+        let sources: Vec<_> =
+            (0..SOCKETS).map(|at| table.insert(at as RawDescriptor).expect("there is room")).collect();
+        drop(table);
+        let mut keys: Vec<_> = sources.iter().map(|_| None).collect();
+        for (source, key) in sources.iter().zip(&mut keys) {
+            for direction in [Direction::Read, Direction::Write] {
+                let Poll::Ready(Ok(seen)) = source.check(direction) else { panic!("a new source is ready") };
+                source.clear(direction, seen);
+            }
+            assert!(source.poll_ready(Direction::Read, &waker).is_pending());
+            assert!(source.poll_ready_as(Direction::Write, &waker, key).is_pending());
+        }
+        let visited = || {
+            let mut visited = Vec::new();
+            poller.visit_waiters(&mut |SocketWait { waker: found, descriptor, is_write }| {
+                assert!(found.will_wake(&waker));
+                visited.push((descriptor, is_write));
+            });
+            visited.sort_unstable();
+            visited
+        };
+        let both = |at| [(at, false), (at, true)];
+        assert_eq!(visited(), (0..SOCKETS as u64).flat_map(both).collect::<Vec<_>>());
+        sources.iter().zip(&keys).for_each(|(source, key)| source.forget(key.as_ref().expect("it waits")));
+        assert_eq!(visited(), (0..SOCKETS as u64).map(|at| (at, false)).collect::<Vec<_>>());
     }
 }

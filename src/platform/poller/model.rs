@@ -4,8 +4,8 @@
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use crate::platform::poller::Wait;
 use crate::platform::poller::turn::{Called, Turns};
+use crate::platform::poller::{SocketWait, Wait};
 use crate::platform::sync::{Arc, Condvar, Mutex};
 
 #[derive(Debug)]
@@ -74,6 +74,8 @@ impl ModelPoller {
     pub(crate) fn len(&self) -> usize {
         self.system.state.lock().ready.len()
     }
+
+    pub(crate) fn visit_waiters(&self, _: &mut dyn FnMut(SocketWait<'_>)) {}
 
     pub(crate) fn close(&self) -> Vec<Waker> {
         std::mem::take(&mut self.system.state.lock().ready)

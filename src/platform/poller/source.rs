@@ -19,6 +19,7 @@ use std::task::{Poll, Waker};
 use mio::Token;
 use mio::event::Event;
 
+use crate::platform::poller::SocketWait;
 use crate::platform::sync::Mutex;
 use crate::platform::sync::atomic::{AtomicU32, Ordering};
 
@@ -81,9 +82,16 @@ pub(crate) struct Seen(u32);
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WaiterKey(u64);
 
+/// Number that the system gives to a descriptor or a socket.
+#[cfg(unix)]
+pub(crate) type RawDescriptor = std::os::fd::RawFd;
+#[cfg(windows)]
+pub(crate) type RawDescriptor = std::os::windows::io::RawSocket;
+
 #[derive(Debug)]
 pub(crate) struct Source {
     token: Token,
+    descriptor: RawDescriptor,
     state: AtomicU32,
     waiters: Mutex<Waiters>,
 }
@@ -104,9 +112,23 @@ struct Waiters {
 impl Source {
     /// Creates the state of a socket. The socket counts as ready until the system first answers `WouldBlock`. An
     /// accepted connection usually has data, so its first read need not wait for an event.
-    pub(super) fn new(token: Token) -> Self {
+    pub(super) fn new(token: Token, descriptor: RawDescriptor) -> Self {
         let state = AtomicU32::new(bit::READABLE | bit::WRITABLE);
-        Self { token, state, waiters: Mutex::default() }
+        Self { token, descriptor, state, waiters: Mutex::default() }
+    }
+
+    /// Passes each operation that waits for this socket to `visit`. The lock of the waiters is held during the calls,
+    /// so `visit` must not call user code.
+    pub(super) fn visit_waiters(&self, visit: &mut dyn FnMut(SocketWait<'_>)) {
+        let waiters = self.waiters.lock();
+        for direction in [Direction::Read, Direction::Write] {
+            let at = direction as usize;
+            let futures = waiters.futures.iter().flat_map(|futures| &futures[at]).map(|(_, waker)| waker);
+            for waker in waiters.polled[at].iter().chain(futures) {
+                let descriptor = u64::try_from(self.descriptor).unwrap_or(0);
+                visit(SocketWait { waker, descriptor, is_write: direction == Direction::Write });
+            }
+        }
     }
 
     pub(super) fn token(&self) -> Token {
@@ -366,7 +388,7 @@ mod tests {
     const BOTH: [Direction; 2] = [Direction::Read, Direction::Write];
 
     fn source() -> Source {
-        Source::new(Token(1))
+        Source::new(Token(1), 1)
     }
 
     /// Returns a source whose directions are not ready.

@@ -281,6 +281,7 @@ fn wait(waits_for: &WaitsFor) -> Value {
         WaitsFor::Exit { .. } => "exit",
         WaitsFor::Start { .. } => "start",
         WaitsFor::Blocking { .. } => "blocking",
+        WaitsFor::Socket { .. } => "socket",
     };
     let until = if let WaitsFor::Sleep { until, .. } = waits_for { *until } else { None };
     json!({

@@ -1,0 +1,141 @@
+//! The inspection lists the sockets that a process waits for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{join, join3, select};
+use futures::{AsyncReadExt, AsyncWriteExt};
+use procession::net::{TcpListener, TcpStream, UdpSocket};
+use procession::observe::WaitsFor;
+use procession::{Context, Pid, Runtime};
+
+use crate::within;
+
+/// Returns the number of the socket in the system.
+#[cfg(unix)]
+fn number(socket: &impl std::os::fd::AsRawFd) -> u64 {
+    socket.as_raw_fd().try_into().expect("it is open")
+}
+
+#[cfg(windows)]
+fn number(socket: &impl std::os::windows::io::AsRawSocket) -> u64 {
+    socket.as_raw_socket()
+}
+
+/// Runs all processes that are ready on this thread. The runtime has no workers.
+fn settle(rt: &Runtime) {
+    rt.block_on(rt.spawn(async |_: Context| ())).expect("it does not fail");
+    rt.block_on(rt.process().priority(procession::Priority::Low).spawn(async |_: Context| ()).expect("there is room"))
+        .expect("it does not fail");
+}
+
+fn waits_for(rt: &Runtime, pid: Pid) -> Vec<WaitsFor> {
+    rt.process_details(pid).expect("it is alive").waits_for
+}
+
+/// Returns the descriptors that the process waits for, and whether it waits to write.
+fn sockets(rt: &Runtime, pid: Pid) -> BTreeSet<(u64, bool)> {
+    let socket = |wait| match wait {
+        WaitsFor::Socket { descriptor, is_write } => (descriptor, is_write),
+        other => panic!("{other}"),
+    };
+    waits_for(rt, pid).into_iter().map(socket).collect()
+}
+
+async fn connected() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let one = TcpStream::connect(listener.local_addr().expect("an address")).await.expect("it listens");
+    (one, listener.accept().await.expect("a connection").0)
+}
+
+/// 9.2b, 12.2a: a process that waits for sockets lists each of them with its direction, and the explanation counts the
+/// process. After the event, the socket is no longer listed.
+#[test]
+fn the_details_list_each_socket_that_a_process_waits_for() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().expect("no threads");
+        let (listener, udp, (stream, mut peer)) = rt.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+            let udp = UdpSocket::bind("127.0.0.1:0").await.expect("a free port");
+            (Arc::new(listener), udp, connected().await)
+        });
+        let [accepts, receives, reads] = [number(&*listener), number(&udp), number(&stream)];
+        let accepting = Arc::clone(&listener);
+        let process = rt.spawn(async move |_: Context| {
+            let (mut stream, mut byte, mut datagram) = (stream, [0; 1], [0; 1]);
+            // Two futures wait for the same listener.
+            let accepts = join(accepting.accept(), accepting.accept());
+            _ = join3(accepts, udp.recv_from(&mut datagram), stream.read(&mut byte)).await;
+        });
+        settle(&rt);
+        let pid = process.pid();
+        assert_eq!(sockets(&rt, pid), [(accepts, false), (receives, false), (reads, false)].into());
+        assert_eq!(waits_for(&rt, pid).len(), 3, "the listener is listed once");
+        let text = waits_for(&rt, pid)[0].to_string();
+        assert_eq!(text, format!("data from descriptor {}", accepts.min(receives).min(reads)));
+        let activity = rt.explain().activity;
+        assert_eq!((activity.waiting, activity.for_socket, activity.for_unknown), (1, 1, 0));
+        assert!(activity.to_string().contains("1 for a socket"), "{activity}");
+        // The byte makes the stream ready. The process then waits only for the other two sockets.
+        rt.block_on(peer.write_all(b"x")).expect("the stream is open");
+        while sockets(&rt, pid).contains(&(reads, false)) {
+            rt.block_on(rt.sleep(Duration::from_millis(1)));
+        }
+        settle(&rt);
+        assert_eq!(sockets(&rt, pid), [(accepts, false), (receives, false)].into());
+    });
+}
+
+/// 9.2b: a process that fills the send buffer of a connection waits to write. If the process stops a read of the
+/// `futures::io` traits, the socket still wakes the process, so the socket stays listed until it is ready. A stopped
+/// operation of the socket's own methods is not listed.
+#[test]
+fn the_details_tell_a_read_from_a_write() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().expect("no threads");
+        let (stream, peer) = rt.block_on(connected());
+        let number = number(&stream);
+        let writes = rt.spawn(async move |_: Context| {
+            let mut stream = stream;
+            let chunk = vec![0; 1 << 20];
+            while stream.write_all(&chunk).await.is_ok() {}
+        });
+        while sockets(&rt, writes.pid()).is_empty() {
+            settle(&rt);
+        }
+        assert_eq!(sockets(&rt, writes.pid()), [(number, true)].into());
+        assert_eq!(waits_for(&rt, writes.pid())[0].to_string(), format!("space to write to descriptor {number}"));
+        drop(peer);
+        rt.block_on(writes).expect("the write fails, because the peer is gone");
+
+        let (mut stream, mut peer) = rt.block_on(connected());
+        let number = self::number(&stream);
+        let stops = rt.spawn(async move |mut ctx: Context<u8>| {
+            let mut byte = [0; 1];
+            // A new socket counts as ready until the system reports that it has no data.
+            assert!(stream.try_read(&mut byte).is_err());
+            // The first message stops `readable`. The second message stops the read.
+            _ = select(Box::pin(stream.readable()), Box::pin(ctx.receive())).await;
+            _ = ctx.receive().await;
+            _ = select(stream.read(&mut byte), Box::pin(ctx.receive())).await;
+            ctx.receive().await
+        });
+        let is_listed =
+            || waits_for(&rt, stops.pid()).contains(&WaitsFor::Socket { descriptor: number, is_write: false });
+        let mut listed = Vec::new();
+        settle(&rt);
+        listed.push(is_listed());
+        for message in 1..=3 {
+            stops.send(message).expect("it is alive");
+            settle(&rt);
+            listed.push(is_listed());
+        }
+        assert_eq!(listed, [true, false, true, true]);
+        rt.block_on(peer.write_all(b"x")).expect("the stream is open");
+        while is_listed() {
+            rt.block_on(rt.sleep(Duration::from_millis(1)));
+        }
+        assert!(matches!(waits_for(&rt, stops.pid())[..], [WaitsFor::Message { .. }]));
+    });
+}

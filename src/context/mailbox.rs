@@ -138,7 +138,7 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Ends a failed trial. After this call, this mailbox is the receiver again.
+    /// Ends a trial. If the trial was not confirmed, this mailbox is the receiver again.
     pub(crate) fn end_trial(&mut self, trial: &Trial) {
         self.me.control().end_trial(trial, &mut self.front);
     }

@@ -8,6 +8,7 @@ use std::future::{poll_fn, ready};
 use std::task::Poll;
 
 use crate::context::Context;
+use crate::context::mailbox::Mailbox;
 use crate::context::step::{AnyProcess, Process, Start, StepOutput};
 use crate::host::control::{AnyControl, flag};
 use crate::platform::sync::planted;
@@ -99,8 +100,10 @@ impl<M: Send + 'static> Context<M> {
                 Some(Err(exit)) => return (self, exit),
                 None => return (self, Exit::failed(ELSEWHERE)),
             };
-        let exit = Starting::begin(self.control().any(), &trial).run(body(Self::of(mailbox))).await;
-        self.mailbox().end_trial(&trial);
+        let control = self.control().any();
+        let on_trial = OnTrial { former: self.mailbox(), trial };
+        let exit = Starting::begin(control, &on_trial.trial).run(body(Self::of(mailbox))).await;
+        drop(on_trial);
         (self, exit)
     }
 
@@ -120,6 +123,19 @@ impl<M: Send + 'static> Context<M> {
             fit.map_or(Poll::Pending, |fit| Poll::Ready(fit.map_err(wrong_output_error::<T>)))
         })
         .await
+    }
+}
+
+/// Guard that ends the trial of the new receiver. If the new code has failed, or if the upgrade is dropped, the receiver
+/// of the old code becomes the current receiver again, and gets the messages that the new code has not read.
+struct OnTrial<'a, M: Send + 'static> {
+    former: &'a mut Mailbox<M>,
+    trial: Trial,
+}
+
+impl<M: Send + 'static> Drop for OnTrial<'_, M> {
+    fn drop(&mut self) {
+        self.former.end_trial(&self.trial);
     }
 }
 

@@ -118,6 +118,61 @@ fn an_upgrade_keeps_the_pid_and_the_messages_of_the_process() {
 }
 
 /// 6.7b: if the new code fails before it has started, the old code continues to run. The messages of the process stay
+/// 6.7b: if the new code fails, the old code still has its stash and the messages that it has read ahead, in the same
+/// order. The capacity of the mailbox and the number of nested upgrades do not matter. Only the messages that the new
+/// code has received are missing.
+#[test]
+fn a_failed_upgrade_keeps_the_stash() {
+    fn all(ctx: &mut Context<u32>) -> Vec<u32> {
+        std::iter::from_fn(|| ctx.try_receive()).collect()
+    }
+
+    type Read = (usize, Vec<u32>, usize, Vec<u32>);
+
+    async fn body(mut ctx: Context<u32>, reads: bool, depth: u32) -> Result<Read, Exit> {
+        for _ in 0..2 {
+            let message = ctx.receive().await?;
+            ctx.stash(message);
+        }
+        // The receiver takes all messages out of the mailbox together. Some of these messages are then read ahead.
+        let (mut ctx, exit) = ctx.upgrade(move |ctx| fails(ctx, reads, depth)).await;
+        assert_eq!(exit.to_string(), "failed: no disk");
+        let before = all(&mut ctx);
+        let stashed = ctx.unstash();
+        let after = all(&mut ctx);
+        Ok((before.len(), before, stashed, after))
+    }
+
+    fn fails(mut ctx: Context<u32>, reads: bool, depth: u32) -> BoxFuture<'static, Result<Read, Exit>> {
+        Box::pin(async move {
+            if depth != 0 {
+                drop(ctx.upgrade(move |ctx| fails(ctx, reads, depth - 1)).await);
+            } else if reads {
+                assert_eq!(ctx.receive().await?, 3);
+            }
+            Err(Exit::failed("no disk"))
+        })
+    }
+
+    within(60, || {
+        for capacity in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(8), MailboxCapacity::DropOldest(8)] {
+            for (depth, reads) in [(0, false), (0, true), (1, false), (1, true), (2, true)] {
+                let rt = Runtime::builder().workers(0).build().expect("no threads");
+                let letters = rt.dead_letters();
+                let build = rt.process().mailbox_capacity(capacity);
+                let process = build.spawn(move |ctx| body(ctx, reads, depth)).expect("there is room");
+                (1..=5).for_each(|message| process.send(message).expect("there is room"));
+                let (count, before, stashed, after) = rt.block_on(process).expect("it does not fail");
+                let left: &[u32] = if reads { &[4, 5] } else { &[3, 4, 5] };
+                assert_eq!((&before[..], count, stashed), (left, left.len(), 2), "{capacity:?}, {depth}");
+                assert_eq!(after, [1, 2]);
+                assert_eq!(rt.counters().dead_letters, 0);
+                drop(letters);
+            }
+        }
+    });
+}
+
 /// in order.
 #[test]
 fn an_upgrade_that_does_not_start_changes_nothing() {

@@ -128,6 +128,11 @@ impl Claim {
         self.receivers.current.load(Ordering::Relaxed) == self.number
     }
 
+    /// Returns whether this receiver is the current receiver and is on trial. The caller holds the lock of the mailbox.
+    fn is_on_trial(&self) -> bool {
+        self.receivers.current.load(Ordering::Relaxed) == self.number | TRIAL
+    }
+
     /// Returns whether all other receivers of the mailbox were dropped.
     pub(super) fn is_alone(&self) -> bool {
         Arc::strong_count(&self.receivers) == 1
@@ -204,6 +209,22 @@ pub(super) struct Ahead<M> {
     has_paused: bool,
     /// Whether a receive operation has paused since the last call of [`ReadAhead::begin_poll`].
     paused_in_poll: bool,
+    /// If this receiver was created on trial: the place for its unread messages.
+    returns_to: Option<Returned<M>>,
+    /// If this receiver was replaced by a receiver on trial: the place for the unread messages of the receiver on trial.
+    returned: Option<Returned<M>>,
+}
+
+/// Place for the unread messages of a receiver on trial. If this receiver is dropped during its trial, it stores the
+/// messages here, and the receiver that it has replaced takes them: the failed receiver must not change the order of the
+/// messages, and must not return the messages to a mailbox that may be full.
+type Returned<M> = Arc<Mutex<Unread<M>>>;
+
+/// The messages of a receiver on trial.
+#[derive(Debug)]
+struct Unread<M> {
+    queue: VecDeque<M>,
+    stash: VecDeque<M>,
 }
 
 impl<M> Ahead<M> {
@@ -215,6 +236,8 @@ impl<M> Ahead<M> {
             claim,
             has_paused: false,
             paused_in_poll: false,
+            returns_to: None,
+            returned: None,
         }))
     }
 
@@ -258,9 +281,42 @@ impl<M> ReadAhead<M> {
         let former = present.receivers.current.load(Ordering::Relaxed);
         let next = present.succeed(TRIAL);
         let trial = Trial { receivers: Arc::clone(&next.receivers), number: next.number, former };
-        ahead.get_mut().claim = Some(next);
-        self.0 = claim.map(|claim| Ahead::new(Some(claim)));
+        let new = ahead.get_mut();
+        let place = Arc::new(Mutex::new(Unread { queue: VecDeque::new(), stash: VecDeque::new() }));
+        new.claim = Some(next);
+        let returns_to = new.returns_to.replace(Arc::clone(&place));
+        // The replaced receiver may itself be on trial. Then it keeps its own place.
+        let mut former = Ahead::new(claim);
+        former.get_mut().returns_to = returns_to;
+        former.get_mut().returned = Some(place);
+        self.0 = Some(former);
         (Self(Some(ahead)), trial)
+    }
+
+    /// If this receiver is on trial, stores its unread messages for the receiver that it has replaced, and returns true.
+    /// The caller holds the lock of the mailbox.
+    pub(super) fn return_to_replaced(&mut self) -> bool {
+        let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return false };
+        let is_on_trial = ahead.claim.as_ref().is_some_and(Claim::is_on_trial);
+        let Some(place) = ahead.returns_to.as_ref().filter(|_| is_on_trial) else { return false };
+        let mut place = place.lock();
+        place.queue.append(&mut ahead.queue);
+        place.stash.append(&mut ahead.stash);
+        true
+    }
+
+    /// Takes the unread messages of the receiver on trial that has replaced this receiver. These messages are older than
+    /// the messages of this receiver.
+    pub(super) fn take_returned(&mut self) {
+        let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return };
+        if let Some(place) = ahead.returned.take() {
+            let mut unread = place.lock();
+            mem::swap(&mut unread.queue, &mut ahead.queue);
+            ahead.queue.append(&mut unread.queue);
+            mem::swap(&mut unread.stash, &mut ahead.stash);
+            ahead.stash.append(&mut unread.stash);
+            ahead.clear = 0;
+        }
     }
 
     /// Ensures that this receiver never becomes the current receiver again.
@@ -411,6 +467,7 @@ impl<M> ReadAhead<M> {
 
     /// Takes out all messages, including the messages that were put aside.
     pub(crate) fn take(&mut self) -> VecDeque<M> {
+        self.take_returned();
         self.unstash();
         self.queue().map(mem::take).unwrap_or_default()
     }
@@ -442,8 +499,14 @@ impl<M> ReadAhead<M> {
         let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return };
         let (queue, stash) = (&ahead.queue, &ahead.stash);
         if queue.is_empty() && stash.is_empty() && queue.capacity().max(stash.capacity()) > KEEP {
-            let claim = self.0.take().and_then(|mut ahead| ahead.get_mut().claim.take());
-            self.0 = claim.map(|claim| Ahead::new(Some(claim)));
+            let (claim, returns_to, returned) = (ahead.claim.take(), ahead.returns_to.take(), ahead.returned.take());
+            self.0 = None;
+            if claim.is_some() || returned.is_some() {
+                let mut ahead = Ahead::new(claim);
+                ahead.get_mut().returns_to = returns_to;
+                ahead.get_mut().returned = returned;
+                self.0 = Some(ahead);
+            }
         }
     }
 }

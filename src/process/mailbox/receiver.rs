@@ -384,16 +384,20 @@ impl<M> Inbox<M> {
     }
 
     /// Puts back the messages that a receiver has taken out and not read. Returns the wake-ups that these messages
-    /// cause.
+    /// cause. If the receiver is on trial, the messages go to the receiver that it has replaced.
     ///
     /// # Errors
     /// Returns the messages if the inbox is closed or bounded.
     pub(crate) fn put_back(&self, own: &impl Own, front: &mut ReadAhead<M>) -> Result<Wakes, VecDeque<M>> {
-        let unread = front.take();
-        if unread.is_empty() {
+        front.take_returned();
+        if front.is_empty() {
             return Ok(Wakes::default());
         }
         let mut state = self.lock();
+        if front.return_to_replaced() {
+            return Ok(Wakes::default());
+        }
+        let unread = front.take();
         if state.closed {
             return Err(unread);
         }
@@ -481,12 +485,13 @@ impl<M> Inbox<M> {
         Some((next, trial, state.take_other()))
     }
 
-    /// Ends the trial of a receiver. The receiver that owns the buffer `former` becomes the current receiver again. But
-    /// if the trial had already ended, the owner of `former` never becomes the current receiver again. If the receiver
+    /// Ends the trial of a receiver. The receiver that owns the buffer `former` becomes the current receiver again, and
+    /// gets the messages that the receiver on trial had not read when it was dropped. But if the trial had already ended, the owner of `former` never becomes the current receiver again. If the receiver
     /// on trial waits with a waker, returns this waker.
     pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) -> Option<Waker> {
         let mut state = self.lock();
         if trial.end() {
+            former.take_returned();
             return state.take_other();
         }
         former.renounce();

@@ -31,6 +31,7 @@ use crate::context::me::SelfHandle;
 use crate::context::names::{IntoName, Name};
 use crate::context::step::{Events, Next, Process, StepOutput};
 use crate::context::time::Sleep;
+use crate::host::Phase;
 use crate::host::control::flag;
 use crate::host::link::exit_for_peers;
 use crate::platform::clock::Instant;
@@ -395,8 +396,9 @@ impl Supervisor {
             }
             Err(NotMade::Panicked(exit)) => self.has_ended(me, id, Over::Unmade, Held::new(exit)),
             Err(NotMade::Refused(exit)) => {
-                if exit.is_spawn_after_shutdown() {
-                    // After the shutdown of the runtime, no later start can succeed.
+                if exit.is_spawn_after_shutdown() && me.host().phase() != Phase::Open {
+                    // After the shutdown of the runtime, no later start can succeed. If the child belongs to another
+                    // runtime, and only that runtime has shut down, the refusal counts towards the restart intensity.
                     self.end(Exit::Cancelled(Reason::SHUTDOWN), Reason::SHUTDOWN, me.host().shutdown_deadline());
                 }
                 self.has_ended(me, id, Over::Refused, Held::new(exit));

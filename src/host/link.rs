@@ -485,7 +485,8 @@ pub(crate) fn link<E: Linkable + ?Sized>(
     }
     // If the table of the caller still contains a link to the other process, the exit of the other process has not
     // notified the caller yet. The exit of the other process will notify the caller later, through this link.
-    if own.get(LinkEntry::link(pid)).is_some() {
+    // An entry contains only a part of the pid. Therefore a pid of another runtime may be equal to an entry.
+    if caller.pid().is_in_same_runtime(pid) && own.get(LinkEntry::link(pid)).is_some() {
         return Ok(());
     }
     if !own.traps() {

@@ -176,7 +176,18 @@ impl Host {
     }
 
     fn shut_down_rest(&self) {
-        self.cancel_all(|head| !head.has(flag::SUPERVISED));
+        self.cancel_all(|head| !has_supervisor_here(head));
+    }
+
+    /// Cancels a process that was spawned during a shutdown. Does nothing if the shutdown will cancel the process later.
+    pub(crate) fn cancel_late_spawn(&self, control: &Ref<dyn AnyControl>) {
+        // The last top-level supervisor decrements the counter, and then searches the pid table for the other
+        // processes. The caller has first added the process to the pid table. Therefore either that search finds the
+        // process, or this load sees 0.
+        let is_later = self.shared().top_level_supervisors.load(Ordering::SeqCst) != 0;
+        if !is_later && !has_supervisor_here(control.head()) {
+            control.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
+        }
     }
 
     fn cancel_all(&self, concerns: impl Fn(&Head) -> bool) {
@@ -387,6 +398,13 @@ impl<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin> Future for AllEnded<A, R> {
         this.alarm = Some((this.ring)(deadline - now, cx.waker().clone()));
         Poll::Pending
     }
+}
+
+/// Returns whether a supervisor or a pool of the same runtime stops this process during a shutdown. A process of another
+/// runtime is never the parent of a process. Therefore a supervised process without a parent has a supervisor in another
+/// runtime, which does not take part in the shutdown.
+fn has_supervisor_here(head: &Head) -> bool {
+    head.has(flag::SUPERVISED) && head.parent().is_some()
 }
 
 #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]

@@ -221,10 +221,7 @@ impl Host {
         // does not call this function if the phase is `Open`.
         match self.phase() {
             Phase::Open => {}
-            Phase::Closing if head.has(flag::SUPERVISED) => {}
-            Phase::Closing => {
-                any().cancel(Reason::SHUTDOWN, self.shutdown_deadline());
-            }
+            Phase::Closing => self.cancel_late_spawn(&any()),
             Phase::Closed => {
                 head.set(flag::KILLED);
             }

@@ -391,3 +391,48 @@ fn an_unpolled_run_future_is_dropped_inside_the_context_of_tokio() {
     }));
     assert!(was_inside.load(Ordering::SeqCst));
 }
+
+/// 6.5a, 6.4c: a child of a supervisor belongs to another runtime. A shutdown of that runtime cancels the child, because
+/// no supervisor of that runtime does this. The supervisor then cannot start the child again. This refusal counts towards
+/// the restart intensity, and is no shutdown of the supervisor's own runtime.
+#[test]
+fn a_shutdown_cancels_a_child_whose_supervisor_belongs_to_another_runtime() {
+    let (mut early, mut late) = early_and_late();
+    let host = late.host().clone();
+    let child = Child::new("child", async |mut ctx: Context| ctx.receive().await.map(drop));
+    let supervisor = early.spawn_process(Supervisor::one_for_one().add(child.options(move |_| host.process())));
+    settle_simulation(&mut early);
+    settle_simulation(&mut late);
+    let (host, begun) = (late.host().clone(), late.now());
+    let report = late.shutdown(LONG);
+    assert!(report.left.is_empty() && host.now() < begun + LONG, "{:?}", report.left);
+    match early.run(supervisor) {
+        Err(Exit::Failed(failure)) => assert!(failure.to_string().contains("shut down"), "{failure}"),
+        other => panic!("the supervisor has reached its restart intensity: {other:?}"),
+    }
+}
+
+/// 6.3e: a pid of another runtime may have the same numbers as the pid of a linked process. A link to the pid of the
+/// other runtime still fails, and a process that traps exits receives the event.
+#[test]
+fn a_link_to_another_runtime_is_not_taken_for_a_local_link() {
+    let (mut early, late) = early_and_late();
+    let waits = async |mut ctx: Context| ctx.receive().await.map(drop);
+    let local = early.spawn(waits).pid();
+    // The other simulation has no process so far, as the first simulation had none.
+    let foreign = Simulation::new(3).spawn(waits).pid();
+    assert!(local != foreign && local.to_string() == foreign.to_string(), "{local}, {foreign}");
+    for traps in [false, true] {
+        let caller = early.spawn(async move |mut ctx: Context| -> Result<_, Exit> {
+            ctx.trap_exit(traps);
+            ctx.link(local)?;
+            let linked = ctx.link(foreign);
+            assert_eq!(linked.is_ok(), traps);
+            let event = if traps { Some(ctx.event().await) } else { None };
+            ctx.unlink(local);
+            Ok(matches!(event, Some(Event::Exit { from, .. }) if from == foreign))
+        });
+        assert_eq!(early.run(caller), Ok(traps));
+    }
+    drop(late);
+}

@@ -1109,7 +1109,7 @@ fn all_children_are_restarted_after_all_children_were_killed() {
 
 /// 6.5a: a shutdown stops the supervision trees first, and each supervisor stops its children in reverse order. The
 /// other processes are cancelled only after the trees have stopped. Therefore a child can still use the other processes
-/// while it cleans up.
+/// while it cleans up, and these processes can still spawn processes.
 #[test]
 fn a_shutdown_stops_the_supervision_trees_first() {
     fn spawn_tree(host: &Host, log: &Log) -> JoinHandle<(), SupervisorMessage> {
@@ -1119,7 +1119,9 @@ fn a_shutdown_stops_the_supervision_trees_first() {
             let _over = Over(store_log.clone(), "store");
             while let Ok(message) = ctx.receive().await {
                 if let Do::Sum(reply) = message {
-                    reply.send(1);
+                    let body = async |mut ctx: Context<Reply<u64>>| ctx.receive().await.map(|reply| reply.send(1));
+                    let helper = ctx.spawn(body);
+                    assert!(helper.send(reply).is_ok());
                 }
             }
         });

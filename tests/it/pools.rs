@@ -912,3 +912,48 @@ fn a_large_pool_starts_its_members_in_several_turns() {
     assert_eq!(rt.block_on(started), Err(Exit::Cancelled("stop".into())), "the second pool has not started");
     rt.block_on(wait_for_all_exits(&rt));
 }
+
+/// 2.3h, 6.6f: a pool that routes by key refuses a message if its members are full. A value of the type `Recipient` knows
+/// this before it converts the message, so it returns the message. The same holds for a kept mailbox.
+#[test]
+fn a_recipient_returns_a_message_that_no_member_accepts() {
+    struct Number(u8);
+    impl From<u8> for Number {
+        fn from(number: u8) -> Self {
+            Self(number)
+        }
+    }
+    async fn waits(mut ctx: Context<Number>) -> Result<(), Exit> {
+        let Number(number) = ctx.receive().await?;
+        assert_eq!(number, 0);
+        std::future::pending().await
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let settle = || (0..20).for_each(|_| rt.block_on(step_aside()));
+    let pool = rt.spawn_pool(Pool::new(1, waits).by_key(|number: &Number| number.0).member_capacity(1));
+    let child = Child::new("kept", waits).keep_mailbox();
+    let child = child.options(|build| build.mailbox_capacity(MailboxCapacity::Reject(1)));
+    let supervisor = rt.spawn_process(Supervisor::one_for_one().add(child));
+    settle();
+    let kept = rt.address(rt.whereis("kept").expect("the child runs")).expect("the type is right");
+    for address in [pool.address(), kept] {
+        address.send(Number(0)).unwrap();
+        settle();
+        address.send(Number(1)).unwrap();
+        let recipient: Recipient<u8> = address.recipient();
+        let before = rt.counters();
+        recipient.send_urgent(4).unwrap();
+        for urgent in [false, true] {
+            let refused = if urgent { recipient.send_urgent(3) } else { recipient.send(3) }.unwrap_err();
+            assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::Full, 3), "{urgent}");
+        }
+        let after = rt.counters() - before;
+        assert_eq!((after.dead_letters, after.refused), (0, 2));
+    }
+    // While no instance runs, the kept mailbox refuses urgent messages, because no process could read them first.
+    let recipient: Recipient<u8> = rt.address::<Number>(rt.whereis("kept").expect("it is kept")).unwrap().recipient();
+    let stopped = supervisor.call(|reply| supervisor::SupervisorMessage::TerminateChild("kept".into(), reply)).start();
+    assert!(rt.block_on(stopped).unwrap());
+    assert_eq!(recipient.send_urgent(5).map_err(SendError::into_message), Err(5));
+    assert!(recipient.send(6).is_ok());
+}

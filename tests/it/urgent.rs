@@ -338,3 +338,49 @@ fn no_message_is_lost_if_urgent_and_normal_messages_arrive_together() {
         futures::executor::block_on(reader).unwrap();
     });
 }
+
+/// 2.3j, 4.9a: while the receiver looks at an urgent message, the message still takes its place in a bounded mailbox. An
+/// urgent message that arrives meanwhile is behind the other urgent messages.
+#[test]
+fn an_urgent_message_keeps_its_place_while_the_receiver_looks_at_it() {
+    everywhere(async |host| {
+        let body = async |mut ctx: Context<u64>| -> Result<_, Exit> {
+            let me = ctx.address();
+            let full = ctx
+                .receive_where(|message| {
+                    let is_full = me.send_urgent(9).is_err();
+                    if message == 2 { Ok(is_full) } else { Err(message) }
+                })
+                .await?;
+            let mut mailbox = ctx.split().1;
+            Ok((full, all(&mut mailbox)))
+        };
+        for (capacity, full, rest) in [(2, true, vec![1]), (3, true, vec![1, 9])] {
+            let process = host.process().mailbox_capacity(MailboxCapacity::Reject(capacity));
+            let process = process.spawn(body).unwrap();
+            for message in [1, 2] {
+                process.send_urgent(message).unwrap();
+            }
+            assert_eq!(process.await, Ok((full, rest)), "{capacity}");
+        }
+    });
+}
+
+/// 2.3j: if the closure of `receive_where` panics, only the message that it has received is lost.
+#[test]
+fn a_panic_while_the_receiver_looks_at_an_urgent_message_loses_only_this_message() {
+    let rt = lone();
+    let (address, mut mailbox) = rt.mailbox_with::<u64>(MailboxCapacity::Reject(3));
+    for lost in 0..3 {
+        for message in 0..3 {
+            address.send_urgent(message).unwrap();
+        }
+        assert!(address.send_urgent(3).is_err(), "it is full");
+        let looks = |message| -> Result<(), u64> { if message == lost { panic!("no") } else { Err(message) } };
+        let panics = std::panic::AssertUnwindSafe(|| mailbox.receive_where(looks).now_or_never());
+        assert!(std::panic::catch_unwind(panics).is_err());
+        address.send_urgent(3).unwrap();
+        let rest: Vec<u64> = (0..4).filter(|message| *message != lost).collect();
+        assert_eq!(all(&mut mailbox), rest);
+    }
+}

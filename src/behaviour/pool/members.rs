@@ -332,6 +332,16 @@ impl<M: Send + 'static> Router<M> for Members<M> {
         Err(message)
     }
 
+    fn refuses(&self, is_urgent: bool) -> bool {
+        let members = self.list();
+        if is_urgent {
+            return members.iter().all(|member| member.refuses_urgent().is_some());
+        }
+        // Only a pool that routes by key refuses a message that its members do not accept. In any other pool, the
+        // message waits in the queue of the pool.
+        self.by_key() && !members.is_empty() && members.iter().all(|member| member.inbox.refuses() == Some(true))
+    }
+
     fn inherit(&self, unread: Vec<M>) -> Result<(), Vec<M>> {
         // The unread messages of the exited member come before all messages that were sent after its exit. Therefore
         // the messages of each key stay in order.

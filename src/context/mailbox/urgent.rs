@@ -5,7 +5,7 @@
 use std::task::Poll;
 
 use crate::context::mailbox::Mailbox;
-use crate::host::control::flag;
+use crate::host::control::{Control, flag};
 use crate::process::exit::Exit;
 
 impl<M: Send + 'static> Mailbox<M> {
@@ -26,18 +26,13 @@ impl<M: Send + 'static> Mailbox<M> {
     ) -> Option<T> {
         let control = self.me.control();
         while let Some(message) = control.inbox.look_at_urgent(&mut self.front, *looked_at) {
+            // If `pick` panics, the message is lost, and the drop of the value removes its place.
+            let place = EmptyPlace { control, at: *looked_at };
             match pick(message) {
-                Ok(picked) => {
-                    control.inbox.settle_urgent(|| control.head.unset(flag::URGENT));
-                    return Some(picked);
-                }
-                Err(message) => {
-                    if let Err(message) = control.inbox.put_back_urgent(*looked_at, message) {
-                        control.drop_unread([message].into());
-                    }
-                    *looked_at += 1;
-                }
+                Ok(picked) => return Some(picked),
+                Err(message) => place.fill(message),
             }
+            *looked_at += 1;
         }
         None
     }
@@ -51,5 +46,27 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         *message = Some(self.take_urgent()?);
         Some(Poll::Ready(Ok(())))
+    }
+}
+
+/// Place of an urgent message at which the receiver looks. The drop of this value removes the place from the queue.
+struct EmptyPlace<'a, M: Send + 'static> {
+    control: &'a Control<M>,
+    at: usize,
+}
+
+impl<M: Send + 'static> EmptyPlace<'_, M> {
+    /// Puts the message back into its place.
+    fn fill(self, message: M) {
+        if let Err(message) = self.control.inbox.put_back_urgent(self.at, message) {
+            self.control.drop_unread([message].into());
+        }
+        std::mem::forget(self);
+    }
+}
+
+impl<M: Send + 'static> Drop for EmptyPlace<'_, M> {
+    fn drop(&mut self) {
+        self.control.inbox.drop_urgent_place(self.at, || self.control.head.unset(flag::URGENT));
     }
 }

@@ -72,8 +72,9 @@ pub(super) struct RareParts<M> {
     /// Waker of the receiver in the state [`Waiting::Other`].
     pub(super) other: Option<Waker>,
     pub(super) bounded: Option<Bounded<M>>,
-    /// Unread urgent messages, oldest first.
-    pub(super) urgent: VecDeque<M>,
+    /// Unread urgent messages, oldest first. While the receiver looks at a message, the place of the message is `None`.
+    /// Therefore the other messages need not move, and the place still counts towards the capacity.
+    pub(super) urgent: VecDeque<Option<M>>,
     pub(super) forwarding: Forwarding<M>,
 }
 
@@ -93,7 +94,7 @@ impl<M> RareParts<M> {
     /// Returns the memory of these parts and of their queues of messages, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let bounded = self.bounded.as_ref().map_or(0, Bounded::bytes);
-        size_of::<Self>() + self.urgent.capacity() * size_of::<M>() + bounded
+        size_of::<Self>() + self.urgent.capacity() * size_of::<Option<M>>() + bounded
     }
 }
 
@@ -187,10 +188,11 @@ impl<M> Locked<'_, M> {
         let watcher = self.bounded().and_then(Bounded::take_watcher);
         let urgent = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.urgent)).unwrap_or_default();
         let mut messages = self.take_all(Receiving::closing(turn));
-        let urgent_len = urgent.len();
-        if urgent_len != 0 {
-            messages.splice(0..0, urgent);
+        let rest = messages.len();
+        if !urgent.is_empty() {
+            messages.splice(0..0, urgent.into_iter().flatten());
         }
+        let urgent_len = messages.len() - rest;
         let rest = Held::new((signals, watcher, router));
         ClosedContents { messages, urgent: urgent_len, inheriting_router: heir, _rest: rest }
     }

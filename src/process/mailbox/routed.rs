@@ -20,6 +20,9 @@ pub(crate) trait Router<M>: fmt::Debug + Send + Sync {
     /// Returns the message if no process accepts it now. An urgent message never waits for a process.
     fn route_urgent(&self, message: M) -> Result<(), M>;
 
+    /// Returns whether each process refuses messages now. In this case, the router returns every message.
+    fn refuses(&self, is_urgent: bool) -> bool;
+
     /// Takes the messages that were unread when one of the target mailboxes was closed. The oldest message comes first.
     ///
     /// # Errors

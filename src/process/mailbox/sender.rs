@@ -172,9 +172,13 @@ impl<M> Inbox<M> {
     /// Returns the reason why a push would be refused now. `Some(true)` means that the inbox is full, and `Some(false)`
     /// means that the inbox is closed. `None` means that a push would be accepted.
     pub(crate) fn refuses(&self) -> Option<bool> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.closed {
             return Some(false);
+        }
+        if let Some(router) = state.router() {
+            drop(state);
+            return router.refuses(false).then_some(true);
         }
         state.bounded().is_some_and(|bounded| bounded.rejects()).then_some(true)
     }

@@ -51,7 +51,7 @@ impl<M> Inbox<M> {
             return Err(Unsent::Full(message));
         }
         let wakes = state.wakes_for_receiver(own);
-        state.state.aside.get_or_insert_default().urgent.push_back(message);
+        state.state.aside.get_or_insert_default().urgent.push_back(Some(message));
         let len = state.queued_len() + state.urgent_len();
         match state.bounded() {
             Some(bounded) => bounded.record(len),
@@ -66,6 +66,11 @@ impl<M> Inbox<M> {
         let mut state = self.lock();
         if state.closed {
             return Some(false);
+        }
+        if let Some(Forwarding::Routed { router, .. }) = state.aside.as_deref().map(|aside| &aside.forwarding) {
+            let router = Arc::clone(router);
+            drop(state);
+            return router.refuses(true).then_some(true);
         }
         let most = state.bounded().map_or(usize::MAX, |bounded| bounded.most());
         (state.urgent_len() >= most).then_some(true)
@@ -88,18 +93,22 @@ impl<M> Inbox<M> {
     }
 
     fn pop_urgent_from(state: &mut Locked<'_, M>, none_left: impl FnOnce()) -> Option<M> {
-        let message = state.state.aside.as_deref_mut().and_then(|aside| aside.urgent.pop_front());
+        let message = state.state.aside.as_deref_mut().and_then(|aside| {
+            // A place without a message belongs to a message at which another receive operation looks.
+            std::iter::from_fn(|| aside.urgent.pop_front()).flatten().next()
+        });
         Self::settle_urgent_of(state, none_left);
         message
     }
 
-    /// Takes out the urgent message at this position for inspection by the receiver. Messages before this position were
-    /// inspected and put back.
+    /// Takes out the urgent message at this position for inspection by the receiver. The place of the message stays
+    /// empty until the receiver [puts back](Self::put_back_urgent) the message, or [drops the
+    /// place](Self::drop_urgent_place).
     #[cold]
     pub(crate) fn look_at_urgent(&self, front: &mut ReadAhead<M>, place: usize) -> Option<M> {
         let mut state = self.lock();
         front.receiving()?;
-        state.state.aside.as_deref_mut()?.urgent.remove(place)
+        state.state.aside.as_deref_mut()?.urgent.get_mut(place)?.take()
     }
 
     /// Puts back an urgent message that the receiver has inspected.
@@ -112,13 +121,24 @@ impl<M> Inbox<M> {
             return Err(message);
         }
         let urgent = &mut state.state.aside.get_or_insert_default().urgent;
-        urgent.insert(place.min(urgent.len()), message);
+        match urgent.get_mut(place) {
+            Some(empty @ None) => *empty = Some(message),
+            // The function that inspected the message has received a message before this place.
+            _ => urgent.insert(place.min(urgent.len()), Some(message)),
+        }
         Ok(())
     }
 
-    /// Calls `none_left` under the lock of the mailbox if there is no urgent message.
-    pub(crate) fn settle_urgent(&self, none_left: impl FnOnce()) {
-        Self::settle_urgent_of(&mut self.lock(), none_left);
+    /// Removes the empty place of an urgent message that the receiver has taken. Calls `none_left` under the lock of the
+    /// mailbox if there is no other urgent message.
+    pub(crate) fn drop_urgent_place(&self, place: usize, none_left: impl FnOnce()) {
+        let mut state = self.lock();
+        if let Some(aside) = state.state.aside.as_deref_mut()
+            && let Some(None) = aside.urgent.get(place)
+        {
+            aside.urgent.remove(place);
+        }
+        Self::settle_urgent_of(&mut state, none_left);
     }
 
     fn settle_urgent_of(state: &mut Locked<'_, M>, none_left: impl FnOnce()) {
@@ -143,9 +163,9 @@ impl<M> Inbox<M> {
             && let Some(bounded) = aside.bounded.as_mut()
             && !aside.urgent.is_empty()
         {
-            let urgent = mem::take(&mut aside.urgent);
+            let urgent: Vec<M> = mem::take(&mut aside.urgent).into_iter().flatten().collect();
             aside.signals.came_before(urgent.len());
-            bounded.put_first(urgent.into());
+            bounded.put_first(urgent);
         }
     }
 }

@@ -722,7 +722,13 @@ impl Current {
     /// for the turn. Therefore, a call in another turn changes the next result. The only effect is that a different
     /// future pauses first.
     pub(crate) fn skips_pause(&self) -> bool {
-        self.is_spent() && self.skips_pause.replace(!self.skips_pause.get())
+        self.is_spent() && self.replace_skips_pause(!self.skips_pause.get())
+    }
+
+    /// Sets the next result of [`skips_pause`](Self::skips_pause), and returns the former value. Each simulation has its
+    /// own value, so that a run does not depend on earlier runs on the same thread.
+    pub(crate) fn replace_skips_pause(&self, skips: bool) -> bool {
+        self.skips_pause.replace(skips)
     }
 
     /// Gives back one unit that [`poll_spend`](Self::poll_spend) took.

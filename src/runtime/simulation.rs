@@ -142,6 +142,8 @@ pub struct Simulation {
     /// The sampling state of the thread at the end of the last run. The next run continues with this state, so the code
     /// between two runs cannot change which messages are measured.
     sampling: Sampling,
+    /// The next result of [`Current::skips_pause`] at the end of the last run.
+    skips_pause: bool,
 }
 
 /// Returns the incarnation of a new simulation. The incarnation is an even number other than 0. The incarnations repeat
@@ -254,7 +256,16 @@ impl Simulation {
             chance: Mutex::new(chance),
         });
         let host = Host::new(Arc::new(shared), namespace);
-        Ok(Self { host, queue, trace, unobserved, idle: Idle::default(), turns: 0, sampling: Sampling::FIRST })
+        Ok(Self {
+            host,
+            queue,
+            trace,
+            unobserved,
+            idle: Idle::default(),
+            turns: 0,
+            sampling: Sampling::FIRST,
+            skips_pause: false,
+        })
     }
 
     /// Sets the maximum number of random choices. After this number of choices, the next process is always the process
@@ -414,7 +425,7 @@ impl Simulation {
         let _counting = self.host.shared().metrics.enter(0);
         let _pids = Simulated::enter(self.host.shared().pid_table.incarnation());
         let _requests = preempt::ignore();
-        let run = SampledRun::begin(self);
+        let run = RunGuard::begin(self);
         Current::with(|current| current.outside(|| f(run.simulation)))
     }
 
@@ -498,23 +509,27 @@ impl Simulation {
     }
 }
 
-/// Guard of a run. During the run, the thread has the sampling state of the simulation.
-struct SampledRun<'a> {
+/// Guard of a run. During the run, the thread has the sampling state of the simulation, and the simulation's next result
+/// of [`Current::skips_pause`].
+struct RunGuard<'a> {
     simulation: &'a mut Simulation,
     /// The state of the thread outside the run.
     outside: Sampling,
+    outside_skips_pause: bool,
 }
 
-impl<'a> SampledRun<'a> {
+impl<'a> RunGuard<'a> {
     fn begin(simulation: &'a mut Simulation) -> Self {
         let outside = simulation.sampling.replace();
-        Self { simulation, outside }
+        let outside_skips_pause = Current::with(|current| current.replace_skips_pause(simulation.skips_pause));
+        Self { simulation, outside, outside_skips_pause }
     }
 }
 
-impl Drop for SampledRun<'_> {
+impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
         self.simulation.sampling = self.outside.replace();
+        self.simulation.skips_pause = Current::with(|current| current.replace_skips_pause(self.outside_skips_pause));
     }
 }
 

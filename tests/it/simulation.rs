@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::future::{BoxFuture, join_all, pending};
+use futures::{FutureExt, StreamExt};
 use procession::*;
 
 use crate::{step_aside, within};
@@ -552,7 +552,7 @@ fn a_dropped_simulation_leaves_nothing_behind() {
     let refused = simulation.spawn_blocking(move || drop(blocks));
     let host = simulation.host().clone();
     let mut sleep = Box::pin(host.sleep(HOUR));
-    assert!(futures::FutureExt::now_or_never(&mut sleep).is_none());
+    assert!((&mut sleep).now_or_never().is_none());
     drop(simulation);
     assert_eq!(dropped.load(SeqCst), 4);
     within(10, || {
@@ -575,7 +575,7 @@ fn a_simulation_continues_after_the_shutdown_of_its_host() {
         assert_eq!(host.shutdown(ms(1_000)).await.left, []);
         let begun = host.now();
         let mut short = Box::pin(host.sleep(HOUR / 2));
-        assert!(futures::FutureExt::now_or_never(&mut short).is_none());
+        assert!((&mut short).now_or_never().is_none());
         host.sleep(HOUR).await;
         assert_eq!(host.now() - begun, HOUR);
         short.await;
@@ -648,4 +648,43 @@ fn after_the_last_random_choice_the_processes_run_in_order() {
         let order = order.lock().unwrap();
         assert!(order[1..].chars().is_sorted(), "seed {seed}: {order}");
     }
+}
+
+/// 10.1b: a run does not depend on earlier runs on the same thread, even if a future without a budget decides whether a
+/// process pauses.
+#[test]
+fn a_run_does_not_depend_on_earlier_runs_of_the_thread() {
+    let run = || {
+        let mut simulation = Simulation::new(1);
+        let process = simulation.spawn(async |ctx: Context| -> Result<_, Exit> {
+            ctx.cancelled().await;
+            while !should_yield() {}
+            Ok(ctx.cancelled().now_or_never().is_some())
+        });
+        simulation.host().cancel(process.pid(), "stop", ms(1_000)).unwrap();
+        (simulation.run(process), simulation.trace())
+    };
+    let first = run();
+    for _ in 0..3 {
+        assert_eq!(run(), first);
+    }
+}
+
+/// 10.1a: the `Debug` output of a simulation is written without a lock.
+#[test]
+fn the_debug_output_of_a_simulation_may_spawn_a_process() {
+    struct Spawns(Host, usize);
+    impl std::fmt::Write for Spawns {
+        fn write_str(&mut self, _: &str) -> std::fmt::Result {
+            self.0.spawn(async |_: Context| ());
+            self.1 += 1;
+            Ok(())
+        }
+    }
+    within(60, || {
+        let simulation = Simulation::new(1);
+        let mut spawns = Spawns(simulation.host().clone(), 0);
+        std::fmt::Write::write_fmt(&mut spawns, format_args!("{simulation:?}")).unwrap();
+        assert!(spawns.1 > 5, "{}", spawns.1);
+    });
 }

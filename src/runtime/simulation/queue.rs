@@ -44,8 +44,12 @@ struct State {
 
 impl fmt::Debug for ReadyQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let State { ready, drawn, .. } = &*self.0.lock();
-        f.debug_struct("ReadyQueue").field("ready", &ready.len()).field("drawn", drawn).finish_non_exhaustive()
+        let (ready, drawn) = {
+            let State { ready, drawn, .. } = &*self.0.lock();
+            (ready.len(), *drawn)
+        };
+        // The formatter is user code, so it must not run under the lock.
+        f.debug_struct("ReadyQueue").field("ready", &ready).field("drawn", &drawn).finish_non_exhaustive()
     }
 }
 

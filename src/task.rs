@@ -581,10 +581,10 @@ impl<X: Machine> Turn<'_, X> {
     fn enter_wait(&self, flags: u16) {
         let head = self.head();
         let state = if head.is_waiting() { ProcessState::Blocked } else { ProcessState::Idle };
-        head.enter_wait(flags, state);
-        if flags & flag::OBSERVED != 0 {
-            // An observer may have yielded a command for the process.
-            self.around.dispatch();
+        if flags & flag::OBSERVED == 0 {
+            head.enter_wait(flags, state);
+        } else {
+            self.around.enter_observed_wait(flags, state);
         }
     }
 

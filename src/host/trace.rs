@@ -42,7 +42,7 @@ impl Host {
         self.record(EventKind::FirstOfTurn, || TraceEvent::State {
             process: word(head),
             to: ProcessState::Running,
-            steps,
+            detail: steps,
         })
     }
 
@@ -63,7 +63,8 @@ impl Host {
             }
             _ => return,
         };
-        self.record(kind, || TraceEvent::State { process: word(head), to, steps: false });
+        let detail = to == ProcessState::Idle && Current::try_with(Current::is_mailbox_empty).unwrap_or(false);
+        self.record(kind, || TraceEvent::State { process: word(head), to, detail });
     }
 
     /// Returns the pid of the process whose step this thread runs. Returns `None` if this process belongs to another
@@ -332,7 +333,8 @@ impl Host {
                     head.set(flag::OBSERVED);
                     // The trace does not record the end of a turn that began before the trace.
                     let state = head.state().filter(|state| *state != ProcessState::Running);
-                    alive.insert(word(head), Alive { label, state });
+                    let is_mailbox_empty = state == Some(ProcessState::Idle) && control.mailbox_figures().is_empty();
+                    alive.insert(word(head), Alive { label, state, is_mailbox_empty });
                 }
                 Ok(())
             });
@@ -432,7 +434,9 @@ mod tests {
         let lookup = Claims(Processes(Arc::clone(rt.shared())), claimed.pid().word(), Arc::clone(&is_dead));
         // A trace that selects only some processes writes no counters.
         let (reader, mut alive) = rt.begin_reader(&TraceOptions::new().type_contains(""));
-        alive.extend((0..4_090).map(|number| (u64::MAX - number, Alive { label: 0, state: None })));
+        alive.extend(
+            (0..4_090).map(|number| (u64::MAX - number, Alive { label: 0, state: None, is_mailbox_empty: false })),
+        );
         let mut session = Session::new((reader, alive), "test", rt.now().ns(), Box::new(lookup));
         // If the time between two collections were long, a collection would write a packet even without events.
         let mut now = None;

@@ -115,8 +115,8 @@ pub enum Finding {
         /// Maximum number of jobs in the queue.
         queue_capacity: usize,
     },
-    /// Commands of one type that no handler has answered yet. Calls and sleeps of hand-written processes are not
-    /// included.
+    /// Commands of one type that no handler has answered yet. Streams are not included, because the answer to a stream
+    /// command ends the stream. Calls and sleeps of hand-written processes are not included either.
     UnansweredCommands {
         /// Type and number of the commands.
         commands: CommandCount,

@@ -51,8 +51,9 @@ const AFTER_TURN: u64 = 2 * IN_TURN;
 /// An event of a trace. The number `process` stands for a pid, without the parts that all pids of the runtime share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TraceEvent {
-    /// The process entered this state. `steps` is true if the process enters the state `Running` for a step.
-    State { process: u64, to: ProcessState, steps: bool },
+    /// The process entered this state. The meaning of `detail` depends on the state: a turn that begins with a step
+    /// (`Running`), or a process that has received all its messages and waits for the next message (`Idle`).
+    State { process: u64, to: ProcessState, detail: bool },
     /// The running process begins its first step, or another step of its turn.
     Step { process: u64 },
     /// The process was spawned, by the process `parent` (0: outside any process). `label` is the number of the label of
@@ -81,6 +82,8 @@ pub(crate) enum TraceEvent {
     /// The thread has discarded turns and other events, because the thread had reached its limit. `total` is the number
     /// of discarded turns and events since the first trace of the runtime.
     Lost { total: u64 },
+    /// The reader has skipped a change of the process's state, because the trace has reached its maximum rate.
+    Skipped { process: u64 },
 }
 
 impl TraceEvent {
@@ -96,7 +99,8 @@ impl TraceEvent {
             | Self::Received { process }
             | Self::Reordered { process }
             | Self::Yielded { process, .. }
-            | Self::Completed { process, .. } => Some(process),
+            | Self::Completed { process, .. }
+            | Self::Skipped { process } => Some(process),
             Self::Worker { .. } | Self::Stolen { .. } | Self::Lost { .. } => None,
         }
     }
@@ -143,7 +147,7 @@ impl TraceEntry {
     /// label (32 bits). The meaning of the last two words depends on the kind.
     fn pack(self) -> Record {
         let (kind, small, label, one, two) = match self.event {
-            TraceEvent::State { process, to, steps } => (0, to as u8 | u8::from(steps) << 7, 0, process, 0),
+            TraceEvent::State { process, to, detail } => (0, to as u8 | u8::from(detail) << 7, 0, process, 0),
             TraceEvent::Step { process } => (1, 0, 0, process, 0),
             TraceEvent::Created { process, parent, label } => (2, 0, label, process, parent),
             TraceEvent::Ended { process, label } => (3, 0, label, process, 0),
@@ -156,6 +160,7 @@ impl TraceEntry {
             TraceEvent::Reordered { process } => (10, 0, 0, process, 0),
             TraceEvent::Yielded { process, tag } => (11, 0, 0, process, tag),
             TraceEvent::Completed { process, tag } => (12, 0, 0, process, tag),
+            TraceEvent::Skipped { process } => (13, 0, 0, process, 0),
         };
         let lane = u64::from(self.lane.number());
         [self.at, kind | u64::from(small) << 8 | lane << 16 | u64::from(label) << 32, one, two]
@@ -167,7 +172,7 @@ impl TraceEntry {
         let event = match word as u8 {
             0 => {
                 let to = ProcessState::from_u8(small & 0x7f)?;
-                TraceEvent::State { process: one, to, steps: small & 0x80 != 0 }
+                TraceEvent::State { process: one, to, detail: small & 0x80 != 0 }
             }
             1 => TraceEvent::Step { process: one },
             2 => TraceEvent::Created { process: one, parent: two, label },
@@ -181,6 +186,7 @@ impl TraceEntry {
             10 => TraceEvent::Reordered { process: one },
             11 => TraceEvent::Yielded { process: one, tag: two },
             12 => TraceEvent::Completed { process: one, tag: two },
+            13 => TraceEvent::Skipped { process: one },
             _ => return None,
         };
         Some(Self { at, lane: Lane::of((word >> 16) as u16), event })
@@ -495,7 +501,7 @@ mod tests {
         let states = [ProcessState::Ready, ProcessState::Running, ProcessState::Complete, ProcessState::Suspended];
         let events = states
             .into_iter()
-            .flat_map(|to| [true, false].map(|steps| TraceEvent::State { process, to, steps }))
+            .flat_map(|to| [true, false].map(|detail| TraceEvent::State { process, to, detail }))
             .chain(WORKER_STATES.into_iter().map(|state| TraceEvent::Worker { slot: 47, state }))
             .chain([
                 TraceEvent::Step { process },
@@ -509,6 +515,7 @@ mod tests {
                 TraceEvent::Reordered { process },
                 TraceEvent::Yielded { process, tag: u64::MAX },
                 TraceEvent::Completed { process, tag: 1 << 63 },
+                TraceEvent::Skipped { process },
             ]);
         for event in events {
             for lane in [Lane::Worker(0), Lane::Worker(47), Lane::Outside(0), Lane::Outside(9_000)] {

@@ -88,6 +88,13 @@ pub(crate) struct MailboxFigures {
     pub(crate) unread_since: Option<u64>,
 }
 
+impl MailboxFigures {
+    /// Returns whether a receiver waits for the next message, and the mailbox contains no message.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.is_awaited && self.messages == 0
+    }
+}
+
 /// The part of a mailbox that the senders and the receiver share.
 #[derive(Debug)]
 pub(crate) struct Inbox<M> {

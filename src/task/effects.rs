@@ -66,6 +66,17 @@ impl<'a> Around<'a> {
         }
     }
 
+    /// Records that an observed process waits.
+    #[cold]
+    pub(super) fn enter_observed_wait(&self, flags: u16, state: ProcessState) {
+        if state == ProcessState::Idle && self.current.is_traced() {
+            self.current.note_mailbox(self.own.mailbox_figures().is_empty());
+        }
+        self.head.enter_wait(flags, state);
+        // An observer may have yielded a command for the process.
+        self.dispatch();
+    }
+
     /// A turn calls this function before its first step, if the process was killed or is observed. The caller passes
     /// the flags of the process in `flags`. Returns true if the trace buffer of the worker is full, no observer sees
     /// this turn, and the process was neither killed nor suspended. In this case, the function records the state of the

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::executor::block_on;
 use futures::future::select;
 use procession::observe::{Activity, Explanation, Finding, ProcessState};
@@ -648,4 +649,33 @@ fn a_simulation_explains_its_processes() {
         rests
     });
     assert!(matches!(explanation.findings[..], [Finding::NothingOutstanding { count: 2, .. }]), "{explanation}");
+}
+
+/// 9.2g: the answer to a stream command ends the stream. Therefore an open stream is not a command that a handler forgot.
+#[test]
+fn an_open_stream_is_no_unanswered_command() {
+    struct Ticks;
+    impl Command for Ticks {
+        type Reply = ();
+    }
+    impl StreamCommand for Ticks {
+        type Item = u64;
+    }
+    let sends = async |_: Ticks, mut replies: StreamCompletion<Ticks>| -> Result<(), Failure> {
+        replies.send(1).await?;
+        pending().await
+    };
+    let rt = runtime(Runtime::builder().handle_stream(sends));
+    let reads = rt.spawn(async |ctx: Context| {
+        let mut ticks = ctx.stream(Ticks);
+        while ticks.next().await.is_some() {}
+    });
+    let explanation = explained(&rt);
+    assert_eq!(explanation.findings, [], "{explanation}");
+    assert_eq!(explanation.activity.for_command, 1);
+    // A command that is not a stream is still a finding.
+    drop(rt.spawn(async |ctx: Context| ctx.perform(Never).await));
+    let explanation = explained(&rt);
+    assert!(matches!(&explanation.findings[..], [Finding::UnansweredCommands { .. }]), "{explanation}");
+    reads.abort();
 }

@@ -348,6 +348,93 @@ fn arrows_lead_from_sends_to_receipts_and_from_yields_to_completions() {
     }
 }
 
+/// Runs all processes that are ready.
+fn settle(rt: &Runtime) {
+    (0..10).for_each(|_| rt.block_on(crate::step_aside()));
+}
+
+/// For each mark `receive` in the order of time, the position of the mark `send` from which its arrow comes. `None` if
+/// the mark `receive` has no arrow.
+fn receipts(decoded: &Decoded) -> Vec<Option<usize>> {
+    let sends = decoded.named(Kind::Instant, "send");
+    let from = |flow: &u64| sends.iter().position(|send| send.flows.contains(flow)).expect("an arrow has a begin");
+    decoded.named(Kind::Instant, "receive").iter().map(|event| event.ended_flows.first().map(from)).collect()
+}
+
+/// 9.3b: a process may be idle although its mailbox contains messages. The trace then does not know which message the
+/// process receives next, and writes no arrow. When the process waits for a message, the arrows begin.
+#[test]
+fn an_idle_process_with_unread_messages_gets_no_wrong_arrow() {
+    for begins_before in [true, false] {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let (open, opened) = futures::channel::oneshot::channel::<()>();
+        let body = async move |mut ctx: Context<u64>| {
+            opened.await.map_err(|_| "closed")?;
+            for number in 1..=4 {
+                assert_eq!(ctx.receive().await.map_err(|_| "cancelled")?, number);
+            }
+            Ok::<_, &str>(())
+        };
+        let mut body = Some(body);
+        let mut reads = begins_before.then(|| rt.spawn(body.take().unwrap()));
+        if let Some(reads) = &reads {
+            reads.send(1).unwrap();
+            settle(&rt);
+        }
+        let (bytes, _) = traced(&rt, || {
+            let reads = reads.take().unwrap_or_else(|| {
+                let reads = rt.spawn(body.take().unwrap());
+                settle(&rt);
+                reads.send(1).unwrap();
+                reads
+            });
+            // The process is woken and then idle again, with unread messages.
+            settle(&rt);
+            (2..=3).for_each(|number| reads.send(number).unwrap());
+            open.send(()).unwrap();
+            settle(&rt);
+            reads.send(4).unwrap();
+            rt.block_on(reads).unwrap();
+        });
+        // If the trace contains the spawn, the mailbox is known from the beginning.
+        let expected = if begins_before { [None, None, None, Some(2)] } else { [0, 1, 2, 3].map(Some) };
+        assert_eq!(receipts(&decode(&bytes)), expected, "{begins_before}");
+    }
+}
+
+/// 9.3b: a selective receive has the mark `receive`. If it skips no message, the mark has an arrow. After a skipped
+/// message, there are no arrows until the process has received all messages.
+#[test]
+fn a_selective_receive_is_part_of_the_trace() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let reads = rt.spawn(async |mut ctx: Context<u64>| -> Result<(), Exit> {
+        let only = |wanted: u64| move |message: u64| if message == wanted { Ok(()) } else { Err(message) };
+        for wanted in [1, 2, 4] {
+            ctx.receive_where(only(wanted)).await?;
+        }
+        // The message 3 is still unread. The process is idle in the next line.
+        ctx.receive_where(only(5)).await?;
+        for expected in [3, 6, 7] {
+            assert_eq!(ctx.receive().await?, expected);
+        }
+        Ok(())
+    });
+    settle(&rt);
+    let (bytes, _) = traced(&rt, || {
+        for number in 1..=7 {
+            reads.send(number).unwrap();
+            // The messages 3 and 4 arrive together.
+            if number != 3 {
+                settle(&rt);
+            }
+        }
+        rt.block_on(reads).unwrap();
+    });
+    // After the receipt of message 3, the process has received all messages.
+    let expected = [Some(0), Some(1), None, None, None, Some(5), Some(6)];
+    assert_eq!(receipts(&decode(&bytes)), expected);
+}
+
 /// 9.3b, 8.3a: processes of two runtimes send messages. The trace of the receiver's runtime contains both sends.
 #[test]
 fn a_trace_contains_the_sends_of_another_runtime() {

@@ -9,6 +9,7 @@ use crate::context::mailbox::receive::Operation;
 use crate::host::control::Control;
 use crate::process::exit::Exit;
 use crate::process::mailbox::{Gathered, ReadAhead};
+use crate::process::state::current::Current;
 
 impl<M: Send + 'static> Mailbox<M> {
     /// Waits for the first message that `pick` accepts. To accept a message, `pick` returns `Ok` with a value, and this
@@ -28,12 +29,18 @@ impl<M: Send + 'static> Mailbox<M> {
     ) -> impl Future<Output = Result<T, Exit>> {
         self.note_line(Some(Location::caller()));
         async move {
-            let mut looked_at = LookedAt::default();
+            let (mut looked_at, mut skips) = (LookedAt::default(), false);
+            let mut pick = |message| pick(message).inspect_err(|_| skips = true);
             let mut operation = Operation::new(self);
             let poll = |cx: &mut Cx<'_>| operation.poll(|mailbox| mailbox.poll_where(cx, &mut pick, &mut looked_at));
             let picked = std::future::poll_fn(poll).await;
             drop(operation);
-            self.trace_reorder();
+            if picked.is_ok() {
+                if skips {
+                    self.trace_reorder();
+                }
+                self.trace_receive();
+            }
             picked
         }
     }
@@ -81,7 +88,10 @@ impl<M: Send + 'static> Mailbox<M> {
                     *number += 1;
                 }
                 Poll::Ready(Err(exit)) => return Poll::Ready(Err(exit)),
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    Current::with(Current::note_selects);
+                    return Poll::Pending;
+                }
             }
         }
     }

@@ -122,18 +122,23 @@ impl Host {
         reading
     }
 
-    /// Returns a finding for each command type that has unanswered commands. The calls and sleeps of hand-written
-    /// processes are left out.
+    /// Returns a finding for each command type that has unanswered commands. Streams, and the calls and sleeps of
+    /// hand-written processes are left out.
     fn unanswered(&self, commands: CommandCounts) -> Vec<Finding> {
         let now = self.now();
         let commands = commands.into_iter().filter(|(command, _)| !is_builtin(command));
-        let finding = |(command, outstanding): (&'static str, Outstanding)| {
+        let finding = |(command, mut outstanding): (&'static str, Outstanding)| {
+            // The answer to a stream command ends the stream. A stream without an answer may transfer items.
+            outstanding.count -= outstanding.streams;
+            if outstanding.count == 0 {
+                return None;
+            }
             let times = outstanding.oldest_measured.into_iter().chain(outstanding.waiting_since);
             let since = times.min().map(Instant::from_ns);
             let lasts = since.map(|since| now - since);
-            Finding::UnansweredCommands { commands: command_count((command, outstanding)), since, lasts }
+            Some(Finding::UnansweredCommands { commands: command_count((command, outstanding)), since, lasts })
         };
-        commands.map(finding).collect()
+        commands.filter_map(finding).collect()
     }
 
     /// Returns the findings about full, growing and long mailboxes. Stores the reading of the mailboxes for the next

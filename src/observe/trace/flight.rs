@@ -575,7 +575,7 @@ impl FlightCopy {
         lookup: Box<dyn Lookup>,
         mut write: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> io::Result<FlightSummary> {
-        let alive = |label| Alive { label, state: None };
+        let alive = |label| Alive { label, state: None, is_mailbox_empty: false };
         let mut processes: BTreeMap<_, _> =
             labels.into_iter().map(|(process, label)| (process, alive(label))).collect();
         for entry in &self.entries {

@@ -92,6 +92,10 @@ struct Unread {
 
 impl Unread {
     fn push(&mut self, entry: TraceEntry) {
+        if let TraceEvent::Skipped { .. } = entry.event {
+            // A later entry `Lost` reports the number of skipped events.
+            return;
+        }
         // Number of events that were lost before they reached this buffer, and that this entry reports.
         let known = if let TraceEvent::Lost { total } = entry.event { total } else { 0 };
         self.lost += known;

@@ -329,7 +329,7 @@ mod tests {
     }
 
     fn begins(process: u64) -> TraceEvent {
-        TraceEvent::State { process, to: ProcessState::Running, steps: true }
+        TraceEvent::State { process, to: ProcessState::Running, detail: true }
     }
 
     #[test]
@@ -374,7 +374,7 @@ mod tests {
             selection.admit(&entry, &recorder, &|_| None)
         };
         let (taken, sent) = (Admission::Taken { missing: 0 }, TraceEvent::Sent { to: 2, from: 1 });
-        let blocked = |process| TraceEvent::State { process, to: ProcessState::Blocked, steps: false };
+        let blocked = |process| TraceEvent::State { process, to: ProcessState::Blocked, detail: false };
         assert_eq!([admit(0, begins(1)), admit(1, sent), admit(2, blocked(1))], [taken; 3]);
         assert_eq!([admit(3, begins(1)), admit(4, blocked(1))], [Admission::Skipped; 2]);
         // The next second begins in the middle of a skipped turn.
@@ -392,7 +392,7 @@ mod tests {
         let mut admit = |at, event| selection.admit(&entry(at, 0, event), &recorder, &|_| None);
         let created = |process| TraceEvent::Created { process, parent: 1, label: 0 };
         let (taken, received) = (Admission::Taken { missing: 0 }, TraceEvent::Received { process: 1 });
-        let blocked = TraceEvent::State { process: 1, to: ProcessState::Blocked, steps: false };
+        let blocked = TraceEvent::State { process: 1, to: ProcessState::Blocked, detail: false };
         assert_eq!([admit(0, begins(1)), admit(1, created(2)), admit(2, received), admit(3, blocked)], [taken; 4]);
         assert_eq!(admit(4, begins(1)), Admission::Skipped);
         // The next second begins in the middle of a skipped turn.
@@ -414,7 +414,7 @@ mod tests {
         let (recorder, mut selection) = (Recorder::new(1), partial(2));
         let mut admit = |at, event| selection.admit(&entry(at, 0, event), &recorder, &|_| None);
         let taken = Admission::Taken { missing: 0 };
-        let ready = TraceEvent::State { process: 1, to: ProcessState::Ready, steps: false };
+        let ready = TraceEvent::State { process: 1, to: ProcessState::Ready, detail: false };
         let sent = TraceEvent::Sent { to: 2, from: 3 };
         assert_eq!([admit(0, begins(1)), admit(1, ready)], [taken; 2]);
         assert_eq!([admit(2, begins(1)), admit(3, ready), admit(4, sent)], [Admission::Skipped; 3]);
@@ -430,8 +430,8 @@ mod tests {
         let (recorder, mut selection) = (Recorder::new(1), partial(1));
         let mut admit = |at, event| selection.admit(&entry(at, 0, event), &recorder, &|_| None);
         let taken = Admission::Taken { missing: 0 };
-        let complete = |process| TraceEvent::State { process, to: ProcessState::Complete, steps: false };
-        assert_eq!(admit(0, TraceEvent::State { process: 1, to: ProcessState::Ready, steps: false }), taken);
+        let complete = |process| TraceEvent::State { process, to: ProcessState::Complete, detail: false };
+        assert_eq!(admit(0, TraceEvent::State { process: 1, to: ProcessState::Ready, detail: false }), taken);
         assert_eq!(admit(1, begins(1)), Admission::Skipped);
         assert_eq!(admit(2, complete(1)), taken);
         assert_eq!(admit(3, TraceEvent::Ended { process: 1, label: 0 }), taken);

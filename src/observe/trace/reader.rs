@@ -179,7 +179,12 @@ impl EntryReader {
                     self.events += u64::from(!matches!(entry.event, TraceEvent::Lost { .. }));
                     each(entry, recorder);
                 }
-                Admission::Foreign | Admission::Skipped => {}
+                Admission::Skipped => {
+                    if let TraceEvent::State { process, .. } = entry.event {
+                        each(TraceEntry { event: TraceEvent::Skipped { process }, ..entry }, recorder);
+                    }
+                }
+                Admission::Foreign => {}
             }
         }
     }

@@ -54,6 +54,8 @@ impl Gauges {
 pub(crate) struct Alive {
     pub(crate) label: u32,
     pub(crate) state: Option<ProcessState>,
+    /// Whether the process has received all its messages and waits for the next message.
+    pub(crate) is_mailbox_empty: bool,
 }
 
 /// The slices that are open (begun, not ended) on a lane.
@@ -128,6 +130,8 @@ pub(super) struct Timeline {
     /// For each process, the arrows of the messages that the process has not received yet, in the order of the mailbox.
     /// If the trace does not know the contents of a mailbox, its process is not in this map.
     messages: BTreeMap<u64, VecDeque<u64>>,
+    /// Processes whose open slice is the state *ready*.
+    ready: BTreeSet<u64>,
     /// Before this time, the trace does not know the contents of any mailbox.
     arrows_from: u64,
     /// Number of arrows of messages.
@@ -143,8 +147,8 @@ pub(super) struct Timeline {
 impl Timeline {
     pub(super) fn new(title: &str, begun: u64, alive: BTreeMap<u64, Alive>, lookup: Box<dyn Lookup>) -> Self {
         let packets = Packets::new(title);
-        let idle = alive.iter().filter(|(_, alive)| alive.state == Some(ProcessState::Idle));
-        let messages = idle.map(|(process, _)| (*process, VecDeque::new())).collect();
+        let empty = alive.iter().filter(|(_, alive)| alive.is_mailbox_empty);
+        let messages = empty.map(|(process, _)| (*process, VecDeque::new())).collect();
         Self {
             packets,
             lookup,
@@ -158,6 +162,7 @@ impl Timeline {
             dead: BTreeSet::new(),
             removal: 0,
             messages,
+            ready: BTreeSet::new(),
             arrows_from: 0,
             arrows: 0,
             gauges: None,
@@ -186,7 +191,7 @@ impl Timeline {
         self.last = self.last.max(entry.at);
         let mut view = View { timeline: self, recorder, at: entry.at, lane: entry.lane };
         match entry.event {
-            TraceEvent::State { process, to, steps } => view.state(process, to, steps),
+            TraceEvent::State { process, to, detail } => view.state(process, to, detail),
             TraceEvent::Step { process } => view.step(process),
             TraceEvent::Created { process, parent, label } => view.created(process, parent, label),
             TraceEvent::Ended { process, label } => view.ended(process, label),
@@ -217,12 +222,19 @@ impl Timeline {
                 let (notes, flow) = ([(Word::To, Value::Text(&pid))], Flow::To(command(process, tag)));
                 view.arrow(Word::Command, Word::Completion, &notes, flow);
             }
+            TraceEvent::Skipped { process } => {
+                view.end_state(process);
+                return;
+            }
             TraceEvent::Lost { total } => {
                 view.timeline.lost += total;
-                // The lost events may contain messages, and the end of the turn.
+                // The lost events may contain messages, the end of the turn, and turns of processes that were ready.
                 view.timeline.messages.clear();
                 view.end_running();
                 view.end_rest();
+                for process in std::mem::take(&mut view.timeline.ready) {
+                    view.end_state(process);
+                }
                 view.instant(Word::Lost, Word::Lost, &[(Word::Count, Value::Number(total))]);
                 return;
             }
@@ -316,12 +328,12 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    fn state(&mut self, process: u64, to: ProcessState, steps: bool) {
+    fn state(&mut self, process: u64, to: ProcessState, detail: bool) {
         if to == ProcessState::Running {
             self.end_running();
             self.end_rest();
             self.lane_state().running = Running::Begins { process, since: self.at };
-            if steps {
+            if detail {
                 self.open(Word::Step);
             }
         } else if self.lane_state().running.process() == Some(process) {
@@ -334,8 +346,9 @@ impl View<'_> {
             ProcessState::Running => Word::Running,
             ProcessState::Blocked => Word::Blocked,
             ProcessState::Idle => {
-                // The process waits for a message, so it has received all messages.
-                self.mailbox_is_empty(process);
+                if detail {
+                    self.mailbox_is_empty(process);
+                }
                 Word::Idle
             }
             ProcessState::Suspended => Word::Suspended,
@@ -378,7 +391,7 @@ impl View<'_> {
     }
 
     fn created(&mut self, process: u64, parent: u64, label: u32) {
-        self.timeline.alive.insert(process, Alive { label, state: None });
+        self.timeline.alive.insert(process, Alive { label, state: None, is_mailbox_empty: false });
         self.mailbox_is_empty(process);
         self.track(process);
         let (pid, parent) = (self.pid(process), if parent == 0 { "".into() } else { self.pid(parent) });
@@ -389,7 +402,7 @@ impl View<'_> {
 
     fn ended(&mut self, process: u64, label: u32) {
         if !self.timeline.processes.contains_key(&process) {
-            self.timeline.alive.entry(process).or_insert(Alive { label, state: None });
+            self.timeline.alive.entry(process).or_insert(Alive { label, state: None, is_mailbox_empty: false });
             self.track(process);
         }
         // The process has no further events.
@@ -477,11 +490,15 @@ impl View<'_> {
         if let Some(track) = self.timeline.processes.get_mut(&process) {
             track.is_open = true;
         }
+        if state == Word::Ready {
+            self.timeline.ready.insert(process);
+        }
     }
 
     fn end_state(&mut self, process: u64) {
         let is_open = self.timeline.processes.get_mut(&process).map(|track| &mut track.is_open);
         if is_open.is_some_and(std::mem::take) {
+            self.timeline.ready.remove(&process);
             let (kind, track, title) = (Kind::End, Track::Process(process), Title::Fixed(Word::State));
             self.emit(&TrackEvent {
                 at: self.at,
@@ -508,8 +525,11 @@ impl View<'_> {
         }
         let known = self.timeline.alive.get(&process).copied();
         // The event of the spawn may have been discarded.
-        let found = || Alive { label: self.timeline.lookup.label(process).unwrap_or(0), state: None };
-        let Alive { label, state } = known.unwrap_or_else(found);
+        let found = || {
+            let label = self.timeline.lookup.label(process).unwrap_or(0);
+            Alive { label, state: None, is_mailbox_empty: false }
+        };
+        let Alive { label, state, .. } = known.unwrap_or_else(found);
         let pid: Arc<str> = self.timeline.lookup.text(process).into();
         let name = format!("{pid} {}", self.recorder.text(label));
         self.timeline.packets.describe(Track::Process(process), &name, Some(Track::Processes), 0);

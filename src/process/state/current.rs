@@ -100,6 +100,10 @@ pub(crate) struct Current {
     /// Pid and code name of the process that this thread drops outside any turn. If a panic aborts the program during
     /// the drop, the message of the abort names this process.
     pub(crate) dropped: Cell<Option<(Pid, &'static str)>>,
+    /// Whether the process has received all its messages when it begins to wait. Only a trace reads this value.
+    is_mailbox_empty: Cell<bool>,
+    /// Whether a selective receive of this turn waits. The messages that it has skipped may be outside the mailbox.
+    selects: Cell<bool>,
     replies: NeverDropped<RefCell<Vec<DroppedReply>>>,
     /// Saved states of the outer turns while a nested turn runs. The last entry is the state of the innermost outer
     /// turn.
@@ -175,6 +179,8 @@ thread_local! {
             shard: Cell::new(usize::MAX),
             simulation: Cell::new(0),
             dropped: Cell::new(None),
+            is_mailbox_empty: Cell::new(false),
+            selects: Cell::new(false),
             replies: NeverDropped::new(RefCell::new(Vec::new())),
             outer: NeverDropped::new(RefCell::new(Vec::new())),
         }
@@ -207,6 +213,7 @@ struct Outer {
     ends: usize,
     unread: usize,
     replies: Vec<DroppedReply>,
+    selects: bool,
 }
 
 /// Guard of a turn. When the guard is dropped, the turn ends. If the turn is nested in an outer turn, the guard then
@@ -348,6 +355,7 @@ impl Current {
             ends: self.ends.replace(0),
             unread: self.unread.replace(0),
             replies: self.replies.take(),
+            selects: self.selects.replace(false),
         };
         self.outer.borrow_mut().push(outer);
     }
@@ -380,6 +388,7 @@ impl Current {
         self.handler.resume(outer.handler);
         self.ends.set(outer.ends);
         self.unread.set(outer.unread);
+        self.selects.set(outer.selects);
         let left = self.replies.replace(outer.replies);
         // Usually this list is empty, because the inner turn has already taken its own dropped replies.
         left.into_iter().for_each(|tell| tell(None));
@@ -541,6 +550,22 @@ impl Current {
     /// Records that the trace must contain the events of this turn.
     pub(crate) fn note_traced(&self) {
         self.note(note::TRACED);
+        self.selects.set(false);
+    }
+
+    /// Records that a selective receive of this turn waits.
+    pub(crate) fn note_selects(&self) {
+        self.selects.set(true);
+    }
+
+    /// Records, at the end of a traced turn, whether a receiver waits and the mailbox is empty.
+    pub(crate) fn note_mailbox(&self, is_empty: bool) {
+        self.is_mailbox_empty.set(is_empty && !self.selects.get());
+    }
+
+    /// Returns whether the process has received all its messages. The result is valid at the end of a traced turn.
+    pub(crate) fn is_mailbox_empty(&self) -> bool {
+        self.is_mailbox_empty.get()
     }
 
     /// Returns whether the events of this turn are recorded for a trace. After the turn, the result is the same until

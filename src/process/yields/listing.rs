@@ -18,6 +18,8 @@ pub(crate) type CommandCounts = BTreeMap<&'static str, Outstanding>;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Outstanding {
     pub(crate) count: usize,
+    /// Number of these commands that are streams.
+    pub(crate) streams: usize,
     /// Time at which the oldest measured command was yielded, in ns of the runtime's clock. Only one command in 64 is
     /// measured.
     pub(crate) oldest_measured: Option<u64>,
@@ -70,6 +72,7 @@ impl Yields {
             let new = || Outstanding { handler: handler_of(command), ..Outstanding::default() };
             let outstanding = counts.entry(command).or_insert_with(new);
             outstanding.count += 1;
+            outstanding.streams += usize::from(slot.buffer.is_some());
             outstanding.line = outstanding.line.or(slot.line);
             // The list of the measured commands is short, and usually empty.
             outstanding.oldest_measured = earlier(outstanding.oldest_measured, table.since(slot.number));

@@ -161,5 +161,6 @@ fn name(event: TraceEvent) -> &'static str {
         TraceEvent::Yielded { .. } => "yielded",
         TraceEvent::Completed { .. } => "completed",
         TraceEvent::Lost { .. } => "lost",
+        TraceEvent::Skipped { .. } => "skipped",
     }
 }

@@ -182,7 +182,7 @@ impl Dispatcher<dyn AnyControl> {
     /// Registers the handler of a command type.
     ///
     /// # Errors
-    /// Returns an error if the type already has a handler.
+    /// Returns an error if the type already has a handler, or if handlers of names of this type are registered.
     pub(crate) fn add<C: Command>(&mut self, handler: impl Handler<C>) -> Result<(), BuildError> {
         let mut handler = Some(handler);
         let inline = (&mut handler as &mut dyn Any).downcast_mut::<Option<AnyInline<C>>>().and_then(Option::take);
@@ -191,7 +191,10 @@ impl Dispatcher<dyn AnyControl> {
             (None, Some(handler)) => Box::new(Typed(handler, PhantomData)),
             (None, None) => unreachable!("only an `AnyInline` was taken"),
         };
-        if !self.insert(TypeId::of::<C>(), handler) {
+        let type_id = TypeId::of::<C>();
+        let has_names = type_id == TypeId::of::<NamedCommand>() && !self.by_name.is_empty()
+            || type_id == TypeId::of::<Streamed<NamedCommand>>() && !self.streams_by_name.is_empty();
+        if has_names || !self.insert(type_id, handler) {
             return Err(BuildError::DuplicateHandler(name_of(std::any::type_name::<C>())));
         }
         Ok(())
@@ -200,30 +203,33 @@ impl Dispatcher<dyn AnyControl> {
     /// Registers the handler of the commands with this name.
     ///
     /// # Errors
-    /// Returns an error if the name already has a handler.
+    /// Returns an error if the name already has a handler, or if the type [`NamedCommand`] has a handler. This handler
+    /// would receive all commands with names.
     pub(crate) fn add_named(
         &mut self,
         name: Cow<'static, str>,
         handler: impl Handler<NamedCommand>,
     ) -> Result<(), BuildError> {
-        match self.by_name.insert(name.clone(), Box::new(Typed(handler, PhantomData))) {
-            None => Ok(()),
-            Some(_) => Err(BuildError::DuplicateHandler(name)),
+        let former = self.by_name.insert(name.clone(), Box::new(Typed(handler, PhantomData)));
+        match former.is_none() && self.of_type(TypeId::of::<NamedCommand>()).is_none() {
+            true => Ok(()),
+            false => Err(BuildError::DuplicateHandler(name)),
         }
     }
 
     /// Registers the handler of the stream commands with this name.
     ///
     /// # Errors
-    /// Returns an error if the name already has a handler.
+    /// Returns an error if the name already has a stream handler, or if the type [`NamedCommand`] has a stream handler.
     pub(crate) fn add_named_stream(
         &mut self,
         name: Cow<'static, str>,
         handler: impl Handler<Streamed<NamedCommand>>,
     ) -> Result<(), BuildError> {
-        match self.streams_by_name.insert(name.clone(), Box::new(Typed(handler, PhantomData))) {
-            None => Ok(()),
-            Some(_) => Err(BuildError::DuplicateHandler(name)),
+        let former = self.streams_by_name.insert(name.clone(), Box::new(Typed(handler, PhantomData)));
+        match former.is_none() && self.of_type(TypeId::of::<Streamed<NamedCommand>>()).is_none() {
+            true => Ok(()),
+            false => Err(BuildError::DuplicateHandler(name)),
         }
     }
 

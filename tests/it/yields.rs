@@ -283,6 +283,15 @@ fn a_build_with_a_duplicate_handler_fails() {
     let named = |_: NamedCommand, completion: Completion<Payload>| completion.complete(Payload::new(()));
     let twice = Runtime::builder().handler_named("x", named).handler_named("x", named).build().unwrap_err();
     assert!(matches!(&twice, BuildError::DuplicateHandler(name) if name == "x"), "{twice}");
+    // A handler of the type would receive all commands with names, so the handler of the name would never be called.
+    let both = [
+        Runtime::builder().handler(named).handler_named("x", named),
+        Runtime::builder().handler_named("x", named).handler(named),
+    ];
+    for builder in both {
+        assert!(matches!(builder.build(), Err(BuildError::DuplicateHandler(_))));
+    }
+    assert!(Runtime::builder().handler(named).build().is_ok());
 }
 
 /// 3.1c: a command with a name reaches the handler for this name, together with its payloads.

@@ -111,8 +111,8 @@ macro_rules! host_methods {
                 self
             }
 
-            /// Registers the handler of each [`NamedCommand`] with this name. If the name already has a handler, the
-            /// build returns an error.
+            /// Registers the handler of each [`NamedCommand`] with this name. The build returns an error if the name
+            /// already has a handler, or if the type `NamedCommand` has a handler.
             pub fn handler_named(
                 mut self,
                 name: impl Into<Cow<'static, str>>,
@@ -153,7 +153,8 @@ macro_rules! host_methods {
             }
 
             /// Registers the stream handler of each [`NamedCommand`] with this name. The items of the stream are
-            /// payloads. If the name already has a stream handler, the build returns an error.
+            /// payloads. The build returns an error if the name already has a stream handler, or if the type
+            /// `NamedCommand` has a stream handler.
             pub fn stream_handler_named(
                 mut self,
                 name: impl Into<Cow<'static, str>>,

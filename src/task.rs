@@ -624,9 +624,6 @@ impl<X: Machine> Turn<'_, X> {
             // `has_begun` loads the flags again, because a failed upgrade may have cleared `MANUAL_START` in this step.
             if flags & flag::STARTED == 0 && stepped != Stepped::Ended {
                 this.around.has_begun();
-                // The call notifies the futures that wait for the start. The waker of such a future may poll a future of
-                // this process, and this future may yield a command.
-                this.around.dispatch();
             }
             match stepped {
                 Stepped::Ended => {

@@ -397,8 +397,8 @@ impl Supervisor {
             Err(NotMade::Panicked(exit)) => self.has_ended(me, id, Over::Unmade, Held::new(exit)),
             Err(NotMade::Refused(exit)) => {
                 if exit.is_spawn_after_shutdown() && me.host().phase() != Phase::Open {
-                    // After the shutdown of the runtime, no later start can succeed. If the child belongs to another
-                    // runtime, and only that runtime has shut down, the refusal counts towards the restart intensity.
+                    // After the shutdown of the runtime, no later start can succeed. If only the runtime of the child
+                    // has shut down, the refused start counts towards the restart intensity.
                     self.end(Exit::Cancelled(Reason::SHUTDOWN), Reason::SHUTDOWN, me.host().shutdown_deadline());
                 }
                 self.has_ended(me, id, Over::Refused, Held::new(exit));

@@ -105,7 +105,7 @@
 //! | A kept mailbox outlives the instances of its child. No unread message is lost, and the messages keep their order. | `a_kept_mailbox_outlives_its_child`, `a_kept_mailbox_loses_no_unread_message` |
 //! | A child never has two instances at the same time. If a supervisor is killed, the supervisor is restarted only after its children have exited. | `a_child_never_has_two_instances` |
 //! | If a process that is linked with a supervisor exits abnormally, the supervisor stops its children and exits. | `a_supervisor_stops_its_children_in_order_when_a_linked_process_fails` |
-//! | A [shutdown](crate::Runtime::shutdown) first stops the supervision trees, from the top. Each supervisor stops its children in reverse order. After the last tree has exited, the remaining processes are cancelled. | `a_shutdown_stops_the_supervision_trees_first` |
+//! | A [shutdown](crate::Runtime::shutdown) first stops the supervision trees, from the top. Each supervisor stops its children in reverse order. After the last tree has exited, the remaining processes are cancelled. A process that is spawned meanwhile, and a child whose supervisor belongs to another runtime, are remaining processes. | `a_shutdown_stops_the_supervision_trees_first` |
 //! | During a shutdown, a supervisor that has not been stopped yet still restarts its children. | `a_branch_that_was_not_stopped_yet_restarts_its_children` |
 //! | A shutdown ends at its deadline. At the deadline, the shutdown kills the remaining processes, and returns a list of these processes. | `a_shutdown_keeps_to_its_deadline` |
 //! | Random supervision trees with many kills behave as an executable model allows (`tests/it/trees.rs`). | `random_trees_behave_as_the_model_allows` |

@@ -182,7 +182,8 @@ impl Dispatcher<dyn AnyControl> {
     /// Registers the handler of a command type.
     ///
     /// # Errors
-    /// Returns an error if the type already has a handler, or if handlers of names of this type are registered.
+    /// Returns an error if the type already has a handler. Returns an error if the type is [`NamedCommand`], and a
+    /// handler by name is registered.
     pub(crate) fn add<C: Command>(&mut self, handler: impl Handler<C>) -> Result<(), BuildError> {
         let mut handler = Some(handler);
         let inline = (&mut handler as &mut dyn Any).downcast_mut::<Option<AnyInline<C>>>().and_then(Option::take);
@@ -203,18 +204,18 @@ impl Dispatcher<dyn AnyControl> {
     /// Registers the handler of the commands with this name.
     ///
     /// # Errors
-    /// Returns an error if the name already has a handler, or if the type [`NamedCommand`] has a handler. This handler
-    /// would receive all commands with names.
+    /// Returns an error if the name already has a handler. Returns an error if the type [`NamedCommand`] has a handler,
+    /// because the handler of the type would receive all named commands.
     pub(crate) fn add_named(
         &mut self,
         name: Cow<'static, str>,
         handler: impl Handler<NamedCommand>,
     ) -> Result<(), BuildError> {
         let former = self.by_name.insert(name.clone(), Box::new(Typed(handler, PhantomData)));
-        match former.is_none() && self.of_type(TypeId::of::<NamedCommand>()).is_none() {
-            true => Ok(()),
-            false => Err(BuildError::DuplicateHandler(name)),
+        if former.is_some() || self.of_type(TypeId::of::<NamedCommand>()).is_some() {
+            return Err(BuildError::DuplicateHandler(name));
         }
+        Ok(())
     }
 
     /// Registers the handler of the stream commands with this name.
@@ -227,10 +228,10 @@ impl Dispatcher<dyn AnyControl> {
         handler: impl Handler<Streamed<NamedCommand>>,
     ) -> Result<(), BuildError> {
         let former = self.streams_by_name.insert(name.clone(), Box::new(Typed(handler, PhantomData)));
-        match former.is_none() && self.of_type(TypeId::of::<Streamed<NamedCommand>>()).is_none() {
-            true => Ok(()),
-            false => Err(BuildError::DuplicateHandler(name)),
+        if former.is_some() || self.of_type(TypeId::of::<Streamed<NamedCommand>>()).is_some() {
+            return Err(BuildError::DuplicateHandler(name));
         }
+        Ok(())
     }
 
     /// Calls the handler with this index for the inline command of this thread. The handler takes the command out of

@@ -21,8 +21,8 @@ mod last_messages;
 pub(crate) mod metrics;
 mod registered;
 pub(crate) mod run_times;
+mod unrecorded;
 pub(crate) mod wait_graph;
-mod wakers;
 
 use std::borrow::Cow;
 
@@ -32,7 +32,7 @@ use crate::host::control::Control;
 use crate::host::control::waits::{Wait, WaitKind};
 use crate::host::control::{AnyControl, Head, flag};
 use crate::host::inspection::joins::Join;
-use crate::host::inspection::wakers::{AwaitedSocket, WaitingSleep, WakersOfProcess};
+use crate::host::inspection::unrecorded::{AwaitedSocket, UnrecordedWaits, WaitingSleep};
 use crate::host::link::Links;
 use crate::host::link::listing::LinkLists;
 use crate::host::registry::names::OwnNames;
@@ -97,17 +97,17 @@ impl Host {
     /// process. The duration of the call is then proportional to the largest number of processes, timers and sockets
     /// that existed at one time.
     pub fn process_details(&self, pid: Pid) -> Option<ProcessDetails> {
-        let wakers = self.read_wakers(&[pid]);
-        self.details(pid, || self.read_joins().remove(&pid).unwrap_or_default(), wakers.get(&pid))
+        let waits = self.read_unrecorded_waits(&[pid]);
+        self.details(pid, || self.read_joins().remove(&pid).unwrap_or_default(), waits.get(&pid))
     }
 
     /// Returns the details of a process. The closure `joins` returns the joins of the process. If the process waits,
-    /// possibly in `block_on`, this function calls the closure. The caller has read `wakers`.
+    /// possibly in `block_on`, this function calls the closure. The caller has read `unrecorded`.
     fn details(
         &self,
         pid: Pid,
         joins: impl FnOnce() -> Vec<Join>,
-        wakers: Option<&WakersOfProcess>,
+        unrecorded: Option<&UnrecordedWaits>,
     ) -> Option<ProcessDetails> {
         let table = &self.shared().pid_table;
         let Snapshot { mut details, awaited, mut waits } = table.with(pid, Snapshot::read)??;
@@ -115,7 +115,7 @@ impl Host {
         details.joined_by = self.joined_by(pid);
         details.yields = self.read_yields(pid)?;
         details.timers = self.read_timers(pid)?;
-        let (sleeps, sockets) = wakers.map_or((&[][..], &[][..]), |wakers| wakers.at(details.info.steps));
+        let (sleeps, sockets) = unrecorded.map_or((&[][..], &[][..]), |waits| waits.at(details.info.steps));
         let redirect = |waits: &mut [Wait], earlier: &[Wait]| {
             _ = self.shared().forwarded.redirect(pid.word(), waits, earlier);
         };
@@ -135,9 +135,8 @@ impl Host {
                 let calls = waits.iter().filter(|wait| wait.is_call()).count();
                 let count = details.info.waits.saturating_sub(calls + sleeps.len());
                 waits_for.extend((count != 0).then_some(WaitsFor::Sleep { count, until: None, line: None }));
-                waits_for.extend(sockets.iter().map(|&AwaitedSocket { descriptor, is_write }| {
-                    WaitsFor::Socket { descriptor, is_write } //
-                }));
+                let socket = |&AwaitedSocket { descriptor, is_write }| WaitsFor::Socket { descriptor, is_write };
+                waits_for.extend(sockets.iter().map(socket));
                 waits_for.extend(waits.into_iter().map(|wait| self.waits_for(wait)));
                 waits_for.extend(joins().into_iter().map(|join| WaitsFor::Exit { process: join.target, line: None }));
             }
@@ -313,8 +312,9 @@ impl Snapshot {
 
 /// Creates the row about the outstanding commands of one type.
 fn command_count((command, outstanding): (&'static str, Outstanding)) -> CommandCount {
-    let Outstanding { count, oldest_measured, line, handler, .. } = outstanding;
-    CommandCount { command, count, measured_since: oldest_measured.map(Instant::from_ns), line, handler }
+    let Outstanding { count, oldest_measured, oldest_measured_stream, line, handler, .. } = outstanding;
+    let measured = oldest_measured.into_iter().chain(oldest_measured_stream).min();
+    CommandCount { command, count, measured_since: measured.map(Instant::from_ns), line, handler }
 }
 
 /// Returns the head and the type name of a process. Returns `None` for a mailbox without a process.

@@ -179,13 +179,14 @@ impl Host {
         self.cancel_all(|head| !has_supervisor_here(head));
     }
 
-    /// Cancels a process that was spawned during a shutdown. Does nothing if the shutdown will cancel the process later.
+    /// Cancels a process that was spawned during a shutdown. Does nothing if the shutdown will cancel the process
+    /// later.
     pub(crate) fn cancel_late_spawn(&self, control: &Ref<dyn AnyControl>) {
         // The last top-level supervisor decrements the counter, and then searches the pid table for the other
         // processes. The caller has first added the process to the pid table. Therefore either that search finds the
         // process, or this load sees 0.
-        let is_later = self.shared().top_level_supervisors.load(Ordering::SeqCst) != 0;
-        if !is_later && !has_supervisor_here(control.head()) {
+        let trees_are_running = self.shared().top_level_supervisors.load(Ordering::SeqCst) != 0;
+        if !trees_are_running && !has_supervisor_here(control.head()) {
             control.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
         }
     }
@@ -400,9 +401,9 @@ impl<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin> Future for AllEnded<A, R> {
     }
 }
 
-/// Returns whether a supervisor or a pool of the same runtime stops this process during a shutdown. A process of another
-/// runtime is never the parent of a process. Therefore a supervised process without a parent has a supervisor in another
-/// runtime, which does not take part in the shutdown.
+/// Returns whether a supervisor or a pool of the same runtime stops this process during a shutdown. The parent of a
+/// process is always a process of the same runtime. Therefore, if a supervised process has no parent, its supervisor
+/// belongs to another runtime, and does not take part in the shutdown.
 fn has_supervisor_here(head: &Head) -> bool {
     head.has(flag::SUPERVISED) && head.parent().is_some()
 }

@@ -23,6 +23,7 @@ use crate::observe::trace::reader::EntryReader;
 use crate::observe::trace::session::Session;
 use crate::observe::trace::timeline::{Alive, Gauges, Lookup};
 use crate::observe::trace::{EventKind, TraceEvent};
+use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::process::event::Tag;
 use crate::process::pid::Pid;
@@ -63,8 +64,13 @@ impl Host {
             }
             _ => return,
         };
-        let detail = to == ProcessState::Idle && Current::try_with(Current::is_mailbox_empty).unwrap_or(false);
-        self.record(kind, || TraceEvent::State { process: word(head), to, detail });
+        let emptied_at = match to {
+            ProcessState::Idle => Current::try_with(Current::emptied_at).flatten(),
+            _ => None,
+        };
+        let event = || TraceEvent::State { process: word(head), to, detail: emptied_at.is_some() };
+        let now = || emptied_at.map_or_else(|| self.now(), Instant::from_ns);
+        self.shared().metrics.record(kind, event, now);
     }
 
     /// Returns the pid of the process whose step this thread runs. Returns `None` if this process belongs to another

@@ -3,9 +3,9 @@
 use std::future::poll_fn;
 use std::io;
 #[cfg(unix)]
-use std::os::fd::AsRawFd as Numbered;
+use std::os::fd::AsRawFd as AsRawDescriptor;
 #[cfg(windows)]
-use std::os::windows::io::AsRawSocket as Numbered;
+use std::os::windows::io::AsRawSocket as AsRawDescriptor;
 use std::task::{Context, Poll, Waker, ready};
 
 use mio::event::Source as System;
@@ -47,7 +47,7 @@ pub(crate) struct Registered<S: System> {
 }
 
 /// Returns the number of the socket in the system.
-fn number(io: &impl Numbered) -> RawDescriptor {
+fn raw_descriptor(io: &impl AsRawDescriptor) -> RawDescriptor {
     #[cfg(unix)]
     return io.as_raw_fd();
     #[cfg(windows)]
@@ -106,9 +106,9 @@ impl<S: System> Registered<S> {
     /// Returns the error of the system. If the registration fails, the socket is closed.
     pub(crate) fn new(mut io: S, backend: Backend) -> io::Result<Self>
     where
-        S: Numbered,
+        S: AsRawDescriptor,
     {
-        let descriptor = number(&io);
+        let descriptor = raw_descriptor(&io);
         let source = backend.poller()?.register(&mut io, descriptor)?;
         Ok(Self { io: Some(io), source, backend, has_paused: [AtomicBool::new(false), AtomicBool::new(false)] })
     }

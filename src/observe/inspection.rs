@@ -370,17 +370,17 @@ pub enum WaitsFor {
         /// Source line that called `spawn_blocking`.
         line: Option<&'static Location<'static>>,
     },
-    /// A socket of the module `net`, or another descriptor, that must become ready. If several operations of the process
-    /// wait for one direction of a descriptor, the list contains this direction once.
+    /// A socket of the module `net`, or another descriptor, that must become ready. If several operations of the
+    /// process wait for one direction of a descriptor, the list contains this direction once.
     ///
-    /// A socket operation inside a combinator with its own wakers is not listed. If a process has stopped an operation
-    /// of the `futures::io` traits or of another `poll_` function, for example in a `select!`, the operation stays
-    /// listed until the descriptor becomes ready: this event still wakes the process.
+    /// A socket operation inside a combinator with its own wakers is not listed. If a process drops an operation of the
+    /// `futures::io` traits or of a `poll_` function, the direction stays listed until the descriptor is ready. This
+    /// event still wakes the process.
     Socket {
         /// Number of the descriptor in the system. On Windows, the number of the socket.
         descriptor: u64,
-        /// Whether the operation waits until it can write to the descriptor. Otherwise, the operation waits until it can
-        /// read from the descriptor, or accept a connection.
+        /// Whether the operation waits until it can write to the descriptor. Otherwise, the operation waits until it
+        /// can read from the descriptor, or accept a connection.
         is_write: bool,
     },
 }

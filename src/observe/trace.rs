@@ -51,8 +51,9 @@ const AFTER_TURN: u64 = 2 * IN_TURN;
 /// An event of a trace. The number `process` stands for a pid, without the parts that all pids of the runtime share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TraceEvent {
-    /// The process entered this state. The meaning of `detail` depends on the state: a turn that begins with a step
-    /// (`Running`), or a process that has received all its messages and waits for the next message (`Idle`).
+    /// The process entered this state. For `Running`, `detail` is true if the turn begins with a step. For `Idle`,
+    /// `detail` is true if the process has received all its messages and waits for the next message. For all other
+    /// states, `detail` is false.
     State { process: u64, to: ProcessState, detail: bool },
     /// The running process begins its first step, or another step of its turn.
     Step { process: u64 },

@@ -76,6 +76,8 @@ pub(crate) struct MailboxFigures {
     pub(crate) is_awaited: bool,
     /// Whether another process, or a thread outside the process, has polled the most recent receive operation.
     pub(crate) is_read_elsewhere: bool,
+    /// Whether the receiver takes the next message, whichever it is. A selective receive may have skipped messages.
+    is_next_awaited: bool,
     /// Capacity of the mailbox, if the mailbox is full now.
     pub(crate) full_at: Option<usize>,
     /// Number of senders that wait for free space.
@@ -89,9 +91,9 @@ pub(crate) struct MailboxFigures {
 }
 
 impl MailboxFigures {
-    /// Returns whether a receiver waits for the next message, and the mailbox contains no message.
+    /// Returns whether the process has received all its messages and waits for the next message.
     pub(crate) fn is_empty(&self) -> bool {
-        self.is_awaited && self.messages == 0
+        self.is_next_awaited && self.messages == 0
     }
 }
 
@@ -219,6 +221,7 @@ impl<M> Inbox<M> {
             peak: state.peak(),
             is_awaited: state.last_receive != LastReceive::Dropped && !matches!(state.waiting, Waiting::Absent),
             is_read_elsewhere: state.last_receive == LastReceive::Elsewhere,
+            is_next_awaited: state.last_receive == LastReceive::Ordinary && !matches!(state.waiting, Waiting::Absent),
             bytes: state.buffer.bytes() + state.aside.as_deref().map_or(0, RareParts::bytes),
             unread_since,
         }

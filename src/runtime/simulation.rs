@@ -509,8 +509,8 @@ impl Simulation {
     }
 }
 
-/// Guard of a run. During the run, the thread has the sampling state of the simulation, and the simulation's next result
-/// of [`Current::skips_pause`].
+/// Guard of a run. During the run, the thread has the sampling state of the simulation, and the simulation's next
+/// result of [`Current::skips_pause`].
 struct RunGuard<'a> {
     simulation: &'a mut Simulation,
     /// The state of the thread outside the run.

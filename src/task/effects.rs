@@ -70,7 +70,9 @@ impl<'a> Around<'a> {
     #[cold]
     pub(super) fn enter_observed_wait(&self, flags: u16, state: ProcessState) {
         if state == ProcessState::Idle && self.current.is_traced() {
-            self.current.note_mailbox(self.own.mailbox_figures().is_empty());
+            // A message that arrives after the check then has a later time than the event of the trace.
+            let now = self.head.host().now().ns();
+            self.current.note_emptied(self.own.mailbox_figures().is_empty().then_some(now));
         }
         self.head.enter_wait(flags, state);
         // An observer may have yielded a command for the process.

@@ -101,9 +101,9 @@ impl<M: Send + 'static> Context<M> {
                 None => return (self, Exit::failed(ELSEWHERE)),
             };
         let control = self.control().any();
-        let on_trial = OnTrial { former: self.mailbox(), trial };
-        let exit = Starting::begin(control, &on_trial.trial).run(body(Self::of(mailbox))).await;
-        drop(on_trial);
+        let guard = TrialGuard { former: self.mailbox(), trial };
+        let exit = Starting::begin(control, &guard.trial).run(body(Self::of(mailbox))).await;
+        drop(guard);
         (self, exit)
     }
 
@@ -126,14 +126,15 @@ impl<M: Send + 'static> Context<M> {
     }
 }
 
-/// Guard that ends the trial of the new receiver. If the new code has failed, or if the upgrade is dropped, the receiver
-/// of the old code becomes the current receiver again, and gets the messages that the new code has not read.
-struct OnTrial<'a, M: Send + 'static> {
+/// Guard that ends the trial of the new receiver. If the new code has failed, or if the upgrade is dropped, the
+/// receiver of the old code becomes the current receiver again. The receiver of the old code also gets the messages
+/// that a dropped receiver on trial has not read.
+struct TrialGuard<'a, M: Send + 'static> {
     former: &'a mut Mailbox<M>,
     trial: Trial,
 }
 
-impl<M: Send + 'static> Drop for OnTrial<'_, M> {
+impl<M: Send + 'static> Drop for TrialGuard<'_, M> {
     fn drop(&mut self) {
         self.former.end_trial(&self.trial);
     }
@@ -205,8 +206,8 @@ impl<'a> Starting<'a> {
             }
         })
         .await;
-        // The new code is dropped before the end of the trial, so that the messages in the read-ahead buffer of the new
-        // code return to the mailbox in order. A panic of the drop is caught.
+        // The new code is dropped before the trial ends. Its receiver then stores its unread messages for the receiver
+        // of the old code. A panic of the drop is caught.
         let _ = drop_caught(next.take());
         exit
     }

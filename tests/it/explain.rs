@@ -651,7 +651,7 @@ fn a_simulation_explains_its_processes() {
     assert!(matches!(explanation.findings[..], [Finding::NothingOutstanding { count: 2, .. }]), "{explanation}");
 }
 
-/// 9.2g: the answer to a stream command ends the stream. Therefore an open stream is not a command that a handler forgot.
+/// 9.2g: the answer to a stream command ends the stream. Therefore an open stream is not an unanswered command.
 #[test]
 fn an_open_stream_is_no_unanswered_command() {
     struct Ticks;

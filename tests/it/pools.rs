@@ -913,8 +913,8 @@ fn a_large_pool_starts_its_members_in_several_turns() {
     rt.block_on(wait_for_all_exits(&rt));
 }
 
-/// 2.3h, 6.6f: a pool that routes by key refuses a message if its members are full. A value of the type `Recipient` knows
-/// this before it converts the message, so it returns the message. The same holds for a kept mailbox.
+/// 2.3j, 6.4g: a pool that routes by key refuses a message if its members are full. A value of the type `Recipient`
+/// knows this before it converts the message, so it returns the message. The same holds for a kept mailbox.
 #[test]
 fn a_recipient_returns_a_message_that_no_member_accepts() {
     struct Number(u8);

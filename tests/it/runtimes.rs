@@ -392,9 +392,9 @@ fn an_unpolled_run_future_is_dropped_inside_the_context_of_tokio() {
     assert!(was_inside.load(Ordering::SeqCst));
 }
 
-/// 6.5a, 6.4c: a child of a supervisor belongs to another runtime. A shutdown of that runtime cancels the child, because
-/// no supervisor of that runtime does this. The supervisor then cannot start the child again. This refusal counts towards
-/// the restart intensity, and is no shutdown of the supervisor's own runtime.
+/// 6.5a, 6.4c: a child of a supervisor belongs to another runtime. A shutdown of that runtime cancels the child,
+/// because no supervisor of that runtime does this. The supervisor then cannot start the child again. This refusal
+/// counts towards the restart intensity, and is no shutdown of the supervisor's own runtime.
 #[test]
 fn a_shutdown_cancels_a_child_whose_supervisor_belongs_to_another_runtime() {
     let (mut early, mut late) = early_and_late();
@@ -415,12 +415,12 @@ fn a_shutdown_cancels_a_child_whose_supervisor_belongs_to_another_runtime() {
 /// 6.3e: a pid of another runtime may have the same numbers as the pid of a linked process. A link to the pid of the
 /// other runtime still fails, and a process that traps exits receives the event.
 #[test]
-fn a_link_to_another_runtime_is_not_taken_for_a_local_link() {
-    let (mut early, late) = early_and_late();
+fn a_link_to_another_runtime_does_not_match_a_local_link() {
+    let (mut early, other) = (Simulation::new(1), Simulation::new(2));
     let waits = async |mut ctx: Context| ctx.receive().await.map(drop);
     let local = early.spawn(waits).pid();
-    // The other simulation has no process so far, as the first simulation had none.
-    let foreign = Simulation::new(3).spawn(waits).pid();
+    // Both processes are the first processes of their simulations, so they have the same number.
+    let foreign = other.spawn(waits).pid();
     assert!(local != foreign && local.to_string() == foreign.to_string(), "{local}, {foreign}");
     for traps in [false, true] {
         let caller = early.spawn(async move |mut ctx: Context| -> Result<_, Exit> {
@@ -434,5 +434,4 @@ fn a_link_to_another_runtime_is_not_taken_for_a_local_link() {
         });
         assert_eq!(early.run(caller), Ok(traps));
     }
-    drop(late);
 }

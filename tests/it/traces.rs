@@ -409,6 +409,7 @@ fn a_selective_receive_is_part_of_the_trace() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let reads = rt.spawn(async |mut ctx: Context<u64>| -> Result<(), Exit> {
         let only = |wanted: u64| move |message: u64| if message == wanted { Ok(()) } else { Err(message) };
+        assert_eq!(ctx.receive().await?, 0);
         for wanted in [1, 2, 4] {
             ctx.receive_where(only(wanted)).await?;
         }
@@ -421,7 +422,7 @@ fn a_selective_receive_is_part_of_the_trace() {
     });
     settle(&rt);
     let (bytes, _) = traced(&rt, || {
-        for number in 1..=7 {
+        for number in 0..=7 {
             reads.send(number).unwrap();
             // The messages 3 and 4 arrive together.
             if number != 3 {
@@ -431,7 +432,7 @@ fn a_selective_receive_is_part_of_the_trace() {
         rt.block_on(reads).unwrap();
     });
     // After the receipt of message 3, the process has received all messages.
-    let expected = [Some(0), Some(1), None, None, None, Some(5), Some(6)];
+    let expected = [Some(0), Some(1), Some(2), None, None, None, Some(6), Some(7)];
     assert_eq!(receipts(&decode(&bytes)), expected);
 }
 

@@ -117,7 +117,6 @@ fn an_upgrade_keeps_the_pid_and_the_messages_of_the_process() {
     });
 }
 
-/// 6.7b: if the new code fails before it has started, the old code continues to run. The messages of the process stay
 /// 6.7b: if the new code fails, the old code still has its stash and the messages that it has read ahead, in the same
 /// order. The capacity of the mailbox and the number of nested upgrades do not matter. Only the messages that the new
 /// code has received are missing.
@@ -173,6 +172,38 @@ fn a_failed_upgrade_keeps_the_stash() {
     });
 }
 
+/// 6.7a, 2.2d: new code that starts and drops its mailbox loses no message: the messages become dead letters when the
+/// process exits.
+#[test]
+fn new_code_without_a_mailbox_loses_no_message() {
+    within(60, || {
+        for capacity in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(8)] {
+            let rt = Runtime::builder().workers(0).build().expect("no threads");
+            let build = rt.process().mailbox_capacity(capacity);
+            let process = build.spawn(async |mut ctx: Context<u32>| -> Result<(), Exit> {
+                let message = ctx.receive().await?;
+                ctx.stash(message);
+                let (_ctx, exit) = ctx
+                    .upgrade(async |ctx: Context<u32>| -> Result<(), Exit> {
+                        let (me, mailbox) = ctx.split();
+                        drop(mailbox);
+                        me.cancelled().await;
+                        Ok(())
+                    })
+                    .await;
+                Err(exit)
+            });
+            let process = process.expect("there is room");
+            (1..=5).for_each(|message| process.send(message).expect("there is room"));
+            rt.block_on(process.started()).expect("it starts");
+            rt.cancel(process.pid(), "test", SECOND * 60).expect("it is alive");
+            rt.block_on(process).expect("the new code runs");
+            assert_eq!(rt.counters().dead_letters, 5, "{capacity:?}");
+        }
+    });
+}
+
+/// 6.7b: if the new code fails before it has started, the old code continues to run. The messages of the process stay
 /// in order.
 #[test]
 fn an_upgrade_that_does_not_start_changes_nothing() {

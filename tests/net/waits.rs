@@ -91,7 +91,7 @@ fn the_details_list_each_socket_that_a_process_waits_for() {
 /// `futures::io` traits, the socket still wakes the process, so the socket stays listed until it is ready. A stopped
 /// operation of the socket's own methods is not listed.
 #[test]
-fn the_details_tell_a_read_from_a_write() {
+fn the_details_contain_the_direction_of_a_socket_wait() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().expect("no threads");
         let (stream, peer) = rt.block_on(connected());
@@ -101,11 +101,15 @@ fn the_details_tell_a_read_from_a_write() {
             let chunk = vec![0; 1 << 20];
             while stream.write_all(&chunk).await.is_ok() {}
         });
-        while sockets(&rt, writes.pid()).is_empty() {
+        let waits = loop {
             settle(&rt);
-        }
-        assert_eq!(sockets(&rt, writes.pid()), [(number, true)].into());
-        assert_eq!(waits_for(&rt, writes.pid())[0].to_string(), format!("space to write to descriptor {number}"));
+            let waits = waits_for(&rt, writes.pid());
+            if !waits.is_empty() {
+                break waits;
+            }
+        };
+        assert_eq!(waits, [WaitsFor::Socket { descriptor: number, is_write: true }]);
+        assert_eq!(waits[0].to_string(), format!("space to write to descriptor {number}"));
         drop(peer);
         rt.block_on(writes).expect("the write fails, because the peer is gone");
 
@@ -115,7 +119,8 @@ fn the_details_tell_a_read_from_a_write() {
             let mut byte = [0; 1];
             // A new socket counts as ready until the system reports that it has no data.
             assert!(stream.try_read(&mut byte).is_err());
-            // The first message stops `readable`. The second message stops the read.
+            // The first message stops `readable`. The second message ends the plain receive. The third message stops
+            // the read.
             _ = select(Box::pin(stream.readable()), Box::pin(ctx.receive())).await;
             _ = ctx.receive().await;
             _ = select(stream.read(&mut byte), Box::pin(ctx.receive())).await;
@@ -136,6 +141,7 @@ fn the_details_tell_a_read_from_a_write() {
         while is_listed() {
             rt.block_on(rt.sleep(Duration::from_millis(1)));
         }
+        settle(&rt);
         assert!(matches!(waits_for(&rt, stops.pid())[..], [WaitsFor::Message { .. }]));
     });
 }

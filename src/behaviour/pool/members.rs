@@ -332,14 +332,18 @@ impl<M: Send + 'static> Router<M> for Members<M> {
         Err(message)
     }
 
-    fn refuses(&self, is_urgent: bool) -> bool {
+    fn refuses(&self) -> bool {
         let members = self.list();
-        if is_urgent {
-            return members.iter().all(|member| member.refuses_urgent().is_some());
-        }
-        // Only a pool that routes by key refuses a message that its members do not accept. In any other pool, the
-        // message waits in the queue of the pool.
-        self.by_key() && !members.is_empty() && members.iter().all(|member| member.inbox.refuses() == Some(true))
+        !members.is_empty() && members.iter().all(|member| member.inbox.refuses() == Some(true))
+    }
+
+    fn refuses_urgent(&self) -> bool {
+        self.list().iter().all(|member| member.refuses_urgent().is_some())
+    }
+
+    fn queues(&self) -> bool {
+        // A pool that routes by key refuses a message if the member for its key is full.
+        !self.by_key()
     }
 
     fn inherit(&self, unread: Vec<M>) -> Result<(), Vec<M>> {

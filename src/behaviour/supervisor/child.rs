@@ -220,8 +220,8 @@ impl Child {
     /// the next instance first receives the messages that the previous instance has not read. The next instance then
     /// receives the messages that were sent between the two instances. During a restart, a send to the name is not
     /// refused. Only an [urgent message](crate::Address::send_urgent) is refused while no instance runs, with
-    /// [`SendErrorKind::Full`](crate::SendErrorKind::Full). If an instance exits while it handles a message, this message
-    /// is lost.
+    /// [`SendErrorKind::Full`](crate::SendErrorKind::Full). If an instance exits while it handles a message, this
+    /// message is lost.
     ///
     /// Without this option, unread messages become [dead letters](crate::Host::dead_letters), and a send between two
     /// instances is refused.

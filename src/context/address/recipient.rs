@@ -109,9 +109,8 @@ impl<A> Recipient<A> {
     ///
     /// The method first checks that the mailbox accepts messages. The method then converts the message and sends the
     /// converted message. If the mailbox is closed or full after the conversion, the send still succeeds. The converted
-    /// message then becomes a [dead letter](crate::Host::dead_letters). This also happens if the address belongs to a
-    /// [pool](crate::Pool) that routes by key, the member for the message is full, and another member is not full: the
-    /// method knows the key only after the conversion.
+    /// message then becomes a [dead letter](crate::Host::dead_letters). In a [pool](crate::Pool) that routes by key,
+    /// this also happens if only the member for this key is full. The key is known only after the conversion.
     ///
     /// # Errors
     /// Returns the message in three cases:

@@ -9,7 +9,6 @@ use crate::context::mailbox::receive::Operation;
 use crate::host::control::Control;
 use crate::process::exit::Exit;
 use crate::process::mailbox::{Gathered, ReadAhead};
-use crate::process::state::current::Current;
 
 impl<M: Send + 'static> Mailbox<M> {
     /// Waits for the first message that `pick` accepts. To accept a message, `pick` returns `Ok` with a value, and this
@@ -88,10 +87,7 @@ impl<M: Send + 'static> Mailbox<M> {
                     *number += 1;
                 }
                 Poll::Ready(Err(exit)) => return Poll::Ready(Err(exit)),
-                Poll::Pending => {
-                    Current::with(Current::note_selects);
-                    return Poll::Pending;
-                }
+                Poll::Pending => return Poll::Pending,
             }
         }
     }

@@ -49,7 +49,7 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 }
 
-/// Place of an urgent message at which the receiver looks. The drop of this value removes the place from the queue.
+/// Place of the urgent message that the receiver inspects. The drop of this value removes the place from the queue.
 struct EmptyPlace<'a, M: Send + 'static> {
     control: &'a Control<M>,
     at: usize,

@@ -4,7 +4,7 @@ use crate::host::control::AnyControl;
 use crate::host::control::waits::WaitKind;
 use crate::host::inspection::growth::{LONG_MAILBOX, LongMailbox, MailboxReading};
 use crate::host::inspection::joins::Joins;
-use crate::host::inspection::wakers::SocketWaiters;
+use crate::host::inspection::unrecorded::SocketWaiters;
 use crate::host::inspection::{command_count, first_name, process, row};
 use crate::host::registry::{Busy, LocalId};
 use crate::host::{Host, Phase};
@@ -130,6 +130,7 @@ impl Host {
         let finding = |(command, mut outstanding): (&'static str, Outstanding)| {
             // The answer to a stream command ends the stream. A stream without an answer may transfer items.
             outstanding.count -= outstanding.streams;
+            outstanding.oldest_measured_stream = None;
             if outstanding.count == 0 {
                 return None;
             }
@@ -262,9 +263,9 @@ impl Host {
     }
 
     fn details_of(&self, pids: Vec<Pid>, joins: &Joins) -> Vec<ProcessDetails> {
-        let wakers = self.read_wakers(&pids);
+        let waits = self.read_unrecorded_waits(&pids);
         let joins_of = |pid| joins.get(&pid).cloned().unwrap_or_default();
-        pids.into_iter().filter_map(|pid| self.details(pid, || joins_of(pid), wakers.get(&pid))).collect()
+        pids.into_iter().filter_map(|pid| self.details(pid, || joins_of(pid), waits.get(&pid))).collect()
     }
 }
 
@@ -431,7 +432,7 @@ impl Reading {
             (&mut activity.for_room, has(&[WaitKind::Room])),
             (&mut activity.for_process, for_process),
             (&mut activity.for_blocking, has(&[WaitKind::Blocking])),
-            (&mut activity.for_socket, usize::from(waiters.contain(control.identity()))),
+            (&mut activity.for_socket, usize::from(waiters.contains(control.identity()))),
         ];
         let mut known = 0;
         for (total, count) in kinds {

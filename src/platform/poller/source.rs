@@ -88,6 +88,17 @@ pub(crate) type RawDescriptor = std::os::fd::RawFd;
 #[cfg(windows)]
 pub(crate) type RawDescriptor = std::os::windows::io::RawSocket;
 
+/// Returns the number of an open descriptor, which is never negative.
+#[cfg(unix)]
+fn number_of(descriptor: RawDescriptor) -> u64 {
+    descriptor.unsigned_abs().into()
+}
+
+#[cfg(windows)]
+fn number_of(descriptor: RawDescriptor) -> u64 {
+    descriptor
+}
+
 #[derive(Debug)]
 pub(crate) struct Source {
     token: Token,
@@ -125,8 +136,8 @@ impl Source {
             let at = direction as usize;
             let futures = waiters.futures.iter().flat_map(|futures| &futures[at]).map(|(_, waker)| waker);
             for waker in waiters.polled[at].iter().chain(futures) {
-                let descriptor = u64::try_from(self.descriptor).unwrap_or(0);
-                visit(SocketWait { waker, descriptor, is_write: direction == Direction::Write });
+                let (descriptor, is_write) = (number_of(self.descriptor), direction == Direction::Write);
+                visit(SocketWait { waker, descriptor, is_write });
             }
         }
     }

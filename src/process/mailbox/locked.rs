@@ -59,6 +59,8 @@ pub(super) struct State<M> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LastReceive {
     Ordinary,
+    /// The operation may have skipped messages.
+    Selective,
     /// The operation of the registered receiver was dropped.
     Dropped,
     /// Another process or a thread outside the process has polled the operation.
@@ -344,8 +346,8 @@ impl<M> Locked<'_, M> {
     /// content. If `may_open_slot` is set and the mailbox [is plain](State::is_plain), this function opens the slot and
     /// marks the lock. The mark stays until the next lock operation. Returns whether the slot is open.
     #[inline]
-    pub(super) fn wait(mut self, may_open_slot: bool, turn: InTurn) -> bool {
-        self.register(Waiting::Own);
+    pub(super) fn wait(mut self, may_open_slot: bool, turn: InTurn, receive: LastReceive) -> bool {
+        self.register(Waiting::Own, receive);
         let slot_is_open = may_open_slot && self.is_plain();
         self.access.set_open(slot_is_open, turn);
         if slot_is_open {
@@ -358,9 +360,9 @@ impl<M> Locked<'_, M> {
 impl<M> State<M> {
     /// Registers a receiver that waits.
     #[inline]
-    pub(super) fn register(&mut self, receiver: Waiting) {
+    pub(super) fn register(&mut self, receiver: Waiting, receive: LastReceive) {
         self.waiting = receiver;
-        self.last_receive = LastReceive::Ordinary;
+        self.last_receive = receive;
     }
 
     /// Records that the waiting receiver is woken, and returns the wake-up. A new message causes this wake-up.

@@ -209,16 +209,16 @@ pub(super) struct Ahead<M> {
     has_paused: bool,
     /// Whether a receive operation has paused since the last call of [`ReadAhead::begin_poll`].
     paused_in_poll: bool,
-    /// If this receiver was created on trial: the place for its unread messages.
-    returns_to: Option<Returned<M>>,
-    /// If this receiver was replaced by a receiver on trial: the place for the unread messages of the receiver on trial.
-    returned: Option<Returned<M>>,
+    /// If this receiver was created on trial: its [`TrialPlace`].
+    own_trial_place: Option<TrialPlace<M>>,
+    /// If a receiver on trial has replaced this receiver: the [`TrialPlace`] of that receiver.
+    successor_trial_place: Option<TrialPlace<M>>,
 }
 
-/// Place for the unread messages of a receiver on trial. If this receiver is dropped during its trial, it stores the
-/// messages here, and the receiver that it has replaced takes them: the failed receiver must not change the order of the
-/// messages, and must not return the messages to a mailbox that may be full.
-type Returned<M> = Arc<Mutex<Unread<M>>>;
+/// Place for unread messages. If a receiver is dropped while it is on trial, it stores its unread messages here. The
+/// receiver that was replaced takes the messages. Therefore the messages keep their order, and a full mailbox need not
+/// accept them.
+type TrialPlace<M> = Arc<Mutex<Unread<M>>>;
 
 /// The messages of a receiver on trial.
 #[derive(Debug)]
@@ -236,8 +236,8 @@ impl<M> Ahead<M> {
             claim,
             has_paused: false,
             paused_in_poll: false,
-            returns_to: None,
-            returned: None,
+            own_trial_place: None,
+            successor_trial_place: None,
         }))
     }
 
@@ -284,32 +284,34 @@ impl<M> ReadAhead<M> {
         let new = ahead.get_mut();
         let place = Arc::new(Mutex::new(Unread { queue: VecDeque::new(), stash: VecDeque::new() }));
         new.claim = Some(next);
-        let returns_to = new.returns_to.replace(Arc::clone(&place));
-        // The replaced receiver may itself be on trial. Then it keeps its own place.
+        // The replaced receiver may itself be on trial. In this case, it keeps its own place.
+        let own_trial_place = new.own_trial_place.replace(Arc::clone(&place));
         let mut former = Ahead::new(claim);
-        former.get_mut().returns_to = returns_to;
-        former.get_mut().returned = Some(place);
+        former.get_mut().own_trial_place = own_trial_place;
+        former.get_mut().successor_trial_place = Some(place);
         self.0 = Some(former);
         (Self(Some(ahead)), trial)
     }
 
-    /// If this receiver is on trial, stores its unread messages for the receiver that it has replaced, and returns true.
-    /// The caller holds the lock of the mailbox.
-    pub(super) fn return_to_replaced(&mut self) -> bool {
+    /// If this receiver is on trial, stores its unread messages for the replaced receiver, and returns true. The caller
+    /// holds the lock of the mailbox.
+    pub(super) fn store_in_trial_place(&mut self) -> bool {
         let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return false };
         let is_on_trial = ahead.claim.as_ref().is_some_and(Claim::is_on_trial);
-        let Some(place) = ahead.returns_to.as_ref().filter(|_| is_on_trial) else { return false };
+        // If the replaced receiver is gone, no receiver would take the messages.
+        let is_shared = |place: &&TrialPlace<M>| is_on_trial && Arc::strong_count(place) > 1;
+        let Some(place) = ahead.own_trial_place.as_ref().filter(is_shared) else { return false };
         let mut place = place.lock();
         place.queue.append(&mut ahead.queue);
         place.stash.append(&mut ahead.stash);
         true
     }
 
-    /// Takes the unread messages of the receiver on trial that has replaced this receiver. These messages are older than
-    /// the messages of this receiver.
-    pub(super) fn take_returned(&mut self) {
+    /// Takes the unread messages of the receiver on trial that has replaced this receiver. These messages are older
+    /// than the messages of this receiver.
+    pub(super) fn take_from_trial_place(&mut self) {
         let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return };
-        if let Some(place) = ahead.returned.take() {
+        if let Some(place) = ahead.successor_trial_place.take() {
             let mut unread = place.lock();
             mem::swap(&mut unread.queue, &mut ahead.queue);
             ahead.queue.append(&mut unread.queue);
@@ -467,13 +469,15 @@ impl<M> ReadAhead<M> {
 
     /// Takes out all messages, including the messages that were put aside.
     pub(crate) fn take(&mut self) -> VecDeque<M> {
-        self.take_returned();
+        self.take_from_trial_place();
         self.unstash();
         self.queue().map(mem::take).unwrap_or_default()
     }
 
     pub(crate) fn is_empty(&mut self) -> bool {
-        self.0.as_deref_mut().map(Mutex::get_mut).is_none_or(|ahead| ahead.queue.is_empty() && ahead.stash.is_empty())
+        self.0.as_deref_mut().map(Mutex::get_mut).is_none_or(|ahead| {
+            ahead.queue.is_empty() && ahead.stash.is_empty() && ahead.successor_trial_place.is_none()
+        })
     }
 
     /// Calls `pick` with one message after another, starting at the position `looked_at`, and removes the first message
@@ -499,12 +503,13 @@ impl<M> ReadAhead<M> {
         let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return };
         let (queue, stash) = (&ahead.queue, &ahead.stash);
         if queue.is_empty() && stash.is_empty() && queue.capacity().max(stash.capacity()) > KEEP {
-            let (claim, returns_to, returned) = (ahead.claim.take(), ahead.returns_to.take(), ahead.returned.take());
+            let (own, successor) = (ahead.own_trial_place.take(), ahead.successor_trial_place.take());
+            let claim = ahead.claim.take();
             self.0 = None;
-            if claim.is_some() || returned.is_some() {
+            if claim.is_some() || successor.is_some() {
                 let mut ahead = Ahead::new(claim);
-                ahead.get_mut().returns_to = returns_to;
-                ahead.get_mut().returned = returned;
+                ahead.get_mut().own_trial_place = own;
+                ahead.get_mut().successor_trial_place = successor;
                 self.0 = Some(ahead);
             }
         }

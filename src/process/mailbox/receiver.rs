@@ -100,7 +100,8 @@ impl<M> Inbox<M> {
         }
         state.record_burst();
         let message = state.messages().pop_only(receiver_turn.receiving());
-        let slot_is_open = !planted!("drain_does_not_wait") && state.wait(true, receiver_turn.turn());
+        let slot_is_open =
+            !planted!("drain_does_not_wait") && state.wait(true, receiver_turn.turn(), LastReceive::Ordinary);
         if let Some(taken) = taken {
             taken.shrink();
         }
@@ -133,13 +134,14 @@ impl<M> Inbox<M> {
         }
         state.buffer.shrink();
         if room_waiter.is_empty() || state.is_empty() {
-            let slot_is_open = !planted!("drain_does_not_wait") && state.wait(true, receiver_turn.turn());
+            let slot_is_open =
+                !planted!("drain_does_not_wait") && state.wait(true, receiver_turn.turn(), LastReceive::Ordinary);
             let told = (!room_waiter.is_empty()).then(|| Box::new((room_waiter, Wakes::default())));
             return (told, slot_is_open);
         }
         // The messages of waiting senders were admitted after the receiver took out the other messages. The receiver
         // has not seen the admitted messages and waits again, so these messages must wake the receiver.
-        state.register(Waiting::Own);
+        state.register(Waiting::Own, LastReceive::Ordinary);
         let wakes = state.wakes_for_receiver(own);
         (Some(Box::new((room_waiter, wakes))), false)
     }
@@ -162,7 +164,9 @@ impl<M> Inbox<M> {
         front: &mut ReadAhead<M>,
         reader: Reader,
     ) -> (Option<M>, ReceiverDuties) {
-        self.take_or_wait(own, self.lock_to_receive(), front, reader, 0, |state, by, front| state.pop(by, front))
+        self.take_or_wait(own, self.lock_to_receive(), front, reader, (LastReceive::Ordinary, 0), |state, by, front| {
+            state.pop(by, front)
+        })
     }
 
     /// Returns the state of the inbox as the task of the process sees it without the lock.
@@ -233,7 +237,7 @@ impl<M> Inbox<M> {
         signal: &mut Option<Signal>,
         reader: Reader,
     ) -> (Option<Option<M>>, ReceiverDuties) {
-        self.take_or_wait(own, self.lock_to_receive(), front, reader, 0, |state, by, front| {
+        self.take_or_wait(own, self.lock_to_receive(), front, reader, (LastReceive::Ordinary, 0), |state, by, front| {
             if !state.has_no_signals() {
                 *signal = state.pop_signal(front.len());
                 return if signal.is_some() {
@@ -270,12 +274,17 @@ impl<M> Inbox<M> {
         urgent: usize,
         reader: Reader,
     ) -> (Option<Gathered<M>>, ReceiverDuties) {
-        self.take_or_wait(own, self.lock_to_receive(), front, reader, urgent, |state, by, front| {
-            match state.bounded() {
+        self.take_or_wait(
+            own,
+            self.lock_to_receive(),
+            front,
+            reader,
+            (LastReceive::Selective, urgent),
+            |state, by, front| match state.bounded() {
                 Some(bounded) => bounded.look(number).map(Gathered::One),
                 None => state.gather(by, front).map(|()| Gathered::Ahead),
-            }
-        })
+            },
+        )
     }
 
     /// Puts back a message that the receiver has inspected.
@@ -321,7 +330,7 @@ impl<M> Inbox<M> {
         mut state: Locked<'a, M>,
         front: &mut ReadAhead<M>,
         reader: Reader,
-        urgent: usize,
+        (receive, urgent): (LastReceive, usize),
         take: impl FnOnce(&mut Locked<'a, M>, Receiving, &mut ReadAhead<M>) -> Option<R>,
     ) -> (Option<R>, ReceiverDuties) {
         let (by, reader) = match reader {
@@ -372,11 +381,11 @@ impl<M> Inbox<M> {
         state.buffer.shrink();
         match reader {
             Reader::Task { receiver_turn, may_open_slot, .. } => {
-                let slot_is_open = state.wait(may_open_slot, receiver_turn.turn());
+                let slot_is_open = state.wait(may_open_slot, receiver_turn.turn(), receive);
                 (None, ReceiverDuties::of_task(slot_is_open, None))
             }
             Reader::Other(other) => {
-                state.register(Waiting::Other);
+                state.register(Waiting::Other, receive);
                 let former = state.aside.get_or_insert_default().other.replace(other);
                 (None, ReceiverDuties::of_other(former, None))
             }
@@ -389,12 +398,12 @@ impl<M> Inbox<M> {
     /// # Errors
     /// Returns the messages if the inbox is closed or bounded.
     pub(crate) fn put_back(&self, own: &impl Own, front: &mut ReadAhead<M>) -> Result<Wakes, VecDeque<M>> {
-        front.take_returned();
+        front.take_from_trial_place();
         if front.is_empty() {
             return Ok(Wakes::default());
         }
         let mut state = self.lock();
-        if front.return_to_replaced() {
+        if front.store_in_trial_place() {
             return Ok(Wakes::default());
         }
         let unread = front.take();
@@ -485,13 +494,14 @@ impl<M> Inbox<M> {
         Some((next, trial, state.take_other()))
     }
 
-    /// Ends the trial of a receiver. The receiver that owns the buffer `former` becomes the current receiver again, and
-    /// gets the messages that the receiver on trial had not read when it was dropped. But if the trial had already ended, the owner of `former` never becomes the current receiver again. If the receiver
-    /// on trial waits with a waker, returns this waker.
+    /// Ends the trial of a receiver. The receiver that owns the buffer `former` becomes the current receiver again. If
+    /// the trial has already ended, this receiver never becomes the current receiver again. In both cases, this
+    /// receiver gets the messages that the receiver on trial had not read when it was dropped. If the receiver on trial
+    /// waits with a waker, returns this waker.
     pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) -> Option<Waker> {
         let mut state = self.lock();
+        former.take_from_trial_place();
         if trial.end() {
-            former.take_returned();
             return state.take_other();
         }
         former.renounce();

@@ -20,8 +20,14 @@ pub(crate) trait Router<M>: fmt::Debug + Send + Sync {
     /// Returns the message if no process accepts it now. An urgent message never waits for a process.
     fn route_urgent(&self, message: M) -> Result<(), M>;
 
-    /// Returns whether each process refuses messages now. In this case, the router returns every message.
-    fn refuses(&self, is_urgent: bool) -> bool;
+    /// Returns whether each process refuses every message now.
+    fn refuses(&self) -> bool;
+
+    /// Returns whether each process refuses every urgent message now.
+    fn refuses_urgent(&self) -> bool;
+
+    /// Returns whether a message that no process accepts waits in the forwarding mailbox, if this mailbox has room.
+    fn queues(&self) -> bool;
 
     /// Takes the messages that were unread when one of the target mailboxes was closed. The oldest message comes first.
     ///

@@ -176,11 +176,12 @@ impl<M> Inbox<M> {
         if state.closed {
             return Some(false);
         }
+        let is_full = state.bounded().is_some_and(|bounded| bounded.rejects());
         if let Some(router) = state.router() {
             drop(state);
-            return router.refuses(false).then_some(true);
+            return ((is_full || !router.queues()) && router.refuses()).then_some(true);
         }
-        state.bounded().is_some_and(|bounded| bounded.rejects()).then_some(true)
+        is_full.then_some(true)
     }
 
     /// Registers the waker of a task that waits for free space. The waker is woken once, when the receiver frees space

@@ -160,10 +160,10 @@ impl<M> Slot<M> {
         check_owner(own, self);
         match own.deliver() {
             Some(pending) => {
-                // SAFETY: the message fits. The value `pending` represents the right to run the process `own`. The check
-                // above has shown that this process owns the slot. The run state of this process was *Open*, and a process waits
-                // in this state only if its slot is open and empty. While the slot is open, only the thread that owns
-                // this right writes the slot. This thread keeps the right until the write has ended.
+                // SAFETY: the message fits. The value `pending` represents the right to run the process `own`. The
+                // check above has shown that this process owns the slot. The run state of this process was *Open*, and
+                // a process waits in this state only if its slot is open and empty. While the slot is open, only the
+                // thread that owns this right writes the slot. This thread keeps the right until the write has ended.
                 unsafe { self.write(message) };
                 Ok(pending)
             }

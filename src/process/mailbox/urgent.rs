@@ -70,7 +70,7 @@ impl<M> Inbox<M> {
         if let Some(Forwarding::Routed { router, .. }) = state.aside.as_deref().map(|aside| &aside.forwarding) {
             let router = Arc::clone(router);
             drop(state);
-            return router.refuses(true).then_some(true);
+            return router.refuses_urgent().then_some(true);
         }
         let most = state.bounded().map_or(usize::MAX, |bounded| bounded.most());
         (state.urgent_len() >= most).then_some(true)
@@ -123,14 +123,14 @@ impl<M> Inbox<M> {
         let urgent = &mut state.state.aside.get_or_insert_default().urgent;
         match urgent.get_mut(place) {
             Some(empty @ None) => *empty = Some(message),
-            // The function that inspected the message has received a message before this place.
+            // `pick` has received an urgent message through another receiver, so the places have moved.
             _ => urgent.insert(place.min(urgent.len()), Some(message)),
         }
         Ok(())
     }
 
-    /// Removes the empty place of an urgent message that the receiver has taken. Calls `none_left` under the lock of the
-    /// mailbox if there is no other urgent message.
+    /// Removes the empty place of an urgent message that the receiver has taken. Calls `none_left` under the lock of
+    /// the mailbox if there is no other urgent message.
     pub(crate) fn drop_urgent_place(&self, place: usize, none_left: impl FnOnce()) {
         let mut state = self.lock();
         if let Some(aside) = state.state.aside.as_deref_mut()

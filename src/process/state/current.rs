@@ -100,10 +100,9 @@ pub(crate) struct Current {
     /// Pid and code name of the process that this thread drops outside any turn. If a panic aborts the program during
     /// the drop, the message of the abort names this process.
     pub(crate) dropped: Cell<Option<(Pid, &'static str)>>,
-    /// Whether the process has received all its messages when it begins to wait. Only a trace reads this value.
-    is_mailbox_empty: Cell<bool>,
-    /// Whether a selective receive of this turn waits. The messages that it has skipped may be outside the mailbox.
-    selects: Cell<bool>,
+    /// If the process has received all its messages and begins to wait for the next message: a time in ns before the
+    /// mailbox was checked. Otherwise `None`. Only a trace reads this value.
+    emptied_at: Cell<Option<u64>>,
     replies: NeverDropped<RefCell<Vec<DroppedReply>>>,
     /// Saved states of the outer turns while a nested turn runs. The last entry is the state of the innermost outer
     /// turn.
@@ -179,8 +178,7 @@ thread_local! {
             shard: Cell::new(usize::MAX),
             simulation: Cell::new(0),
             dropped: Cell::new(None),
-            is_mailbox_empty: Cell::new(false),
-            selects: Cell::new(false),
+            emptied_at: Cell::new(None),
             replies: NeverDropped::new(RefCell::new(Vec::new())),
             outer: NeverDropped::new(RefCell::new(Vec::new())),
         }
@@ -213,7 +211,6 @@ struct Outer {
     ends: usize,
     unread: usize,
     replies: Vec<DroppedReply>,
-    selects: bool,
 }
 
 /// Guard of a turn. When the guard is dropped, the turn ends. If the turn is nested in an outer turn, the guard then
@@ -355,7 +352,6 @@ impl Current {
             ends: self.ends.replace(0),
             unread: self.unread.replace(0),
             replies: self.replies.take(),
-            selects: self.selects.replace(false),
         };
         self.outer.borrow_mut().push(outer);
     }
@@ -388,7 +384,6 @@ impl Current {
         self.handler.resume(outer.handler);
         self.ends.set(outer.ends);
         self.unread.set(outer.unread);
-        self.selects.set(outer.selects);
         let left = self.replies.replace(outer.replies);
         // Usually this list is empty, because the inner turn has already taken its own dropped replies.
         left.into_iter().for_each(|tell| tell(None));
@@ -550,22 +545,17 @@ impl Current {
     /// Records that the trace must contain the events of this turn.
     pub(crate) fn note_traced(&self) {
         self.note(note::TRACED);
-        self.selects.set(false);
     }
 
-    /// Records that a selective receive of this turn waits.
-    pub(crate) fn note_selects(&self) {
-        self.selects.set(true);
+    /// Records the end of a traced turn. If the process has received all its messages and waits for the next message,
+    /// `emptied_at` is a time in ns before this was checked.
+    pub(crate) fn note_emptied(&self, emptied_at: Option<u64>) {
+        self.emptied_at.set(emptied_at);
     }
 
-    /// Records, at the end of a traced turn, whether a receiver waits and the mailbox is empty.
-    pub(crate) fn note_mailbox(&self, is_empty: bool) {
-        self.is_mailbox_empty.set(is_empty && !self.selects.get());
-    }
-
-    /// Returns whether the process has received all its messages. The result is valid at the end of a traced turn.
-    pub(crate) fn is_mailbox_empty(&self) -> bool {
-        self.is_mailbox_empty.get()
+    /// Returns the value that [`note_emptied`](Self::note_emptied) has recorded at the end of this traced turn.
+    pub(crate) fn emptied_at(&self) -> Option<u64> {
+        self.emptied_at.get()
     }
 
     /// Returns whether the events of this turn are recorded for a trace. After the turn, the result is the same until
@@ -750,8 +740,8 @@ impl Current {
         self.is_spent() && self.replace_skips_pause(!self.skips_pause.get())
     }
 
-    /// Sets the next result of [`skips_pause`](Self::skips_pause), and returns the former value. Each simulation has its
-    /// own value, so that a run does not depend on earlier runs on the same thread.
+    /// Sets the next result of [`skips_pause`](Self::skips_pause), and returns the former value. Each simulation has
+    /// its own value, so that a run does not depend on earlier runs on the same thread.
     pub(crate) fn replace_skips_pause(&self, skips: bool) -> bool {
         self.skips_pause.replace(skips)
     }

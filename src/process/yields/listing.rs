@@ -21,11 +21,14 @@ pub(crate) struct Outstanding {
     /// Number of these commands that are streams.
     pub(crate) streams: usize,
     /// Time at which the oldest measured command was yielded, in ns of the runtime's clock. Only one command in 64 is
-    /// measured.
+    /// measured. Streams are not included.
     pub(crate) oldest_measured: Option<u64>,
+    /// Like `oldest_measured`, for the streams.
+    pub(crate) oldest_measured_stream: Option<u64>,
     /// Source line that yielded one of the commands, if the line is known.
     pub(crate) line: Line,
-    /// The earliest [`CountedTable::waiting_since`] of the processes that yielded the commands, in ns.
+    /// The earliest [`CountedTable::waiting_since`] of the processes that yielded the commands, in ns. Streams are not
+    /// included.
     pub(crate) waiting_since: Option<u64>,
     /// Type name of the handler of the command type. `None` if no handler is known.
     pub(crate) handler: Option<&'static str>,
@@ -72,11 +75,16 @@ impl Yields {
             let new = || Outstanding { handler: handler_of(command), ..Outstanding::default() };
             let outstanding = counts.entry(command).or_insert_with(new);
             outstanding.count += 1;
-            outstanding.streams += usize::from(slot.buffer.is_some());
             outstanding.line = outstanding.line.or(slot.line);
             // The list of the measured commands is short, and usually empty.
-            outstanding.oldest_measured = earlier(outstanding.oldest_measured, table.since(slot.number));
-            outstanding.waiting_since = earlier(outstanding.waiting_since, waiting_since);
+            let measured = table.since(slot.number);
+            if slot.buffer.is_some() {
+                outstanding.streams += 1;
+                outstanding.oldest_measured_stream = earlier(outstanding.oldest_measured_stream, measured);
+            } else {
+                outstanding.oldest_measured = earlier(outstanding.oldest_measured, measured);
+                outstanding.waiting_since = earlier(outstanding.waiting_since, waiting_since);
+            }
         }
         (to < table.slots.key_limit()).then_some(CountedTable { from: to, waiting_since: None })
     }

@@ -175,8 +175,8 @@ impl ProcessBuilder {
     }
 
     /// Marks the process as supervised, and removes its name, because the supervisor sets the name of its child. During
-    /// a shutdown, the supervisor cancels the process, and the runtime itself does not cancel the process. A pool is
-    /// the supervisor of its members.
+    /// a shutdown, the supervisor cancels the process. The runtime itself cancels the process only if the supervisor
+    /// belongs to another runtime. A pool is the supervisor of its members.
     pub(crate) fn supervised(mut self) -> Self {
         self.options.name = None;
         self.options.supervised = true;

@@ -132,7 +132,7 @@ fn a_trace_keeps_its_maximum_rate() {
     );
     assert!(summary.lost > 1_000 && summary.events <= 6 * (RATE + 3), "{summary:?}");
     assert!(!decoded.named(Kind::Instant, "lost").is_empty());
-    // The process never waits for a worker, also not while its turns are skipped.
+    // The process never waits for a worker, not even while its turns are skipped.
     let ready = decoded.of("state").into_iter().filter(|slice| slice.name == "ready");
     let longest = ready.map(|slice| slice.to - slice.from).max();
     assert!(longest.is_some_and(|longest| longest < 10_000_000), "{longest:?} ns");

@@ -31,7 +31,7 @@ pub(super) struct AwaitedSocket {
 
 /// Waits of one process for timers and for sockets.
 #[derive(Debug, Default)]
-pub(super) struct WakersOfProcess {
+pub(super) struct UnrecordedWaits {
     /// Number of steps of the process before the timers and the sockets were read.
     steps: u64,
     /// The earliest sleep comes first.
@@ -39,7 +39,7 @@ pub(super) struct WakersOfProcess {
     sockets: Vec<AwaitedSocket>,
 }
 
-impl WakersOfProcess {
+impl UnrecordedWaits {
     /// Returns the waits, if the process has run no step since the timers and the sockets were read. Otherwise some
     /// waits may have ended. `steps` is the present number of steps.
     pub(super) fn at(&self, steps: u64) -> (&[WaitingSleep], &[AwaitedSocket]) {
@@ -48,7 +48,7 @@ impl WakersOfProcess {
 }
 
 /// Waits of processes for timers and for sockets, by pid.
-pub(super) type Wakers = BTreeMap<Pid, WakersOfProcess>;
+pub(super) type WaitsByProcess = BTreeMap<Pid, UnrecordedWaits>;
 
 /// Addresses of the tasks that wait for sockets, in ascending order.
 #[derive(Debug, Default)]
@@ -56,14 +56,14 @@ pub(super) struct SocketWaiters(Vec<usize>);
 
 impl SocketWaiters {
     /// Returns whether the process with this address waits for a socket.
-    pub(super) fn contain(&self, address: usize) -> bool {
+    pub(super) fn contains(&self, address: usize) -> bool {
         self.0.binary_search(&address).is_ok()
     }
 }
 
 impl Host {
-    /// Reads which processes wait for sockets. An address belongs to a process only as long as the process is alive. If
-    /// the caller finds a process that has started after this call, the result for this process may be wrong.
+    /// Reads which processes wait for sockets. The result is exact only for a process that was alive during this call,
+    /// and has run no step since this call.
     pub(super) fn read_socket_waiters(&self) -> SocketWaiters {
         let mut addresses = Vec::new();
         (self.shared().visit_sockets)(&self.shared().place, &mut |SocketWait { waker, .. }| {
@@ -74,13 +74,13 @@ impl Host {
     }
 
     /// Reads the sleeps and the socket operations of these processes. The lists contain only timers and sockets that
-    /// wake the tasks of the processes directly. A sleep inside a combinator with its own waker, for example
-    /// `FuturesUnordered`, is missing.
+    /// wake the tasks of the processes directly. A sleep or a socket operation inside a combinator with its own waker,
+    /// for example `FuturesUnordered`, is missing.
     ///
     /// A timer and a socket contain the address of a process's task, and not the pid. If the caller finds a process
     /// with this pid after this call, the process was alive during this call. Therefore no other process had the same
     /// address.
-    pub(super) fn read_wakers(&self, pids: &[Pid]) -> Wakers {
+    pub(super) fn read_unrecorded_waits(&self, pids: &[Pid]) -> WaitsByProcess {
         let table = &self.shared().pid_table;
         let may_wait = |pid: &Pid| {
             let address = table.with(*pid, |control| {
@@ -88,17 +88,17 @@ impl Host {
                 Ok(waits.then(|| (control.identity(), control.steps())))
             });
             let (address, steps) = address??;
-            Some((address, (*pid, WakersOfProcess { steps, ..WakersOfProcess::default() })))
+            Some((address, (*pid, UnrecordedWaits { steps, ..UnrecordedWaits::default() })))
         };
-        let mut found: BTreeMap<usize, (Pid, WakersOfProcess)> = pids.iter().filter_map(may_wait).collect();
+        let mut found: BTreeMap<usize, (Pid, UnrecordedWaits)> = pids.iter().filter_map(may_wait).collect();
         if found.is_empty() {
-            return Wakers::new();
+            return WaitsByProcess::new();
         }
-        let mut add = |waker: &Waker, add: &dyn Fn(&mut WakersOfProcess)| {
+        let mut add = |waker: &Waker, record: &dyn Fn(&mut UnrecordedWaits)| {
             if PendingSchedule::is_of_process(waker)
                 && let Some((_, waits)) = found.get_mut(&(waker.data() as usize))
             {
-                add(waits);
+                record(waits);
             }
         };
         self.shared().timers.visit_sleeps(|waker, due, line| {
@@ -107,7 +107,7 @@ impl Host {
         (self.shared().visit_sockets)(&self.shared().place, &mut |SocketWait { waker, descriptor, is_write }| {
             add(waker, &|waits| waits.sockets.push(AwaitedSocket { descriptor, is_write }));
         });
-        let sorted = |(pid, mut waits): (Pid, WakersOfProcess)| {
+        let sorted = |(pid, mut waits): (Pid, UnrecordedWaits)| {
             waits.sleeps.sort_unstable();
             waits.sockets.sort_unstable();
             // Several operations of a process can wait for one direction of a socket.

@@ -732,6 +732,27 @@ fn the_children_beyond_the_limit_are_only_counted() {
     });
 }
 
+/// 9.6c: the rows below the maximum depth of 64 are missing. Their number is part of `row_count`.
+#[test]
+fn the_rows_below_the_maximum_depth_are_only_counted() {
+    fn chain(levels: usize) -> Supervisor {
+        let top = Supervisor::one_for_one();
+        let name = format!("level {levels}");
+        if levels == 0 { top } else { top.add(Child::process(name, move || chain(levels - 1))) }
+    }
+    within(60, || {
+        for (levels, rows) in [(64, 65), (68, 65)] {
+            let folder = Folder::new();
+            let rt = Runtime::builder().workers(1).console(folder.socket()).build().unwrap();
+            let top = rt.spawn_process(chain(levels));
+            rt.block_on(top.started()).unwrap();
+            let reply = Client::attach(&folder.socket()).ask(json!({ "request": "supervision_tree" }));
+            assert_eq!(reply["rows"].as_array().unwrap().len(), rows);
+            assert_eq!(reply["row_count"], levels + 1);
+        }
+    });
+}
+
 /// 9.6c: if the formatting of a child's exit as text panics, only this request fails. The server continues.
 #[test]
 fn the_console_server_continues_if_a_panic_interrupts_the_formatting_of_an_exit() {

@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Time in which all supervisors must answer. The state of a supervisor that does not answer is not known.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Maximum depth of the tree in a reply.
+/// Maximum depth of the tree in a reply. Deeper rows are only counted.
 const DEEPEST: usize = 64;
 
 /// Error message if no supervisor answers.
@@ -93,10 +93,23 @@ fn add_children(tree: &SupervisionTree, depth: usize, rows: &mut Rows) {
                 "supervisor": below.as_ref().map(supervisor),
             })
         });
-        if let Some(below) = below.as_ref().filter(|_| depth < DEEPEST) {
-            add_children(below, depth + 1, rows);
+        match below {
+            Some(below) if depth < DEEPEST => add_children(below, depth + 1, rows),
+            // Without this count, a client could not see that the reply leaves rows out.
+            Some(below) => rows.count += descendants(below),
+            None => {}
         }
     }
+}
+
+/// Number of all rows below a supervisor.
+fn descendants(tree: &SupervisionTree) -> usize {
+    let (mut count, mut next) = (0, vec![tree]);
+    while let Some(tree) = next.pop() {
+        count += tree.children.len();
+        next.extend(tree.children.iter().filter_map(|child| child.below.as_ref()));
+    }
+    count
 }
 
 fn supervisor(tree: &SupervisionTree) -> Value {

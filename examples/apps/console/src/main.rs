@@ -34,10 +34,12 @@ Usage: procession-console [OPTIONS] SOCKET
   --trace PID          trace this process, and print its events; includes --once; the trace ends after the time of
                        --interval (at most 600), after 10000 events, or when the process exits
   --fail-if CONDITION  exit with status 1 if the condition holds; includes --once, may be repeated
-                       conditions: deadlock, blocked-worker, panic, finding, no-restarts-left
+                       conditions: deadlock, blocked-worker (in a long step or in block_in_place), panic, finding,
+                       no-restarts-left
   --help               this text
 
-Exit status: 0, or 1 if a condition of --fail-if holds, or 2 after an error.";
+Exit status: 0, or 1 if a condition of --fail-if holds, or 2 after an error. If no condition holds, and the reading does
+not contain the figures of a condition, this is an error.";
 
 /// Source of the data that the console shows.
 enum Source {
@@ -162,12 +164,32 @@ fn run(options: Options) -> Result<ExitCode, Failure> {
     let traced = options.trace.as_deref().map(|pid| (pid, options.interval));
     let reading = Reading::read(&mut connection, traced).map_err(|error| format!("{title}: {error}"))?;
     print(&if options.is_json { format!("{:#}\n", reading.json) } else { reading.text() })?;
-    let mut status = ExitCode::SUCCESS;
-    for condition in options.conditions.iter().filter(|condition| condition.holds(&reading)) {
-        print_error(&format!("{} holds", condition.name()));
-        status = ExitCode::from(1);
+    Ok(check(&options.conditions, &reading))
+}
+
+/// Checks the conditions of `--fail-if`. A condition that holds decides the exit status, whether or not the reading
+/// answers the other conditions.
+fn check(conditions: &[Condition], reading: &Reading) -> ExitCode {
+    let (mut holds, mut is_unknown) = (false, false);
+    for condition in conditions {
+        let name = condition.name();
+        match condition.holds(reading) {
+            Ok(false) => {}
+            Ok(true) => {
+                print_error(&format!("{name} holds"));
+                holds = true;
+            }
+            Err(reason) => {
+                print_error(&plain(&format!("{name} could not be checked: {reason}")));
+                is_unknown = true;
+            }
+        }
     }
-    Ok(status)
+    match (holds, is_unknown) {
+        (true, _) => ExitCode::from(1),
+        (false, true) => ExitCode::from(2),
+        (false, false) => ExitCode::SUCCESS,
+    }
 }
 
 /// Prints a text. If the reader of the output has ended, for example `head -1`, the rest of the text is dropped. In

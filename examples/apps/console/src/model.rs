@@ -358,8 +358,11 @@ pub struct TreeRow {
     pub pid: Option<String>,
     pub name: Option<String>,
     pub state: String,
+    /// An older server does not send this field.
+    pub is_supervisor: Option<bool>,
     pub restarts: u64,
     pub last: Option<String>,
+    /// `None` if the row is no supervisor, or if the supervisor has not answered.
     pub supervisor: Option<Supervisor>,
 }
 
@@ -369,6 +372,7 @@ pub struct TreeRow {
 #[expect(missing_docs, reason = "the protocol documents the fields")]
 pub struct Tree {
     pub rows: Vec<TreeRow>,
+    /// Number of all rows, including the rows that the reply leaves out.
     pub row_count: u64,
 }
 

@@ -29,7 +29,7 @@ const EDGES: u64 = 100;
 pub enum Condition {
     /// The wait-for graph contains a deadlock.
     Deadlock,
-    /// A long step blocks a worker.
+    /// A worker is blocked: its step is long, or has called `block_in_place` and has not returned.
     BlockedWorker,
     /// A process has panicked since the start of the runtime.
     Panic,
@@ -55,15 +55,36 @@ impl Condition {
     }
 
     /// Returns whether the condition holds.
-    pub fn holds(self, reading: &Reading) -> bool {
+    ///
+    /// # Errors
+    /// Returns the reason why the reading does not answer the question. A missing figure must not count as a figure
+    /// that is 0.
+    pub fn holds(self, reading: &Reading) -> Result<bool, String> {
+        let json = &reading.json;
         match self {
-            Self::Deadlock => reading.graph.deadlock_count != 0,
-            Self::BlockedWorker => reading.workers.workers.iter().any(|worker| worker.state == "blocked"),
-            Self::Panic => reading.overview.metrics.counters.get("panics").is_some_and(|&panics| panics != 0),
-            Self::Finding => !reading.explanation.findings.is_empty(),
-            Self::NoRestartsLeft => reading.supervisors().any(|(_, supervisor)| supervisor.restarts_left == Some(0)),
+            Self::Deadlock => {
+                let count = json["wait_for_graph"]["deadlock_count"].as_u64();
+                Ok(count.ok_or_else(|| not_sent("the number of deadlocks"))? != 0)
+            }
+            Self::BlockedWorker => {
+                json["workers"]["workers"].as_array().ok_or_else(|| not_sent("the list of workers"))?;
+                Ok(reading.workers.workers.iter().any(|worker| worker.state == "blocked"))
+            }
+            Self::Panic => {
+                let panics = reading.overview.metrics.counters.get("panics");
+                Ok(*panics.ok_or_else(|| not_sent("the number of panics"))? != 0)
+            }
+            Self::Finding => {
+                json["explain"]["findings"].as_array().ok_or_else(|| not_sent("the list of findings"))?;
+                Ok(!reading.explanation.findings.is_empty())
+            }
+            Self::NoRestartsLeft => reading.has_no_restarts_left(),
         }
     }
+}
+
+fn not_sent(figure: &str) -> String {
+    format!("the server does not send {figure}")
 }
 
 /// One reading of a program.
@@ -141,6 +162,35 @@ impl Reading {
         self.tree.rows.iter().filter_map(|row| Some((row, row.supervisor.as_ref()?)))
     }
 
+    /// Returns whether the restart budget of a supervisor is used up.
+    ///
+    /// # Errors
+    /// Returns an error if no known budget is used up, and the budget of a supervisor is not known.
+    fn has_no_restarts_left(&self) -> Result<bool, String> {
+        if self.supervisors().any(|(_, supervisor)| supervisor.restarts_left == Some(0)) {
+            return Ok(true);
+        }
+        let Tree { rows, row_count } = &self.tree;
+        if self.json["supervision_tree"].is_null() {
+            let is_known = self.hello.requests.iter().any(|request| request == "supervision_tree");
+            let reason = if is_known { NO_ANSWER } else { "the server does not know the request `supervision_tree`" };
+            return Err(reason.into());
+        }
+        // A supervisor that does not run has no budget. An older server does not send `is_supervisor`.
+        let is_silent =
+            |row: &&TreeRow| row.pid.is_some() && row.supervisor.is_none() && row.is_supervisor.unwrap_or(true);
+        if let Some(row) = rows.iter().find(is_silent) {
+            return Err(format!("the supervisor {} has not answered", label(row)));
+        }
+        if let Some((row, _)) = self.supervisors().find(|(_, supervisor)| supervisor.restarts_left.is_none()) {
+            return Err(not_sent(&format!("the restart budget of the supervisor {}", label(row))));
+        }
+        match row_count.saturating_sub(rows.len() as u64) {
+            0 => Ok(false),
+            more => Err(format!("the reply leaves out {} rows of the supervision tree", number(more))),
+        }
+    }
+
     /// The report for people.
     pub fn text(&self) -> String {
         let Self { hello, overview, processes, workers, explanation, exits, .. } = self;
@@ -169,11 +219,10 @@ impl Reading {
             );
         }
         for (row, Supervisor { strategy, max_restarts, within_ns, restarts_left }) in self.supervisors() {
-            let (pid, name) = (row.pid.as_deref().unwrap_or("-"), row.name.as_deref().unwrap_or("(no name)"));
             let left = restarts_left.map_or_else(|| "?".to_owned(), number);
             let within = duration(Duration::from_nanos(*within_ns));
             let budget = format_args!("{left} of {max_restarts} restarts left in {within}");
-            line(&mut text, format_args!("supervisor: {pid} {name}: {strategy}, {budget}"));
+            line(&mut text, format_args!("supervisor: {}: {strategy}, {budget}", label(row)));
         }
         line(&mut text, format_args!("{} processes, longest mailboxes first:", number(processes.processes_alive)));
         for row in &processes.rows {
@@ -196,6 +245,14 @@ impl Reading {
         }
         text
     }
+}
+
+/// Reason why the server has refused the request for the supervision tree.
+const NO_ANSWER: &str = "the supervisors have not answered in time; no worker may be free";
+
+/// Pid and name of a supervisor.
+fn label(row: &TreeRow) -> String {
+    format!("{} {}", row.pid.as_deref().unwrap_or("-"), row.name.as_deref().unwrap_or("(no name)"))
 }
 
 /// Appends a line. Each control character in the line becomes a space.
@@ -240,7 +297,7 @@ mod tests {
 
     fn reading(deadlocks: u64, state: &str, panics: u64) -> Reading {
         let json = json!({
-            "hello": { "program": "demo", "program_pid": 7, "node": 1 },
+            "hello": { "program": "demo", "program_pid": 7, "node": 1, "requests": ["supervision_tree"] },
             "overview": { "metrics": { "elapsed_ns": 2_000_000_000, "counters": { "panics": panics, "steps": 1_000 } } },
             "processes": { "processes_alive": 1, "rows": [{ "pid": "<1.0.1>", "type_name": "app::Shop", "mailbox_len": 3 }] },
             "wait_for_graph": { "deadlock_count": deadlocks },
@@ -250,6 +307,7 @@ mod tests {
                 "activity": ["1 process"],
             },
             "last_exits": { "exits": [{ "pid": "<1.7.1>", "name": "cache", "exit": "killed" }] },
+            "supervision_tree": { "rows": [], "row_count": 0 },
         });
         Reading::parse(json).unwrap()
     }
@@ -273,28 +331,86 @@ mod tests {
         let mut connection = Connection::open(Target::Path(path)).unwrap();
         let reading = Reading::read(&mut connection, None).unwrap();
         assert_eq!((reading.graph.edge_count, reading.graph.deadlock_count), (600, 300));
-        assert!(Condition::Deadlock.holds(&reading));
+        assert_eq!(Condition::Deadlock.holds(&reading), Ok(true));
     }
 
     #[test]
     fn each_condition_depends_on_its_figure() {
-        let holds = |reading: &Reading| Condition::ALL.map(|condition| condition.holds(reading));
+        let holds = |reading: &Reading| Condition::ALL.map(|condition| condition.holds(reading).unwrap());
         assert_eq!(holds(&reading(0, "running", 0)), [false; 5]);
         assert_eq!(holds(&reading(1, "running", 0)), [true, false, false, true, false]);
         assert_eq!(holds(&reading(0, "blocked", 0)), [false, true, false, false, false]);
         assert_eq!(holds(&reading(0, "parked", 2)), [false, false, true, false, false]);
-        let mut json = reading(0, "running", 0).json;
-        for (left, expected) in [(json!(1), false), (json!(0), true), (Value::Null, false)] {
-            let supervisor = json!({
-                "strategy": "one for one", "max_restarts": 3, "within_ns": 5_000_000_000_u64, "restarts_left": left,
-            });
-            json["supervision_tree"] = json!({ "rows": [{ "pid": "<1.5.1>", "supervisor": supervisor }] });
-            let reading = Reading::parse(json.clone()).unwrap();
+        for (left, expected) in [(1, false), (0, true)] {
+            let reading = with_rows(&[supervisor("<1.5.1>", json!(left))], 1);
             assert_eq!(holds(&reading), [false, false, false, false, expected]);
-            let left = left.as_u64().map_or("?".into(), |left| left.to_string());
             let line = format!("supervisor: <1.5.1> (no name): one for one, {left} of 3 restarts left in 5.0 s\n");
             assert!(reading.text().contains(&line), "{}", reading.text());
         }
+    }
+
+    /// Row of a supervisor in the supervision tree.
+    fn supervisor(pid: &str, restarts_left: Value) -> Value {
+        let within_ns = 5_000_000_000_u64;
+        let supervisor = json!({
+            "strategy": "one for one", "max_restarts": 3, "within_ns": within_ns, "restarts_left": restarts_left,
+        });
+        json!({ "pid": pid, "is_supervisor": true, "supervisor": supervisor })
+    }
+
+    fn with_rows(rows: &[Value], row_count: u64) -> Reading {
+        let mut json = reading(0, "running", 0).json;
+        json["supervision_tree"] = json!({ "rows": rows, "row_count": row_count });
+        Reading::parse(json).unwrap()
+    }
+
+    #[test]
+    fn a_budget_that_is_not_known_is_an_error() {
+        let holds = |rows: &[Value], row_count| Condition::NoRestartsLeft.holds(&with_rows(rows, row_count));
+        let (rich, poor) = (supervisor("<1.5.1>", json!(2)), supervisor("<1.6.1>", json!(0)));
+        let silent = json!({ "pid": "<1.7.1>", "name": "jobs", "is_supervisor": true, "supervisor": null });
+        let down = json!({ "pid": null, "name": "jobs", "is_supervisor": true, "supervisor": null });
+        let child = json!({ "pid": "<1.8.1>", "is_supervisor": false, "supervisor": null });
+        assert_eq!(holds(&[rich.clone(), child.clone(), down], 3), Ok(false));
+        let error = |reason: &str| Err(reason.to_owned());
+        let no_answer = error("the supervisor <1.7.1> jobs has not answered");
+        assert_eq!(holds(&[rich.clone(), silent.clone()], 2), no_answer);
+        assert_eq!(
+            holds(&[rich.clone(), child.clone()], 1_002),
+            error("the reply leaves out 1,000 rows of the supervision tree")
+        );
+        let old = supervisor("<1.9.1>", Value::Null);
+        let no_budget = error("the server does not send the restart budget of the supervisor <1.9.1> (no name)");
+        assert_eq!(holds(&[rich.clone(), old.clone()], 2), no_budget);
+        assert!(
+            with_rows(std::slice::from_ref(&old), 1).text().contains(": one for one, ? of 3 restarts left in 5.0 s\n")
+        );
+        // One used-up budget decides the condition.
+        assert_eq!(holds(&[silent, old, poor, rich], 1_000), Ok(true));
+        // An older server does not tell which children are supervisors.
+        assert!(holds(&[json!({ "pid": "<1.8.1>", "supervisor": null })], 1).is_err());
+    }
+
+    #[test]
+    fn a_condition_without_its_figure_is_an_error() {
+        let error = |condition: Condition, request: &str| {
+            let mut json = reading(0, "running", 0).json;
+            json[request] = if request == "supervision_tree" { Value::Null } else { json!({}) };
+            condition.holds(&Reading::parse(json).unwrap()).unwrap_err()
+        };
+        for (condition, request, expected) in [
+            (Condition::Deadlock, "wait_for_graph", "the server does not send the number of deadlocks"),
+            (Condition::BlockedWorker, "workers", "the server does not send the list of workers"),
+            (Condition::Panic, "overview", "the server does not send the number of panics"),
+            (Condition::Finding, "explain", "the server does not send the list of findings"),
+            (Condition::NoRestartsLeft, "supervision_tree", NO_ANSWER),
+        ] {
+            assert_eq!(error(condition, request), expected);
+        }
+        let mut json = reading(0, "running", 0).json;
+        (json["hello"]["requests"], json["supervision_tree"]) = (json!(["overview"]), Value::Null);
+        let reason = Condition::NoRestartsLeft.holds(&Reading::parse(json).unwrap()).unwrap_err();
+        assert_eq!(reason, "the server does not know the request `supervision_tree`");
     }
 
     #[test]

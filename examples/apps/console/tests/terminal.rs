@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use portable_pty::{CommandBuilder, PtyPair, PtySize, native_pty_system};
-use procession::{Context, Runtime};
+use procession::{Context, Runtime, Supervisor};
 
 /// Maximum time until a text is on the screen. This limit detects only hangs.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -303,6 +303,40 @@ fn scripts_get_text_or_json_and_an_exit_status() {
     assert_eq!(status(&["--fail-if", "no-restarts-left"]), Some(0));
 }
 
+/// While no supervisor answers, the restart budgets are not known. Another condition that holds decides the status.
+#[test]
+fn a_condition_that_cannot_be_checked_is_an_error() {
+    let folder = Folder::new("unknown");
+    let socket = folder.0.join("socket");
+    let builder = Runtime::builder().workers(1).max_replacement_threads(0).console(&socket);
+    let rt = builder.long_step_threshold(Duration::MAX).build().unwrap();
+    let top = rt.spawn_process(Supervisor::one_for_one());
+    rt.block_on(top.started()).unwrap();
+    let ask = |conditions: &[&str]| {
+        let options = conditions.iter().flat_map(|condition| ["--fail-if", condition]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_procession-console"));
+        let output = command.args(options).arg(&socket).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(ask(&["no-restarts-left"]), (Some(0), String::new()));
+    let (release, released) = mpsc::channel::<()>();
+    let (tell, told) = mpsc::channel();
+    let blocked = rt.spawn(async move |_: Context| {
+        procession::block_in_place(|| {
+            tell.send(()).unwrap();
+            released.recv().unwrap_err();
+        });
+    });
+    told.recv().unwrap();
+    let unknown = "procession-console: no-restarts-left could not be checked: \
+                   the supervisors have not answered in time; no worker may be free\n";
+    assert_eq!(ask(&["no-restarts-left", "panic"]), (Some(2), unknown.to_owned()));
+    let both = format!("{unknown}procession-console: blocked-worker holds\n");
+    assert_eq!(ask(&["no-restarts-left", "blocked-worker"]), (Some(1), both));
+    drop(release);
+    rt.block_on(blocked).unwrap();
+}
+
 /// The error of a common mistake states the cause, and what to do.
 #[test]
 fn the_error_of_a_common_mistake_states_what_to_do() {
@@ -471,6 +505,14 @@ fn screen_of_process(screen: &mut Screen) -> String {
 /// A folder that is removed when the value is dropped.
 struct Folder(PathBuf);
 
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = Self(std::env::temp_dir().join(format!("procession-console-{name}-{}", std::process::id())));
+        std::fs::create_dir(&folder.0).unwrap();
+        folder
+    }
+}
+
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
@@ -482,8 +524,7 @@ fn record(name: &str) -> (Folder, PathBuf) {
     async fn echo(mut ctx: Context<u32>) {
         while ctx.receive().await.is_ok_and(|number| number != 100) {}
     }
-    let folder = Folder(std::env::temp_dir().join(format!("procession-console-{name}-{}", std::process::id())));
-    std::fs::create_dir(&folder.0).unwrap();
+    let folder = Folder::new(name);
     let path = folder.0.join("run.pftrace");
     let rt = Runtime::builder().workers(1).build().unwrap();
     let trace = rt.start_trace(&path).unwrap();

@@ -136,7 +136,7 @@ impl Client {
     /// Returns an error if the program cannot be reached, refuses the client, or speaks another version.
     pub fn connect(target: &Target) -> Result<Self, Error> {
         let (stream, token) = match target {
-            Target::Path(path) => (connect_unix(path).map_err(|error| explained(error, true))?, None),
+            Target::Path(path) => (connect_unix(path, TIMEOUT).map_err(|error| explained(error, true))?, None),
             Target::Tcp { address, token } => {
                 let stream = connect_tcp(address).map_err(|error| explained(error, false))?;
                 stream.set_nodelay(true)?;
@@ -204,15 +204,105 @@ fn refused(reply: &Value) -> Result<(), Error> {
     if reply["error"].is_null() { Ok(()) } else { Err(Error::Refused { kind: text("kind"), message: text("message") }) }
 }
 
+/// Time between two attempts to connect.
 #[cfg(unix)]
-fn connect_unix(path: &std::path::Path) -> io::Result<Box<dyn Stream>> {
-    let stream = std::os::unix::net::UnixStream::connect(path)?;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Connects to a Unix socket within the time `limit`. If the program does not run, for example because it was stopped,
+/// the system keeps only a few clients for the program. While this queue is full, a blocking connect waits without a
+/// limit.
+#[cfg(unix)]
+fn connect_unix(path: &std::path::Path, limit: Duration) -> io::Result<Box<dyn Stream>> {
+    use std::os::unix::net::UnixStream;
+
+    use socket2::{Domain, SockAddr, Socket, Type};
+
+    let address = SockAddr::unix(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    let until = Instant::now() + limit;
+    // While the queue is full, Linux returns `WouldBlock`, and has no event for a free place. Other systems refuse the
+    // connection.
+    while let Err(error) = socket.connect(&address) {
+        if error.kind() != io::ErrorKind::WouldBlock {
+            return Err(error);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the program accepts no client"));
+        }
+        std::thread::sleep(left.min(PAUSE));
+    }
+    socket.set_nonblocking(false)?;
+    let stream = UnixStream::from(socket);
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     Ok(Box::new(stream))
 }
 
 #[cfg(not(unix))]
-fn connect_unix(_: &std::path::Path) -> io::Result<Box<dyn Stream>> {
+fn connect_unix(_: &std::path::Path, _: Duration) -> io::Result<Box<dyn Stream>> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "a path needs Unix; use --tcp"))
+}
+
+/// Only on Linux, a connect waits while the queue of the server is full.
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc;
+
+    use socket2::{Domain, SockAddr, Socket, Type};
+
+    use super::*;
+
+    fn socket() -> Socket {
+        Socket::new(Domain::UNIX, Type::STREAM, None).unwrap()
+    }
+
+    /// Opens a socket whose queue is full, and calls `f` with the server.
+    fn with_full_queue(name: &str, f: impl FnOnce(&Path, &Socket)) {
+        let path = std::env::temp_dir().join(format!("procession-client-{name}-{}", std::process::id()));
+        let (server, address) = (socket(), SockAddr::unix(&path).unwrap());
+        server.bind(&address).unwrap();
+        server.listen(1).unwrap();
+        let mut clients = Vec::new();
+        loop {
+            let client = socket();
+            client.set_nonblocking(true).unwrap();
+            match client.connect(&address) {
+                Ok(()) => clients.push(client),
+                Err(error) => break assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+        }
+        f(&path, &server);
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    /// Connects on another thread, so that the test fails if the connect never returns.
+    fn connect(path: &Path, limit: Duration) -> mpsc::Receiver<io::Result<()>> {
+        let (tell, told) = mpsc::channel();
+        let path = path.to_owned();
+        std::thread::spawn(move || tell.send(connect_unix(&path, limit).map(drop)));
+        told
+    }
+
+    #[test]
+    fn a_connect_to_a_stopped_program_has_a_time_limit() {
+        with_full_queue("stopped", |path, _| {
+            let connected =
+                connect(path, Duration::from_millis(50)).recv_timeout(TIMEOUT).expect("the limit has passed");
+            let error = explained(connected.unwrap_err(), true);
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            assert!(error.to_string().ends_with("; the program has not answered within 10 s"), "{error}");
+        });
+    }
+
+    #[test]
+    fn a_connect_succeeds_as_soon_as_the_program_accepts_a_client() {
+        with_full_queue("continued", |path, server| {
+            let connecting = connect(path, TIMEOUT);
+            let _client = server.accept().unwrap();
+            connecting.recv_timeout(TIMEOUT).unwrap().unwrap();
+        });
+    }
 }

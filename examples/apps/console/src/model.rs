@@ -451,7 +451,8 @@ pub struct Timers {
     pub wheels: Vec<Wheel>,
 }
 
-/// A handler, or a command type without a handler in the first host.
+/// A handler of the first host, or a type of outstanding commands whose handler is not in the list of the first host.
+/// The kind of such a type is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the protocol documents the fields")]

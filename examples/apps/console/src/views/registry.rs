@@ -98,7 +98,9 @@ fn handlers(Handlers { rows, handler_count, others, other_count }: &Handlers) ->
     let row = |HandlerRow { kind, command, outstanding }: &HandlerRow| {
         let outstanding = outstanding.map_or_else(|| "-".to_owned(), number);
         let kind = match kind.as_str() {
-            "" => "no handler",
+            // The first host may have no handler for this command. But all commands with a name are counted as one
+            // type, the runtime itself answers built-in commands, and another host may have the handler.
+            "" => "not listed",
             "stream_name" => "stream name",
             kind => kind,
         };
@@ -224,7 +226,7 @@ mod tests {
             "      1,200  type         app::Query",
             "          -  name         print",
             "          -  stream name  lines",
-            "          3  no handler   procession::NamedCommand",
+            "          3  not listed   procession::NamedCommand",
             "1 more are left out",
         ];
         assert_eq!(screen(&app)[2..9], expected);

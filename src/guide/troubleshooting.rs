@@ -406,7 +406,7 @@
 //! | Processes are spawned and never exit. | [`Host::processes_alive`](crate::Host::processes_alive) grows | Dropping a handle or all addresses does not end a process. Use a [`scope`](crate::SelfHandle::scope), a [deadline](crate::ProcessBuilder::deadline), or [`max_processes`](crate::Builder::max_processes). |
 //! | The program keeps addresses or handles of exited processes. | `processes_alive` is low | The memory block of a process is freed with its last address or handle. Store the [`Pid`](crate::Pid) instead, because a pid keeps no memory alive. |
 //! | A stream is not read, so its items wait. | | Read the stream, or drop the stream. At most [`StreamCommand::BUFFER`](crate::StreamCommand::BUFFER) items wait. |
-//! | Many commands wait for a slow handler. | the counter `yields` grows faster than the counter `completions` | Use a [`layer`](crate::handler::layer), or limit the queue of the blocking pool: [`blocking_queue_capacity`](crate::Builder::blocking_queue_capacity). |
+//! | Many commands wait for a slow handler. | [`processes.outstanding_yields`](crate::observe::ProcessMetrics::outstanding_yields) grows | Use a [`layer`](crate::handler::layer), or limit the queue of the blocking pool: [`blocking_queue_capacity`](crate::Builder::blocking_queue_capacity). |
 //!
 //! After a burst, the runtime returns memory to the allocator. However, the allocator can keep this memory instead of
 //! returning it to the system.
@@ -591,7 +591,7 @@
 //! | The other process waits for a socket. | its [details](#list-the-processes) contain, for example, `data from descriptor 12` | `lsof -p PID` or `ss -tnp` names the peer of the descriptor. Put [`Host::timeout`](crate::Host::timeout) around the operation. |
 //! | The other process stored the `Reply` and never used it. | | Check each path of the code. [`Reply::is_closed`](crate::Reply::is_closed) returns whether the caller has stopped waiting. |
 //! | The request waits behind many messages. | [`peak_mailbox_len`](crate::Address::peak_mailbox_len) | Use a [`Pool`](crate::Pool), or a bounded mailbox. |
-//! | A handler keeps the [`Completion`](crate::Completion) and never answers. | the counter `yields` is higher than the counter `completions` | Set [`Perform::timeout`](crate::future::Perform::timeout), or put a [`Timeout`](crate::handler::layer::Timeout) around the handler. |
+//! | A handler keeps the [`Completion`](crate::Completion) and never answers. | the finding [`UnansweredCommands`](crate::observe::Finding::UnansweredCommands) of [`Host::explain`](crate::Host::explain) names the handler, and the age of the oldest command grows | Set [`Perform::timeout`](crate::future::Perform::timeout), or put a [`Timeout`](crate::handler::layer::Timeout) around the handler. |
 //! | The runtime does not run. | no call returns | See [Nothing runs](#nothing-runs). |
 //! | A process awaits its own handle, or calls itself. | the handle fails immediately; a call to itself waits forever | Compute the answer in the process, without a call. |
 //!

@@ -138,6 +138,32 @@ fn the_age_of_an_unanswered_command_is_bounded_by_the_wait_of_its_process() {
     });
 }
 
+/// 9.2g: a cancelled command is neither outstanding nor part of a finding, although it is never counted as a completion.
+/// Therefore the guide `troubleshooting` does not compare the counters `yields` and `completions`.
+#[test]
+fn a_cancelled_command_is_not_outstanding() {
+    let mut simulation = Simulation::with_host(5, HostBuilder::new("").handler(Keeper)).unwrap();
+    let host = simulation.host().clone();
+    simulation.run(async {
+        let process = host.spawn(async |mut ctx: Context<()>| {
+            ctx.timeout(SECOND, ctx.perform(Kept)).await.unwrap_err();
+            let _command = ctx.perform(Kept).start();
+            ctx.receive().await
+        });
+        let commands = || (host.metrics().processes.outstanding_yields, found(&host.explain()).len());
+        process.started().await.unwrap();
+        assert_eq!(commands(), (1, 1));
+        host.sleep(2 * SECOND).await;
+        let counters = host.counters();
+        assert_eq!((counters.yields, counters.completions), (2, 0));
+        assert_eq!(commands(), (1, 1), "only the second command has no answer yet");
+        process.send(()).unwrap();
+        process.await.unwrap();
+        let counters = host.counters();
+        assert_eq!((counters.yields, counters.completions, commands()), (2, 0, (0, 0)));
+    });
+}
+
 /// 9.2g: if the process of a command does not wait, and the command is not measured, the age of the command is not
 /// known.
 #[test]

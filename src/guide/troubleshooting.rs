@@ -395,7 +395,8 @@
 //! the mailbox of <0-9f3c.0.1> "log" app::log grew by 500 messages in 1.003s and holds 2500 messages, and the oldest message was not taken out; the process is Idle and does not receive
 //! ```
 //!
-//! The field `memory` of [`Host::metrics`](crate::Host::metrics) shows the memory of the crate's own structures.
+//! The field `memory` of [`Host::metrics`](crate::Host::metrics) shows the memory of the crate's own structures. See
+//! [`MemoryMetrics`](crate::observe::MemoryMetrics) for the structures that are not included.
 //!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|

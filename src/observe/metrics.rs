@@ -469,7 +469,8 @@ impl Metrics {
         Distributions::read(self.all_durations(), commands, self.sample_one_in, messages_one_in)
     }
 
-    /// Returns the number of bytes of the counters and the distributions.
+    /// Returns the number of bytes of the counters, the distributions and the tables of run times. The bytes of the
+    /// recorder are separate: see [`Recorder::bytes`].
     pub(crate) fn bytes(&self) -> usize {
         let slots = self.slots.len() * (size_of::<&Counts>() + size_of::<CachePadded<Counts>>());
         let blocks = slots + size_of_val(&*self.durations) + size_of_val(&*self.outside);

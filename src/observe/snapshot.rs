@@ -153,8 +153,15 @@ pub struct BlockingPoolMetrics {
 
 /// Memory of the crate's own structures in bytes: see [`RuntimeMetrics::memory`].
 ///
-/// The figures do not include the memory of mailbox queues, of local queues, or of the stacks of threads. A process
-/// state of more than 1 KiB and a payload of more than 1 KiB are not included either.
+/// The figures do not include the following memory:
+///
+/// - the queues of mailboxes, the local queues, the queue of the blocking pool, and the stacks of threads
+/// - a process state of more than 1 KiB, and a payload of more than 1 KiB
+/// - the tables of names and groups, and the records of [`Host::last_exits`](crate::Host::last_exits)
+/// - the last messages of each process: see [`InspectOptions`](crate::observe::InspectOptions). The figure
+///   [`ProcessDetails::memory`](crate::observe::ProcessDetails::memory) of one process includes its last messages and
+///   its mailbox.
+/// - the copies and texts of the events while a trace, a flight record or a console reads the rings
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct MemoryMetrics {
@@ -167,9 +174,15 @@ pub struct MemoryMetrics {
     pub timers: usize,
     /// The global queue.
     pub global_queue: usize,
-    /// The counters and the distributions. When a runtime ends, the program keeps the memory of its counters for the
-    /// next runtime. The figure does not include such memory.
+    /// The counters, the distributions, and the open tables of [run times](crate::Host::sample_run_times). When a
+    /// runtime ends, the program keeps the memory of its counters for the next runtime. The figure does not include
+    /// such memory.
     pub metrics: usize,
+    /// The rings of events and the table of labels. All traces, the flight recorder and the consoles of a runtime share
+    /// these rings and this table. A ring is allocated at the first recorded event of its thread, and stays allocated
+    /// until the runtime ends. Without a flight recorder, a ring takes 512 KiB. With a flight recorder, see
+    /// [`FlightRecorder::buffer_size`](crate::observe::FlightRecorder::buffer_size).
+    pub traces: usize,
 }
 
 impl MemoryMetrics {
@@ -178,13 +191,14 @@ impl MemoryMetrics {
         self.by_structure().iter().map(|(_, bytes)| bytes).sum()
     }
 
-    fn by_structure(&self) -> [(&'static str, usize); 5] {
+    fn by_structure(&self) -> [(&'static str, usize); 6] {
         [
             ("blocks", self.blocks),
             ("pid_table", self.pid_table),
             ("timers", self.timers),
             ("global_queue", self.global_queue),
             ("metrics", self.metrics),
+            ("traces", self.traces),
         ]
     }
 }

@@ -367,6 +367,13 @@ impl Recorder {
         self.changes.with(|()| f());
     }
 
+    /// Number of bytes of the rings and of the labels. A ring stays allocated after the end of its trace.
+    pub(crate) fn bytes(&self) -> usize {
+        let places = size_of_val(&*self.workers) + size_of_val(&*self.shared);
+        let rings: usize = self.rings().filter_map(OnceLock::get).map(Ring::bytes).sum();
+        places + rings + self.labels.with(|labels| labels.bytes())
+    }
+
     /// All rings.
     fn rings(&self) -> impl Iterator<Item = &OnceLock<Ring>> {
         self.workers.iter().chain(self.shared.iter().map(|(_, ring)| ring))

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures::executor::block_on;
-use procession::observe::{Distributions, RuntimeMetrics, WorkerState};
+use procession::observe::{Distributions, FlightRecorder, RuntimeMetrics, WorkerState};
 use procession::*;
 
 use crate::{step_aside, two, within};
@@ -218,10 +218,41 @@ fn timers_and_memory_are_counted() {
     // The first measured turn on a thread allocates the buckets of this thread.
     assert!(after.memory.metrics > before.memory.metrics);
     let memory = after.memory;
-    let sum = memory.blocks + memory.pid_table + memory.timers + memory.global_queue + memory.metrics;
+    let sum = memory.blocks + memory.pid_table + memory.timers + memory.global_queue + memory.metrics + memory.traces;
     assert_eq!(memory.total(), sum);
     drop(sleepers);
     drop(rt);
+}
+
+/// 9.1c: the memory of traces contains the rings of events, and the labels of processes. The rings of a trace stay
+/// allocated after its end. The rings of a flight recorder are allocated by the build of the runtime.
+#[test]
+fn the_memory_of_traces_and_of_the_flight_recorder_is_counted() {
+    const RING: usize = 512 << 10;
+    let rt = lone();
+    let traces = |rt: &Runtime| rt.metrics().memory.traces;
+    let before = traces(&rt);
+    assert!(before < RING / 2, "{before} bytes without a trace");
+    let trace = rt.start_trace_to(std::io::sink()).unwrap();
+    rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
+    trace.finish().unwrap();
+    let after = traces(&rt);
+    let rings = (after - before) / RING;
+    assert!((1..=3).contains(&rings), "{} bytes of rings", after - before);
+    rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
+    assert_eq!(traces(&rt), after, "a runtime without a trace records no event");
+    // The labels of 1,000 processes.
+    let trace = rt.start_trace_to(std::io::sink()).unwrap();
+    let names = (0..1_000).map(|number| format!("{number:0100}"));
+    let named: Vec<_> = names.map(|name| rt.process().name(name).spawn(async |_: Context| ()).unwrap()).collect();
+    settle(&rt);
+    trace.finish().unwrap();
+    let per_label = (traces(&rt) - after) as f64 / 1_000.0;
+    assert!((200.0..=1_000.0).contains(&per_label), "{per_label} bytes per label");
+    drop(named);
+    let recorder = FlightRecorder::new().buffer_size(2 * RING);
+    let recorded = Runtime::builder().workers(2).flight_recorder(recorder).build().unwrap();
+    assert!(traces(&recorded) >= 2 * 2 * RING, "{} bytes", traces(&recorded));
 }
 
 /// 9.1d: throughput is the number of steps per second. In a simulation, the elapsed time is the virtual time.
@@ -308,7 +339,8 @@ fn a_snapshot_prints_as_a_page() {
         let from = lines.iter().position(|line| line.starts_with("sampled")).unwrap();
         assert_eq!(lines[from + at], line);
     }
-    assert!(lines.last().unwrap().starts_with("memory in bytes: blocks "), "{page}");
+    let memory = lines.last().unwrap();
+    assert!(memory.starts_with("memory in bytes: blocks ") && memory.contains(", traces "), "{page}");
 }
 
 /// 9.1d: the time of a message in the mailbox ends when the process takes the message out.
@@ -637,6 +669,7 @@ fn the_prometheus_text_is_well_formed_and_complete() {
     is("mailbox_messages", 3);
     is("longest_mailbox", 3);
     is("memory_bytes{structure=\"pid_table\"}", metrics.memory.pid_table);
+    is("memory_bytes{structure=\"traces\"}", metrics.memory.traces);
     let worker = metrics.workers[0].worker;
     is(&format!("local_queue_depth{{worker=\"{worker}\"}}"), 0);
     let times = &metrics.distributions;

@@ -129,6 +129,7 @@ impl Host {
                 timers: shared.timers.bytes(),
                 global_queue: global_queue_bytes,
                 metrics: shared.metrics.bytes(),
+                traces: shared.metrics.recorder().bytes(),
             },
         }
     }

@@ -69,7 +69,7 @@ serialize_fields! {
         outstanding_yields,
     }
     BlockingPoolMetrics { threads, idle_threads, queue_depth }
-    MemoryMetrics { blocks, pid_table, timers, global_queue, metrics }
+    MemoryMetrics { blocks, pid_table, timers, global_queue, metrics, traces }
 }
 
 /// Writes a struct with the fields of the counters.

@@ -18,11 +18,21 @@ pub(super) struct Names {
     /// The type name and the number of the most recent label that has neither a name nor an entry point. This field
     /// saves a search, because processes of one type are often spawned one after the other.
     recent: Option<(&'static str, u32)>,
+    /// Number of bytes of the texts of `labels`. A sum over all labels would hold the lock of the table for too long.
+    text_bytes: usize,
 }
 
 impl Names {
     pub(super) fn new() -> Self {
-        Self { numbers: BTreeMap::new(), labels: vec![(OTHERS.to_owned(), "")], recent: None }
+        let labels = vec![(OTHERS.to_owned(), "")];
+        Self { numbers: BTreeMap::new(), labels, recent: None, text_bytes: OTHERS.len() }
+    }
+
+    /// Number of bytes of the table, without the unused places of its tree.
+    pub(super) fn bytes(&self) -> usize {
+        let rows = self.labels.capacity() * size_of::<(String, &str)>();
+        // The tree contains a second copy of each text.
+        rows + self.numbers.len() * size_of::<(String, u32)>() + 2 * self.text_bytes
     }
 
     /// Returns the number of the label for a process with this name, type and entry point. The text `entry`
@@ -62,6 +72,7 @@ impl Names {
         }
         let number = self.labels.len() as u32;
         self.labels.push((label.to_owned(), type_name));
+        self.text_bytes += label.len();
         self.numbers.insert(label.to_owned(), number);
         number
     }

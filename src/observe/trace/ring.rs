@@ -43,6 +43,11 @@ impl Ring {
         Self { slots, writer: CachePadded(writer), limit: AtomicU64::new(limit) }
     }
 
+    /// Number of bytes of the records.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.slots)
+    }
+
     /// Returns whether the writer may write further records, at most `reserve` records beyond the limit.
     #[inline]
     pub(super) fn has_room(&self, reserve: u64) -> bool {

@@ -210,8 +210,11 @@
 //! To export the figures:
 //!
 //! - [`to_prometheus`](crate::observe::RuntimeMetrics::to_prometheus) returns the figures as the text that Prometheus
-//!   reads. The program `examples/apps/http` in the repository serves this text at `/metrics`.
+//!   reads. The program `examples/apps/http` in the repository serves this text at `/metrics`. If a program has several
+//!   runtimes, [`all_to_prometheus`](crate::observe::RuntimeMetrics::all_to_prometheus) returns one text, in which each
+//!   sample has labels that name its runtime.
 //! - With the feature `metrics`, `observe::MetricsPublisher` passes the figures to the recorder of the crate `metrics`.
+//!   Its method `labels` sets labels that name the runtime.
 //! - With the feature `serde`, a snapshot implements `Serialize`.
 //!
 //! # Nothing runs

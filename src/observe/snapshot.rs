@@ -33,8 +33,9 @@ use crate::platform::clock::Instant;
 /// difference are the gauges of the later snapshot. Both snapshots must belong to the same runtime.
 ///
 /// `Display` prints all figures on a page with one topic per line. [`to_prometheus`](Self::to_prometheus) returns the
-/// Prometheus text format. With the feature `serde`, a snapshot implements `Serialize`. With the feature `metrics`, a
-/// `MetricsPublisher` passes snapshots to the recorder of the crate `metrics`.
+/// Prometheus text format, and [`all_to_prometheus`](Self::all_to_prometheus) returns one text for several runtimes.
+/// With the feature `serde`, a snapshot implements `Serialize`. With the feature `metrics`, a `MetricsPublisher` passes
+/// snapshots to the recorder of the crate `metrics`.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct RuntimeMetrics {
@@ -341,6 +342,25 @@ impl RuntimeMetrics {
             labeled("memory_bytes", "Memory of the crate's own structures.", "structure", &memory.by_structure()),
         ]);
         all
+    }
+}
+
+/// Names of the labels of the figures.
+const OWN_LABELS: [&str; 5] = ["command", "le", "state", "structure", "worker"];
+
+/// Checks the labels that a program adds to all samples.
+///
+/// # Panics
+/// Panics if a name is invalid in the Prometheus text format, is a name of a label of the figures, or occurs twice.
+fn check_labels(labels: &[(&str, &str)]) {
+    for (index, (name, _)) in labels.iter().enumerate() {
+        let is_letter = |char: char| char.is_ascii_alphabetic() || char == '_';
+        let is_valid = name.starts_with(is_letter)
+            && name.chars().all(|char| is_letter(char) || char.is_ascii_digit())
+            && !name.starts_with("__");
+        assert!(is_valid, "the name of the label {name:?} is not valid in the Prometheus text format");
+        assert!(!OWN_LABELS.contains(name), "the figures already have the label {name:?}");
+        assert!(labels[..index].iter().all(|(other, _)| other != name), "the label {name:?} occurs twice");
     }
 }
 

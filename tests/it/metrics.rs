@@ -683,6 +683,73 @@ fn the_prometheus_text_is_well_formed_and_complete() {
     assert_eq!(counters, format!("{:?}", metrics.counters).matches(": ").count());
 }
 
+/// 9.1f: the figures of two runtimes form one well-formed text. Each sample has the labels of its runtime, and labels
+/// may contain any text.
+#[test]
+fn the_prometheus_text_of_several_runtimes_is_well_formed() {
+    let metrics = [2, 3].map(|processes| {
+        let rt = Runtime::builder().workers(0).sample_every_step(true).handle(|_: Now| ()).build().unwrap();
+        for _ in 0..processes {
+            rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
+        }
+        // Only the second runtime has the figure of a command.
+        if processes == 3 {
+            rt.block_on(rt.spawn_process(Performs)).unwrap();
+        }
+        rt.metrics()
+    });
+    let evil = "a \"b\"\n\\c";
+    let labels: [&[(&str, &str)]; 2] = [&[("runtime", "io"), ("zone", evil)], &[("runtime", "jobs")]];
+    let text = RuntimeMetrics::all_to_prometheus(&[(labels[0], &metrics[0]), (labels[1], &metrics[1])]);
+    let page = Page::parse(&text);
+    let alone = metrics.each_ref().map(|metrics| Page::parse(&metrics.to_prometheus()));
+    let io = "runtime=\"io\",zone=\"a \\\"b\\\"\\n\\\\c\"";
+    // Each series of a page without labels is also on the common page, with the labels of its runtime.
+    for (labels, alone) in [io, "runtime=\"jobs\""].iter().zip(&alone) {
+        for (series, value) in &alone.values {
+            let series = match series.split_once('{') {
+                Some((name, own)) => format!("{name}{{{labels},{own}"),
+                None => format!("{series}{{{labels}}}"),
+            };
+            assert_eq!(page.values.get(&series), Some(value), "{series}");
+        }
+    }
+    assert_eq!(page.values.len(), alone.iter().map(|page| page.values.len()).sum::<usize>());
+    assert_eq!(page.types, alone[1].types);
+    let spawned = |runtime: &str| page.values[&format!("procession_spawned_total{{{runtime}}}")];
+    assert_eq!((spawned(io), spawned("runtime=\"jobs\"")), (2.0, 4.0));
+    assert_eq!(
+        RuntimeMetrics::all_to_prometheus(&[(labels[0], &metrics[0])]),
+        metrics[0].to_prometheus_with(labels[0])
+    );
+    assert_eq!(RuntimeMetrics::all_to_prometheus(&[(&[], &metrics[0])]), metrics[0].to_prometheus());
+    assert_eq!(RuntimeMetrics::all_to_prometheus(&[]), "");
+}
+
+/// 9.1f: a label that would make the Prometheus text invalid or ambiguous is refused.
+#[test]
+fn an_invalid_label_is_refused() {
+    let metrics = lone().metrics();
+    let refused = |snapshots: &[&[(&str, &str)]]| {
+        let snapshots: Vec<_> = snapshots.iter().map(|labels| (*labels, &metrics)).collect();
+        std::panic::catch_unwind(|| RuntimeMetrics::all_to_prometheus(&snapshots)).is_err()
+    };
+    for name in ["", "1st", "a-b", "a b", "naïve", "__name", "le", "worker", "state", "structure", "command"] {
+        assert!(refused(&[&[(name, "x")]]), "{name:?}");
+    }
+    assert!(refused(&[&[("a", "1"), ("a", "2")]]));
+    assert!(!refused(&[&[("a", "1"), ("_b2", "")]]));
+    assert!(!refused(&[&[("a", "1")], &[("a", "2")], &[]]));
+    for other in [&[("b", "2"), ("a", "1")][..], &[("a", "1"), ("b", "2"), ("c", "")]] {
+        assert!(refused(&[&[("a", "1"), ("b", "2")], other]), "{other:?}");
+    }
+    // Each label of the figures is in the list of refused names.
+    let page = Page::parse(&metrics.to_prometheus());
+    let own = page.values.keys().filter_map(|series| Some(series.split_once('{')?.1.split_once('=')?.0));
+    assert!(own.clone().count() > 10);
+    own.for_each(|name| assert!(refused(&[&[(name, "x")]]), "{name}"));
+}
+
 /// 9.1f: the buckets of the Prometheus text are cumulative: each bucket counts the durations up to its bound.
 #[test]
 fn the_buckets_of_the_prometheus_text_are_cumulative() {

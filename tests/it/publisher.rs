@@ -135,6 +135,36 @@ fn a_snapshot_goes_to_the_recorder_of_the_metrics_facade() {
     }
 }
 
+/// 9.4b: each figure of a publisher has the labels of the publisher. Therefore one recorder distinguishes the figures of
+/// two runtimes.
+#[test]
+fn the_labels_of_a_publisher_distinguish_two_runtimes() {
+    let notes = [Notes::default(), Notes::default()];
+    let mut snapshots = [2, 3].map(|processes| {
+        let rt = Runtime::builder().workers(1).sample_every_step(true).build().unwrap();
+        (0..processes).for_each(|_| rt.block_on(rt.spawn(yields)).unwrap());
+        rt.metrics()
+    });
+    let publishers = ["io", "jobs"].map(|name| MetricsPublisher::new().labels(&[("runtime", name), ("zone", "b")]));
+    let left = snapshots[0].workers[0].worker;
+    for (at, mut publisher) in publishers.into_iter().enumerate() {
+        metrics::with_local_recorder(&notes[at], || publisher.publish(&snapshots[at]));
+        // A gauge that becomes 0 also has the labels.
+        snapshots[at].workers.clear();
+        metrics::with_local_recorder(&notes[at], || publisher.publish(&snapshots[at]));
+    }
+    for (at, (name, processes)) in [("io", 2), ("jobs", 3)].into_iter().enumerate() {
+        let book = notes[at].0.lock().unwrap();
+        let labels = format!("runtime={name},zone=b");
+        assert_eq!(book.counters[&format!("procession_spawned_total{{{labels}}}")], processes);
+        assert_eq!(book.histograms[&format!("procession_scheduling_delay_seconds{{{labels}}}")].0, 10 * processes);
+        assert_eq!(book.gauges[&format!("procession_local_queue_depth{{{labels},worker={left}}}")], 0.0);
+        let names = book.counters.keys().chain(book.gauges.keys()).chain(book.histograms.keys());
+        names.for_each(|name| assert!(name.contains(&labels), "{name}"));
+    }
+    assert!(std::panic::catch_unwind(|| MetricsPublisher::new().labels(&[("state", "x")])).is_err());
+}
+
 /// 9.4b: a figure that has no value at the first call of the publisher is described when it gets its first value.
 #[test]
 fn a_figure_is_described_when_it_gets_its_first_value() {

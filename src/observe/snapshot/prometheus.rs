@@ -3,10 +3,11 @@
 //! The format is defined in "Exposition formats" of the Prometheus documentation. Each figure has a line with its help
 //! text, a line with its type, and one line per value.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 
 use crate::observe::histogram::Histogram;
-use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
+use crate::observe::snapshot::{Family, RuntimeMetrics, Value, check_labels};
 
 /// Bounds of the exported buckets, as binary logarithms of a number of ns. The bounds are from 256 ns to 69 s, and each
 /// bound is 4 times the previous bound. The histogram has more buckets. Not all buckets are exported, because
@@ -25,6 +26,8 @@ impl RuntimeMetrics {
     /// [`Distributions::messages_sampled_one_in`](crate::observe::Distributions::messages_sampled_one_in). The gauges
     /// `procession_sampled_one_in` and `procession_messages_sampled_one_in` export both values.
     ///
+    /// If a program has several runtimes, use [`all_to_prometheus`](Self::all_to_prometheus).
+    ///
     /// Export snapshots of the whole run. Do not export differences of snapshots, because Prometheus computes rates
     /// itself.
     ///
@@ -35,16 +38,92 @@ impl RuntimeMetrics {
     /// # Ok::<(), procession::BuildError>(())
     /// ```
     pub fn to_prometheus(&self) -> String {
+        self.to_prometheus_with(&[])
+    }
+
+    /// Returns all figures in the Prometheus text format, as [`to_prometheus`](Self::to_prometheus) does. Each sample
+    /// also has these labels. Each label is a pair of a name and a value. The values may be any texts.
+    ///
+    /// ```
+    /// let rt = procession::Runtime::builder().workers(0).build()?;
+    /// let text = rt.metrics().to_prometheus_with(&[("runtime", "io")]);
+    /// assert!(text.contains("\nprocession_spawned_total{runtime=\"io\"} 0\n"));
+    /// # Ok::<(), procession::BuildError>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if a name does not match `[a-zA-Z_][a-zA-Z0-9_]*`, begins with `__`, occurs twice, or is one of the names
+    /// that the crate uses: `command`, `le`, `state`, `structure` and `worker`.
+    pub fn to_prometheus_with(&self, labels: &[(&str, &str)]) -> String {
+        Self::all_to_prometheus(&[(labels, self)])
+    }
+
+    /// Returns the figures of several runtimes as one text in the Prometheus text format. Each sample has the labels of
+    /// its snapshot.
+    ///
+    /// Do not concatenate the texts of two snapshots instead. In a valid text, each figure has only one line with its
+    /// type, and all samples of the figure follow this line.
+    ///
+    /// All runtimes of a program report the same value of [`MemoryMetrics::blocks`](crate::observe::MemoryMetrics), so
+    /// do not add up these values.
+    ///
+    /// ```
+    /// # use procession::Runtime;
+    /// use procession::observe::RuntimeMetrics;
+    ///
+    /// # let io = Runtime::builder().workers(0).build()?;
+    /// # let jobs = Runtime::builder().workers(0).build()?;
+    /// let (io, jobs) = (io.metrics(), jobs.metrics());
+    /// let text = RuntimeMetrics::all_to_prometheus(&[(&[("runtime", "io")], &io), (&[("runtime", "jobs")], &jobs)]);
+    /// let spawned = "# TYPE procession_spawned_total counter\n\
+    ///                procession_spawned_total{runtime=\"io\"} 0\n\
+    ///                procession_spawned_total{runtime=\"jobs\"} 0\n";
+    /// assert!(text.contains(spawned));
+    /// # Ok::<(), procession::BuildError>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if a label is invalid: see [`to_prometheus_with`](Self::to_prometheus_with). Also panics if two snapshots
+    /// have the same labels, because their samples could not be distinguished.
+    pub fn all_to_prometheus(snapshots: &[(&[(&str, &str)], &Self)]) -> String {
+        let labels = snapshots.iter().map(|(labels, _)| *labels);
+        labels.clone().for_each(check_labels);
+        check_distinct(labels.clone());
+        let all: Vec<_> = snapshots.iter().map(|(_, snapshot)| snapshot.families()).collect();
+        let labels: Vec<_> = labels.map(text_of_labels).collect();
         let mut text = String::new();
-        for family in self.families() {
-            write_family(&mut text, &family).expect("a String accepts all text");
+        // All snapshots have the same families in the same order. A family may have no samples in some snapshots.
+        for index in 0..all.first().map_or(0, Vec::len) {
+            let samples = labels.iter().zip(&all).map(|(labels, families)| (labels.as_str(), &families[index]));
+            write_family(&mut text, samples).expect("a String accepts all text");
         }
         text
     }
 }
 
-fn write_family(text: &mut String, Family { name, help, samples }: &Family<'_>) -> fmt::Result {
-    let Some((_, _, first)) = samples.first() else { return Ok(()) };
+/// Panics if two lists of labels are equal, apart from their order. A label with an empty value has the same meaning as
+/// a missing label.
+fn check_distinct<'a>(all: impl Iterator<Item = &'a [(&'a str, &'a str)]>) {
+    let mut known = BTreeSet::new();
+    for labels in all {
+        let set: BTreeSet<_> = labels.iter().filter(|(_, value)| !value.is_empty()).collect();
+        assert!(known.insert(set), "two snapshots have the same labels {labels:?}");
+    }
+}
+
+/// Returns the labels in the text format, without the braces.
+fn text_of_labels(labels: &[(&str, &str)]) -> String {
+    let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value, true))).collect();
+    labels.join(",")
+}
+
+/// Writes a figure of several snapshots. Each snapshot has labels, in the text format.
+fn write_family<'a>(
+    text: &mut String,
+    snapshots: impl Iterator<Item = (&'a str, &'a Family<'a>)> + Clone,
+) -> fmt::Result {
+    let mut of_samples = snapshots.clone().filter_map(|(_, family)| Some((family, family.samples.first()?)));
+    let Some((Family { name, help, .. }, (_, _, first))) = of_samples.next() else { return Ok(()) };
     let kind = match first {
         Value::Counter(_) => "counter",
         Value::Gauge(_) => "gauge",
@@ -52,15 +131,21 @@ fn write_family(text: &mut String, Family { name, help, samples }: &Family<'_>) 
     };
     let help = escape(help, false);
     writeln!(text, "# HELP procession_{name} {help}\n# TYPE procession_{name} {kind}")?;
+    snapshots.clone().try_for_each(|(labels, family)| write_samples(text, labels, family))
+}
+
+fn write_samples(text: &mut String, labels: &str, Family { name, samples, .. }: &Family<'_>) -> fmt::Result {
     for (label, of, value) in samples {
-        let label = if label.is_empty() { String::new() } else { format!("{label}=\"{}\"", escape(of, true)) };
-        let braced = if label.is_empty() { String::new() } else { format!("{{{label}}}") };
+        let own = if label.is_empty() { String::new() } else { text_of_labels(&[(label, of)]) };
+        let comma = if labels.is_empty() || own.is_empty() { "" } else { "," };
+        let labels = format!("{labels}{comma}{own}");
+        let braced = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
         match value {
             Value::Counter(value) => writeln!(text, "procession_{name}{braced} {value}")?,
             Value::Gauge(value) => writeln!(text, "procession_{name}{braced} {value}")?,
             Value::Histogram(histogram) => {
-                let label = if label.is_empty() { label } else { format!("{label},") };
-                write_buckets(text, name, &label, histogram)?;
+                let labels = if labels.is_empty() { labels } else { format!("{labels},") };
+                write_buckets(text, name, &labels, histogram)?;
                 let (sum, count) = (histogram.sum().as_secs_f64(), histogram.count());
                 writeln!(text, "procession_{name}_sum{braced} {sum}\nprocession_{name}_count{braced} {count}")?;
             }
@@ -69,8 +154,8 @@ fn write_family(text: &mut String, Family { name, help, samples }: &Family<'_>) 
     Ok(())
 }
 
-/// Writes the cumulative buckets. `label` is empty or ends with a comma.
-fn write_buckets(text: &mut String, name: &str, label: &str, histogram: &Histogram) -> fmt::Result {
+/// Writes the cumulative buckets. `labels` is empty or ends with a comma.
+fn write_buckets(text: &mut String, name: &str, labels: &str, histogram: &Histogram) -> fmt::Result {
     let mut buckets = histogram.buckets().peekable();
     let mut count = 0_u64;
     for bound in BOUNDS.step_by(STEP) {
@@ -80,9 +165,9 @@ fn write_buckets(text: &mut String, name: &str, label: &str, histogram: &Histogr
         while let Some((_, more)) = buckets.next_if(|&(end, _)| end <= longest) {
             count = count.wrapping_add(more);
         }
-        writeln!(text, "procession_{name}_bucket{{{label}le=\"{}\"}} {count}", longest.as_secs_f64())?;
+        writeln!(text, "procession_{name}_bucket{{{labels}le=\"{}\"}} {count}", longest.as_secs_f64())?;
     }
-    writeln!(text, "procession_{name}_bucket{{{label}le=\"+Inf\"}} {}", histogram.count())
+    writeln!(text, "procession_{name}_bucket{{{labels}le=\"+Inf\"}} {}", histogram.count())
 }
 
 /// Escapes a help text, or the value of a label if `quotes` is true.
@@ -116,14 +201,21 @@ mod tests {
         assert_eq!(escape("a \"b\"\n\\c", false), "a \"b\"\\n\\\\c");
         let mut text = String::new();
         let sample = ("of", "x\"y".into(), Value::Gauge(1.5));
-        write_family(&mut text, &Family::new("a".into(), "Help.", [sample])).expect("a String accepts all text");
+        let family = Family::new("a".into(), "Help.", [sample]);
+        write_family(&mut text, [("", &family)].into_iter()).expect("a String accepts all text");
         assert_eq!(text, "# HELP procession_a Help.\n# TYPE procession_a gauge\nprocession_a{of=\"x\\\"y\"} 1.5\n");
     }
 
     #[test]
     fn a_figure_without_a_value_is_not_written() {
         let mut text = String::new();
-        write_family(&mut text, &Family::new("a".into(), "Help.", [])).expect("a String accepts all text");
+        let none = Family::new("a".into(), "Help.", []);
+        write_family(&mut text, [("", &none)].into_iter()).expect("a String accepts all text");
         assert_eq!(text, "");
+        // Another snapshot may have a value.
+        let one = Family::new("a".into(), "Help.", [("", "".into(), Value::Counter(7))]);
+        let snapshots = [("of=\"1\"", &none), ("of=\"2\"", &one), ("of=\"3\"", &none)];
+        write_family(&mut text, snapshots.into_iter()).expect("a String accepts all text");
+        assert_eq!(text, "# HELP procession_a Help.\n# TYPE procession_a counter\nprocession_a{of=\"2\"} 7\n");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, Unit};
 
-use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
+use crate::observe::snapshot::{Family, RuntimeMetrics, Value, check_labels};
 
 /// Passes snapshots of one runtime to the recorder of the crate `metrics`. Needs the feature `metrics`.
 ///
@@ -25,6 +25,8 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
 /// the recorder before the first call. The publisher cannot detect that no recorder is installed. Therefore a recorder
 /// that is installed later does not receive the descriptions and the durations of the earlier calls.
 ///
+/// If a program has several runtimes, use one publisher for each runtime, with different [labels](Self::labels).
+///
 /// ```
 /// use procession::observe::MetricsPublisher;
 ///
@@ -36,6 +38,8 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value};
 /// ```
 #[derive(Default)]
 pub struct MetricsPublisher {
+    /// Labels of all figures.
+    labels: Vec<Label>,
     /// The number of recorded durations in each bucket of each distribution. The key of a distribution is its name and
     /// label. The key of a bucket is its longest duration.
     published: BTreeMap<(String, String), BTreeMap<Duration, u64>>,
@@ -59,6 +63,23 @@ impl MetricsPublisher {
         Self::default()
     }
 
+    /// Sets labels that all figures of this publisher have, for example the name of the runtime. Each label is a pair of
+    /// a name and a value. Default: none.
+    ///
+    /// ```
+    /// # use procession::observe::MetricsPublisher;
+    /// let publisher = MetricsPublisher::new().labels(&[("runtime", "io")]);
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if a name is invalid: see [`RuntimeMetrics::to_prometheus_with`].
+    #[must_use = "this method returns the publisher"]
+    pub fn labels(mut self, labels: &[(&str, &str)]) -> Self {
+        check_labels(labels);
+        self.labels = labels.iter().map(|(name, value)| Label::new(name.to_string(), value.to_string())).collect();
+        self
+    }
+
     /// Passes all figures of the snapshot to the installed recorder. The snapshot must cover the whole run, that is, it
     /// must not be a difference of snapshots.
     pub fn publish(&mut self, snapshot: &RuntimeMetrics) {
@@ -73,14 +94,14 @@ impl MetricsPublisher {
             let former = std::mem::take(&mut self.gauges);
             families.iter().for_each(|family| self.publish_family(recorder, family));
             for (name, label, of) in former.difference(&self.gauges) {
-                recorder.register_gauge(&key(name, label, of), &METADATA).set(0.0);
+                recorder.register_gauge(&self.key(name, label, of), &METADATA).set(0.0);
             }
         });
     }
 
     fn publish_family(&mut self, recorder: &dyn Recorder, Family { name, samples, .. }: &Family<'_>) {
         for (label, of, value) in samples {
-            let key = key(name, label, of);
+            let key = self.key(name, label, of);
             match value {
                 Value::Counter(value) => recorder.register_counter(&key, &METADATA).absolute(*value),
                 Value::Gauge(value) => {
@@ -105,11 +126,14 @@ impl MetricsPublisher {
             }
         }
     }
-}
 
-fn key(name: &str, label: &'static str, of: &str) -> Key {
-    let labels = if label.is_empty() { Vec::new() } else { vec![Label::new(label, of.to_owned())] };
-    Key::from_parts(format!("procession_{name}"), labels)
+    fn key(&self, name: &str, label: &'static str, of: &str) -> Key {
+        let mut labels = self.labels.clone();
+        if !label.is_empty() {
+            labels.push(Label::new(label, of.to_owned()));
+        }
+        Key::from_parts(format!("procession_{name}"), labels)
+    }
 }
 
 fn describe(recorder: &dyn Recorder, Family { name, help, samples }: &Family<'_>) {

@@ -210,8 +210,8 @@ impl<M: Send + 'static> SelfHandle<M> {
         Sleep::for_time(self.sleeper(), self.seen_now(), time, Some(Location::caller()))
     }
 
-    /// Reads the clock. If this thread runs a step of this process, this method also records the time that it has read,
-    /// for the current turn. A sleep needs this record to reuse the timer of an earlier sleep.
+    /// Reads the clock. If this thread runs a step of this process, the method also records this time as a time of the
+    /// current turn. A sleep needs this record to reuse the timer of an earlier sleep.
     #[inline(never)]
     fn seen_now(&self) -> Instant {
         let now = self.now();

@@ -63,10 +63,10 @@
 //! order. The following events change the order: lost events, a dropped message, an urgent message, a selective receive
 //! ([`Mailbox::receive_where`](crate::Mailbox::receive_where)) that skips a message, and
 //! [`Context::unstash`](crate::Context::unstash). After such an event, the messages of the process have no arrows until
-//! the process waits for a message and has received all messages. A message that a [`Pool`](crate::Pool) forwards has
-//! no arrow. A mark `lost` ends all open slices `ready`, and the state of a process may be out of date until the next
-//! event of this process. If the trace has reached its maximum rate and skips a change of the state, the slice of the
-//! former state ends.
+//! the process has received all its messages and waits for the next message. A message that a [`Pool`](crate::Pool)
+//! forwards has no arrow. A mark `lost` ends all open slices `ready`, and the state of a process may be out of date
+//! until the next event of this process. If the trace has reached its maximum rate and skips a change of the state, the
+//! slice of the former state ends.
 //!
 //! # The flight recorder
 //!

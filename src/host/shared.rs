@@ -71,8 +71,8 @@ pub(crate) type EnqueueAll = fn(&SchedulerHandle, Vec<Job>);
 /// Returns the current figures of a scheduler. [`Environment::place`] is the handle of this scheduler.
 pub(crate) type ReadGauges = fn(&SchedulerHandle) -> SchedulerGauges;
 
-/// Passes each operation that waits for a socket to the closure. [`Environment::place`] is the handle of the scheduler.
-/// The closure must not call user code.
+/// Calls the closure with each operation that waits for a socket. [`Environment::place`] is the handle of the
+/// scheduler. The closure must not call user code.
 pub(crate) type VisitSockets = fn(&SchedulerHandle, &mut dyn FnMut(SocketWait<'_>));
 
 /// The parts in which a threaded runtime and a simulation differ.

@@ -46,7 +46,7 @@ pub(crate) struct Registered<S: System> {
     has_paused: [AtomicBool; 2],
 }
 
-/// Returns the number of the socket in the system.
+/// Returns the descriptor of the socket as a number. On Windows, returns the handle.
 fn raw_descriptor(io: &impl AsRawDescriptor) -> RawDescriptor {
     #[cfg(unix)]
     return io.as_raw_fd();

@@ -96,8 +96,8 @@ distributions! {
     SchedulingDelay => scheduling_delay,
     /// Duration of turns.
     ///
-    /// A turn contains all steps of a process from one wait to the next wait. The worker measures the turns whose
-    /// scheduling delay is also measured.
+    /// A turn contains all steps of a process from one wait to the next wait. The worker measures the duration of a
+    /// turn only if it also measures the scheduling delay of this turn.
     StepTime => step_time,
     /// Time from the acceptance of a message by a mailbox until the process takes the message out.
     ///

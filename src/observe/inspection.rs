@@ -295,7 +295,7 @@ pub struct CommandCount {
 /// The field `line` is the source line that created the awaited future, for example the line of `ctx.receive()`. The
 /// field is `None` if the line is not known: always for a [`JoinHandle`](crate::JoinHandle) and for a future of another
 /// crate. The line takes 8 bytes in each future. The line of a message takes 8 bytes in the control block of the
-/// process. The line of a socket operation is not known.
+/// process. The source line of a socket operation is not known.
 ///
 /// Two kinds of waits have no event in this list: the wait of a process for its own cancellation, and the wait for the
 /// end of a call, for example [`Reply::closed`](crate::Reply::closed).

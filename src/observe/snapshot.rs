@@ -162,7 +162,7 @@ pub struct BlockingPoolMetrics {
 /// - the last messages of each process: see [`InspectOptions`](crate::observe::InspectOptions). The figure
 ///   [`ProcessDetails::memory`](crate::observe::ProcessDetails::memory) of one process includes its last messages and
 ///   its mailbox.
-/// - the copies and texts of the events while a trace, a flight record or a console reads the rings
+/// - the copies of events and their texts that exist while a trace, a flight record or a console reads the rings
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct MemoryMetrics {
@@ -351,7 +351,7 @@ const OWN_LABELS: [&str; 5] = ["command", "le", "state", "structure", "worker"];
 /// Checks the labels that a program adds to all samples.
 ///
 /// # Panics
-/// Panics if a name is invalid in the Prometheus text format, is a name of a label of the figures, or occurs twice.
+/// Panics if a name is invalid in the Prometheus text format, is already used by the crate as a label, or occurs twice.
 fn check_labels(labels: &[(&str, &str)]) {
     for (index, (name, _)) in labels.iter().enumerate() {
         let is_letter = |char: char| char.is_ascii_alphabetic() || char == '_';

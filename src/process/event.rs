@@ -219,8 +219,8 @@ impl StreamItem {
 }
 
 /// Converts an answer to the expected type. The runtime checks the type of an answer when the command is answered.
-/// Therefore, the type is wrong only if the caller uses a tag with another command type, for example a chosen tag with
-/// the wrong type. A wrong type becomes a failure, and does not cause a panic.
+/// Therefore, the type is wrong only if the caller combines a tag with another command type, for example a tag that the
+/// caller has chosen. A wrong type becomes a failure, and does not cause a panic.
 #[inline]
 pub(crate) fn typed<T: Send + 'static>(answer: Result<Payload, Failure>) -> Result<T, Failure> {
     answer?.downcast::<T>().map_err(|payload| {

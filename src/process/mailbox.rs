@@ -76,7 +76,7 @@ pub(crate) struct MailboxFigures {
     pub(crate) is_awaited: bool,
     /// Whether another process, or a thread outside the process, has polled the most recent receive operation.
     pub(crate) is_read_elsewhere: bool,
-    /// Whether the receiver takes the next message, whichever it is. A selective receive may have skipped messages.
+    /// True if the receiver waits for any message. False for a selective receive, which may have skipped messages.
     is_next_awaited: bool,
     /// Capacity of the mailbox, if the mailbox is full now.
     pub(crate) full_at: Option<usize>,

@@ -223,7 +223,7 @@ pub(crate) fn gauges_of_threads(place: &SchedulerHandle) -> SchedulerGauges {
     }
 }
 
-/// Passes each operation that waits for a socket of the scheduler to the closure.
+/// Calls the closure with each operation that waits for a socket of the scheduler.
 pub(crate) fn visit_sockets_of_threads(place: &SchedulerHandle, visit: &mut dyn FnMut(SocketWait<'_>)) {
     let threads = place.downcast_ref::<Threads>();
     if let Some(poller) = threads.and_then(|threads| threads.poller()) {

@@ -142,7 +142,7 @@ pub struct Simulation {
     /// The sampling state of the thread at the end of the last run. The next run continues with this state, so the code
     /// between two runs cannot change which messages are measured.
     sampling: Sampling,
-    /// The next result of [`Current::skips_pause`] at the end of the last run.
+    /// The value that the next call of [`Current::skips_pause`] returns, saved at the end of the last run.
     skips_pause: bool,
 }
 
@@ -509,8 +509,8 @@ impl Simulation {
     }
 }
 
-/// Guard of a run. During the run, the thread has the sampling state of the simulation, and the simulation's next
-/// result of [`Current::skips_pause`].
+/// Guard of a run. During the run, the thread has the sampling state of the simulation, and the value that the
+/// simulation has saved for the next call of [`Current::skips_pause`].
 struct RunGuard<'a> {
     simulation: &'a mut Simulation,
     /// The state of the thread outside the run.

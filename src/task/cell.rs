@@ -312,8 +312,9 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // This call counts the end of the exit in the metrics. The call comes after `settle`, which wakes the task that
         // awaits the join handle.
         cell.shell.control.head.host().shared().metrics.end_exit();
-        // SAFETY: `end` requires the right to run the process. The present function received this right in `ready`, and
-        // `into_at` has consumed `ready`. The present function does not access the outcome after `settle` or `discard`.
+        // SAFETY: `end` requires the right to run the process. This function received the right in `ready`. The call of
+        // `into_at` has consumed `ready`, and therefore the right. This function does not access the outcome after
+        // `settle` or `discard`.
         unsafe { cell.shell.control.head.run.end() };
         // SAFETY: one reference count belonged to the right to run. If `left` is true, the other reference count is the
         // count that the pid table owned and that the caller passed to this function. The cell is not accessed after

@@ -217,7 +217,7 @@ fn the_mailboxes_of_processes_that_run_can_grow() {
 /// 9.2g: a storm of senders and a receiver that always reads its mailbox. An explanation that is made after the
 /// receiver has read the mailbox never states that the mailbox grows.
 #[test]
-fn no_growth_is_invented_in_a_storm() {
+fn a_storm_without_growth_has_no_finding_of_growth() {
     within(120, || {
         let rt = Runtime::builder().workers(2).build().unwrap();
         let (read, has_read) = mpsc::channel();

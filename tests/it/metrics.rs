@@ -225,7 +225,7 @@ fn timers_and_memory_are_counted() {
 }
 
 /// 9.1c: the memory of traces contains the rings of events, and the labels of processes. The rings of a trace stay
-/// allocated after its end. The rings of a flight recorder are allocated by the build of the runtime.
+/// allocated after its end. The rings of a flight recorder are allocated when the runtime is built.
 #[test]
 fn the_memory_of_traces_and_of_the_flight_recorder_is_counted() {
     const RING: usize = 512 << 10;
@@ -704,7 +704,8 @@ fn the_prometheus_text_of_several_runtimes_is_well_formed() {
     let page = Page::parse(&text);
     let alone = metrics.each_ref().map(|metrics| Page::parse(&metrics.to_prometheus()));
     let io = "runtime=\"io\",zone=\"a \\\"b\\\"\\n\\\\c\"";
-    // Each series of a page without labels is also on the common page, with the labels of its runtime.
+    // The common text contains each series that `to_prometheus` writes for one runtime, with the labels of this
+    // runtime.
     for (labels, alone) in [io, "runtime=\"jobs\""].iter().zip(&alone) {
         for (series, value) in &alone.values {
             let series = match series.split_once('{') {

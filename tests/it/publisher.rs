@@ -135,8 +135,8 @@ fn a_snapshot_goes_to_the_recorder_of_the_metrics_facade() {
     }
 }
 
-/// 9.4b: each figure of a publisher has the labels of the publisher. Therefore one recorder distinguishes the figures of
-/// two runtimes.
+/// 9.4b: each figure of a publisher has the labels of the publisher. Therefore one recorder distinguishes the figures
+/// of two runtimes.
 #[test]
 fn the_labels_of_a_publisher_distinguish_two_runtimes() {
     let notes = [Notes::default(), Notes::default()];

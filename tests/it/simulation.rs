@@ -650,8 +650,8 @@ fn after_the_last_random_choice_the_processes_run_in_order() {
     }
 }
 
-/// 10.1b: a run does not depend on earlier runs on the same thread, even if a future without a budget decides whether a
-/// process pauses.
+/// 10.1b: a run does not depend on earlier runs on the same thread. In an earlier run, a future may have paused because
+/// the budget was spent, so that the next such future would not pause.
 #[test]
 fn a_run_does_not_depend_on_earlier_runs_of_the_thread() {
     let run = || {

@@ -353,8 +353,8 @@ fn settle(rt: &Runtime) {
     (0..10).for_each(|_| rt.block_on(crate::step_aside()));
 }
 
-/// For each mark `receive` in the order of time, the position of the mark `send` from which its arrow comes. `None` if
-/// the mark `receive` has no arrow.
+/// Returns one entry for each mark `receive`, in the order of time: the position of the mark `send` at which its arrow
+/// begins, or `None` if it has no arrow.
 fn receipts(decoded: &Decoded) -> Vec<Option<usize>> {
     let sends = decoded.named(Kind::Instant, "send");
     let from = |flow: &u64| sends.iter().position(|send| send.flows.contains(flow)).expect("an arrow has a begin");

@@ -138,8 +138,8 @@ fn the_age_of_an_unanswered_command_is_bounded_by_the_wait_of_its_process() {
     });
 }
 
-/// 9.2g: a cancelled command is neither outstanding nor part of a finding, although it is never counted as a completion.
-/// Therefore the guide `troubleshooting` does not compare the counters `yields` and `completions`.
+/// 9.2g: a cancelled command is neither outstanding nor part of a finding, although it is never counted as a
+/// completion. Therefore the guide `troubleshooting` does not compare the counters `yields` and `completions`.
 #[test]
 fn a_cancelled_command_is_not_outstanding() {
     let mut simulation = Simulation::with_host(5, HostBuilder::new("").handler(Keeper)).unwrap();

@@ -339,8 +339,8 @@ fn no_message_is_lost_if_urgent_and_normal_messages_arrive_together() {
     });
 }
 
-/// 2.3j, 4.9a: while the receiver looks at an urgent message, the message still takes its place in a bounded mailbox.
-/// An urgent message that arrives meanwhile is behind the other urgent messages.
+/// 2.3j, 4.9a: while the receiver looks at an urgent message, the message still occupies its place in a bounded
+/// mailbox. An urgent message that arrives meanwhile is behind the other urgent messages.
 #[test]
 fn an_urgent_message_keeps_its_place_while_the_receiver_looks_at_it() {
     everywhere(async |host| {

@@ -12,7 +12,7 @@ use procession::{Context, Pid, Runtime};
 
 use crate::within;
 
-/// Returns the number of the socket in the system.
+/// Returns the descriptor of the socket as a number. On Windows, returns the handle.
 #[cfg(unix)]
 fn number(socket: &impl std::os::fd::AsRawFd) -> u64 {
     socket.as_raw_fd().try_into().expect("it is open")
@@ -87,9 +87,9 @@ fn the_details_list_each_socket_that_a_process_waits_for() {
     });
 }
 
-/// 9.2b: a process that fills the send buffer of a connection waits to write. If the process stops a read of the
-/// `futures::io` traits, the socket still wakes the process, so the socket stays listed until it is ready. A stopped
-/// operation of the socket's own methods is not listed.
+/// 9.2b: a process that fills the send buffer of a connection waits to write. If the process drops a read of the
+/// `futures::io` traits, the socket keeps the waker of the process, so the socket stays listed until it is ready. In
+/// contrast, a dropped operation of the socket's own methods is not listed.
 #[test]
 fn the_details_contain_the_direction_of_a_socket_wait() {
     within(60, || {
@@ -119,8 +119,8 @@ fn the_details_contain_the_direction_of_a_socket_wait() {
             let mut byte = [0; 1];
             // A new socket counts as ready until the system reports that it has no data.
             assert!(stream.try_read(&mut byte).is_err());
-            // The first message stops `readable`. The second message ends the plain receive. The third message stops
-            // the read.
+            // After the first message, the process drops `readable`. The second message ends the plain receive. After
+            // the third message, the process drops the read.
             _ = select(Box::pin(stream.readable()), Box::pin(ctx.receive())).await;
             _ = ctx.receive().await;
             _ = select(stream.read(&mut byte), Box::pin(ctx.receive())).await;

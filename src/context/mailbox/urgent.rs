@@ -26,7 +26,8 @@ impl<M: Send + 'static> Mailbox<M> {
     ) -> Option<T> {
         let control = self.me.control();
         while let Some(message) = control.inbox.look_at_urgent(&mut self.front, *looked_at) {
-            // If `pick` panics, the message is lost, and the drop of the value removes its place.
+            // If `pick` panics, the message is lost, and the drop of this value removes the place of the message from
+            // the queue.
             let place = EmptyPlace { control, at: *looked_at };
             match pick(message) {
                 Ok(picked) => return Some(picked),

@@ -106,8 +106,8 @@ impl Host {
         self.read_processes(&Joins::new(), &SocketWaiters::default(), None).commands
     }
 
-    /// Reads the figures of all processes. The caller has already read `joins` and `waiters`. The caller passes the
-    /// reading of the mailboxes that the last explanation made.
+    /// Reads the figures of all processes. The caller has already read `joins` and `waiters`. The caller also passes
+    /// the figures of the mailboxes that the last explanation has read.
     fn read_processes(&self, joins: &Joins, waiters: &SocketWaiters, last: Option<Arc<MailboxReading>>) -> Reading {
         let table = &self.shared().pid_table;
         // The clock reading also advances the recent time. Therefore `now` comes before `recent`.
@@ -122,8 +122,8 @@ impl Host {
         reading
     }
 
-    /// Returns a finding for each command type that has unanswered commands. Streams, and the calls and sleeps of
-    /// hand-written processes are left out.
+    /// Returns a finding for each command type that has unanswered commands. Streams are left out, and so are the calls
+    /// and sleeps of hand-written processes.
     fn unanswered(&self, commands: CommandCounts) -> Vec<Finding> {
         let now = self.now();
         let commands = commands.into_iter().filter(|(command, _)| !is_builtin(command));

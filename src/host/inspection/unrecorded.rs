@@ -77,9 +77,9 @@ impl Host {
     /// wake the tasks of the processes directly. A sleep or a socket operation inside a combinator with its own waker,
     /// for example `FuturesUnordered`, is missing.
     ///
-    /// A timer and a socket contain the address of a process's task, and not the pid. If the caller finds a process
-    /// with this pid after this call, the process was alive during this call. Therefore no other process had the same
-    /// address.
+    /// A timer and a socket contain the address of a process's task, and not the pid. The caller knew the pid before
+    /// this call. If the caller finds the process after this call, the process was alive during the whole call.
+    /// Therefore no other task had its address.
     pub(super) fn read_unrecorded_waits(&self, pids: &[Pid]) -> WaitsByProcess {
         let table = &self.shared().pid_table;
         let may_wait = |pid: &Pid| {

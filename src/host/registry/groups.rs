@@ -260,10 +260,10 @@ impl<E: Linkable + ?Sized> Groups<E> {
             let shard = self.shard(group).lock();
             let Some(group) = shard.get(group) else { return found };
             // A process that leaves and joins again has a new number. The result contains only members with numbers
-            // below `end`, the value of the counter `self.next` at the first piece. Therefore the second membership of
-            // this process is not listed, even if the group is removed and created again between two pieces. `Relaxed`
-            // is enough: a number of this group is taken under the lock of the shard, so each present member has a
-            // number below the counter.
+            // below `end`. The value `end` is the value of the counter `self.next` when the first piece was read.
+            // Therefore the second membership of this process is not listed, even if the group is removed and created
+            // again between two pieces. `Relaxed` is enough: a number of this group is taken under the lock of the
+            // shard, so each present member has a number below the counter.
             let end = *end.get_or_insert_with(|| self.next.load(Ordering::Relaxed));
             let piece = group.members.range(next..end.max(next)).take(PIECE);
             let before = found.len();

@@ -20,12 +20,12 @@ impl FlightRecorder {
     /// can wait for [`ctrl_c`](crate::signal::ctrl_c) and then call
     /// [`Host::write_flight_record`](crate::Host::write_flight_record).
     ///
-    /// The runtime writes a file to the [folder](Self::folder), for example `flight-4711-1-1-signal.pftrace`. One
-    /// thread for each kind waits for the signal, and the thread of the flight recorder writes the file. So a record is
-    /// written even if all workers are blocked. Signals that arrive before the thread of the flight recorder begins to
-    /// write a file share this file. If a panic or a long step has requested a file, and the thread has not begun to
-    /// write it, the signal shares this file. The name of the file then contains `panic` or `blocked`. The runtime
-    /// writes at most [`max_files`](Self::max_files) files for all signals.
+    /// The runtime writes a file to the [folder](Self::folder), for example `flight-4711-1-1-signal.pftrace`. Each kind
+    /// of signal has a thread that waits for this signal. The thread of the flight recorder writes the file. So a
+    /// record is written even if all workers are blocked. Signals that arrive before the thread of the flight recorder
+    /// begins to write a file share this file. If a panic or a long step has requested a file, and the thread has not
+    /// begun to write it, the signal shares this file. The name of the file then contains `panic` or `blocked`. The
+    /// runtime writes at most [`max_files`](Self::max_files) files for all signals.
     ///
     /// The build of the runtime installs a handler for the kind. The handler stays installed until the program ends. So
     /// the signal never has its default effect again, even after the runtime was dropped. Before the build, and without

@@ -63,8 +63,8 @@ impl MetricsPublisher {
         Self::default()
     }
 
-    /// Sets labels that all figures of this publisher have, for example the name of the runtime. Each label is a pair of
-    /// a name and a value. Default: none.
+    /// Sets labels that all figures of this publisher have, for example the name of the runtime. Each label is a pair
+    /// of a name and a value. Default: none.
     ///
     /// ```
     /// # use procession::observe::MetricsPublisher;

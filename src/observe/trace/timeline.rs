@@ -228,7 +228,7 @@ impl Timeline {
             }
             TraceEvent::Lost { total } => {
                 view.timeline.lost += total;
-                // The lost events may contain messages, the end of the turn, and turns of processes that were ready.
+                // Messages, the end of this turn, and turns of processes that were ready may be among the lost events.
                 view.timeline.messages.clear();
                 view.end_running();
                 view.end_rest();

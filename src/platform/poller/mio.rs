@@ -186,7 +186,7 @@ impl Poller {
         self.table.lock().sources.len()
     }
 
-    /// Passes each operation that waits for a socket to `visit`. The call holds the lock of the table only while it
+    /// Calls `visit` with each operation that waits for a socket. The call holds the lock of the table only while it
     /// reads [`VISITED`] sources, so an event waits only a short time for the lock. `visit` must not call user code.
     pub(crate) fn visit_waiters(&self, visit: &mut dyn FnMut(SocketWait<'_>)) {
         let mut first = 0;

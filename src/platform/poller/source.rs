@@ -128,7 +128,7 @@ impl Source {
         Self { token, descriptor, state, waiters: Mutex::default() }
     }
 
-    /// Passes each operation that waits for this socket to `visit`. The lock of the waiters is held during the calls,
+    /// Calls `visit` with each operation that waits for this socket. The lock of the waiters is held during the calls,
     /// so `visit` must not call user code.
     pub(super) fn visit_waiters(&self, visit: &mut dyn FnMut(SocketWait<'_>)) {
         let waiters = self.waiters.lock();

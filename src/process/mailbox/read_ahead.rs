@@ -216,8 +216,8 @@ pub(super) struct Ahead<M> {
 }
 
 /// Place for unread messages. If a receiver is dropped while it is on trial, it stores its unread messages here. The
-/// receiver that was replaced takes the messages. Therefore the messages keep their order, and a full mailbox need not
-/// accept them.
+/// receiver that was replaced takes the messages. Therefore the messages keep their order, and are kept even if the
+/// mailbox is full.
 type TrialPlace<M> = Arc<Mutex<Unread<M>>>;
 
 /// The messages of a receiver on trial.

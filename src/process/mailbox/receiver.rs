@@ -494,10 +494,10 @@ impl<M> Inbox<M> {
         Some((next, trial, state.take_other()))
     }
 
-    /// Ends the trial of a receiver. The receiver that owns the buffer `former` becomes the current receiver again. If
-    /// the trial has already ended, this receiver never becomes the current receiver again. In both cases, this
-    /// receiver gets the messages that the receiver on trial had not read when it was dropped. If the receiver on trial
-    /// waits with a waker, returns this waker.
+    /// Ends the trial of a receiver. If the trial was not confirmed, the receiver that owns the buffer `former` becomes
+    /// the current receiver again. Otherwise, this receiver never becomes the current receiver again. In both cases,
+    /// this receiver gets the messages that the receiver on trial had not read when it was dropped. If the receiver on
+    /// trial waits with a waker, returns this waker.
     pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) -> Option<Waker> {
         let mut state = self.lock();
         former.take_from_trial_place();

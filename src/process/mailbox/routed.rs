@@ -20,13 +20,13 @@ pub(crate) trait Router<M>: fmt::Debug + Send + Sync {
     /// Returns the message if no process accepts it now. An urgent message never waits for a process.
     fn route_urgent(&self, message: M) -> Result<(), M>;
 
-    /// Returns whether each process refuses every message now.
+    /// Returns true if no process accepts a message now.
     fn refuses(&self) -> bool;
 
-    /// Returns whether each process refuses every urgent message now.
+    /// Returns true if no process accepts an urgent message now.
     fn refuses_urgent(&self) -> bool;
 
-    /// Returns whether a message that no process accepts waits in the forwarding mailbox, if this mailbox has room.
+    /// Returns whether the forwarding mailbox stores a message that no process accepts.
     fn queues(&self) -> bool;
 
     /// Takes the messages that were unread when one of the target mailboxes was closed. The oldest message comes first.

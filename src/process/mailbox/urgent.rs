@@ -94,7 +94,7 @@ impl<M> Inbox<M> {
 
     fn pop_urgent_from(state: &mut Locked<'_, M>, none_left: impl FnOnce()) -> Option<M> {
         let message = state.state.aside.as_deref_mut().and_then(|aside| {
-            // A place without a message belongs to a message at which another receive operation looks.
+            // An empty place is reserved: another receive operation looks at its message.
             std::iter::from_fn(|| aside.urgent.pop_front()).flatten().next()
         });
         Self::settle_urgent_of(state, none_left);

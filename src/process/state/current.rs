@@ -100,8 +100,8 @@ pub(crate) struct Current {
     /// Pid and code name of the process that this thread drops outside any turn. If a panic aborts the program during
     /// the drop, the message of the abort names this process.
     pub(crate) dropped: Cell<Option<(Pid, &'static str)>>,
-    /// If the process has received all its messages and begins to wait for the next message: a time in ns before the
-    /// mailbox was checked. Otherwise `None`. Only a trace reads this value.
+    /// A clock reading in ns, if the process has received all its messages and begins to wait for the next message. The
+    /// clock was read before the mailbox was checked. Otherwise `None`. Only a trace reads this value.
     emptied_at: Cell<Option<u64>>,
     replies: NeverDropped<RefCell<Vec<DroppedReply>>>,
     /// Saved states of the outer turns while a nested turn runs. The last entry is the state of the innermost outer
@@ -548,7 +548,7 @@ impl Current {
     }
 
     /// Records the end of a traced turn. If the process has received all its messages and waits for the next message,
-    /// `emptied_at` is a time in ns before this was checked.
+    /// `emptied_at` is a clock reading in ns from before the check of the mailbox.
     pub(crate) fn note_emptied(&self, emptied_at: Option<u64>) {
         self.emptied_at.set(emptied_at);
     }

@@ -1,4 +1,4 @@
-//! Tests of the calls of wakers that do not belong to tasks.
+//! Tests of wakers that belong to no task: the effects of their calls.
 
 use crate::scheduler::tests::*;
 

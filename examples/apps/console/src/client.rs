@@ -208,9 +208,8 @@ fn refused(reply: &Value) -> Result<(), Error> {
 #[cfg(unix)]
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Connects to a Unix socket within the time `limit`. If the program does not run, for example because it was stopped,
-/// the system keeps only a few clients for the program. While this queue is full, a blocking connect waits without a
-/// limit.
+/// Connects to a Unix socket within the time `limit`. While the program is suspended, for example by `SIGSTOP`, the
+/// system queues only a few connections for it. While this queue is full, a blocking connect waits without a limit.
 #[cfg(unix)]
 fn connect_unix(path: &std::path::Path, limit: Duration) -> io::Result<Box<dyn Stream>> {
     use std::os::unix::net::UnixStream;

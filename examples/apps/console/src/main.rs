@@ -102,7 +102,8 @@ fn options() -> Result<Option<Options>, Failure> {
     Ok(Some(Options { source, interval, is_once, is_json, trace, conditions }))
 }
 
-/// Longest time between two readings: one day. The clock cannot add a much longer time to the present time.
+/// Longest time between two readings: one day. The sum of a longer time and the present time could exceed the range of
+/// the clock.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(86_400);
 
 fn seconds(text: &str) -> Result<Duration, Failure> {
@@ -167,8 +168,8 @@ fn run(options: Options) -> Result<ExitCode, Failure> {
     Ok(check(&options.conditions, &reading))
 }
 
-/// Checks the conditions of `--fail-if`. A condition that holds decides the exit status, whether or not the reading
-/// answers the other conditions.
+/// Checks the conditions of `--fail-if`. If one condition holds, it decides the exit status, even if other conditions
+/// cannot be checked.
 fn check(conditions: &[Condition], reading: &Reading) -> ExitCode {
     let (mut holds, mut is_unknown) = (false, false);
     for condition in conditions {

@@ -451,8 +451,8 @@ pub struct Timers {
     pub wheels: Vec<Wheel>,
 }
 
-/// A handler of the first host, or a type of outstanding commands whose handler is not in the list of the first host.
-/// The kind of such a type is empty.
+/// A row for a handler of the first host, or for a command type that has outstanding commands but no handler in the
+/// list of the first host. In the second case, the field `kind` is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the protocol documents the fields")]

@@ -57,8 +57,8 @@ impl Condition {
     /// Returns whether the condition holds.
     ///
     /// # Errors
-    /// Returns the reason why the reading does not answer the question. A missing figure must not count as a figure
-    /// that is 0.
+    /// Returns an error with the reason if the reading does not contain the figure. Otherwise a missing figure would
+    /// count as 0.
     pub fn holds(self, reading: &Reading) -> Result<bool, String> {
         let json = &reading.json;
         match self {
@@ -165,7 +165,8 @@ impl Reading {
     /// Returns whether the restart budget of a supervisor is used up.
     ///
     /// # Errors
-    /// Returns an error if no known budget is used up, and the budget of a supervisor is not known.
+    /// Returns an error if the budget of at least one supervisor is not known, and none of the known budgets is used
+    /// up.
     fn has_no_restarts_left(&self) -> Result<bool, String> {
         if self.supervisors().any(|(_, supervisor)| supervisor.restarts_left == Some(0)) {
             return Ok(true);

@@ -303,7 +303,8 @@ fn scripts_get_text_or_json_and_an_exit_status() {
     assert_eq!(status(&["--fail-if", "no-restarts-left"]), Some(0));
 }
 
-/// While no supervisor answers, the restart budgets are not known. Another condition that holds decides the status.
+/// While no supervisor answers, the restart budgets are not known. But if another condition holds, this condition
+/// decides the status.
 #[test]
 fn a_condition_that_cannot_be_checked_is_an_error() {
     let folder = Folder::new("unknown");

@@ -79,7 +79,8 @@ impl Timers for Arc<Executor<'static>> {
     }
 }
 
-/// Returns the i-th number of a pseudorandom sequence below `below`. The sequence is the same in each round.
+/// Returns the i-th number of a pseudorandom sequence. All numbers are less than `below`. The sequence is the same in
+/// each round.
 fn scattered(i: u64, below: u64) -> u64 {
     (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % below
 }

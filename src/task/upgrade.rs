@@ -65,7 +65,9 @@ impl<M: Send + 'static> Context<M> {
     /// # Errors
     /// The call returns only if the new body did not start. The call returns the exit of the new body, and a context.
     /// With this context, the body that made the call continues. The context lacks the messages that the new body has
-    /// received, and is unchanged in all other respects. The call also returns in three other cases:
+    /// received. A message that the new body has stashed is unread again. If the new body has called
+    /// [`unstash`](Self::unstash), the stash of the old body is unread again too. In all other respects, the context is
+    /// unchanged. The call also returns in three other cases:
     /// - The result of the new body has another type.
     /// - The future is polled outside the turns of its own process.
     /// - Another receiver has replaced the receiver of this context.

@@ -209,6 +209,8 @@ pub(super) struct Ahead<M> {
     has_paused: bool,
     /// Whether a receive operation has paused since the last call of [`ReadAhead::begin_poll`].
     paused_in_poll: bool,
+    /// Number of messages at the head of `stash` that the replaced receiver has put aside before the trial.
+    inherited_stash: usize,
     /// If this receiver was created on trial: its [`TrialPlace`].
     own_trial_place: Option<TrialPlace<M>>,
     /// If a receiver on trial has replaced this receiver: the [`TrialPlace`] of that receiver.
@@ -236,6 +238,7 @@ impl<M> Ahead<M> {
             claim,
             has_paused: false,
             paused_in_poll: false,
+            inherited_stash: 0,
             own_trial_place: None,
             successor_trial_place: None,
         }))
@@ -286,7 +289,9 @@ impl<M> ReadAhead<M> {
         new.claim = Some(next);
         // The replaced receiver may itself be on trial. In this case, it keeps its own place.
         let own_trial_place = new.own_trial_place.replace(Arc::clone(&place));
+        let inherited_stash = mem::replace(&mut new.inherited_stash, new.stash.len());
         let mut former = Ahead::new(claim);
+        former.get_mut().inherited_stash = inherited_stash;
         former.get_mut().own_trial_place = own_trial_place;
         former.get_mut().successor_trial_place = Some(place);
         self.0 = Some(former);
@@ -302,6 +307,9 @@ impl<M> ReadAhead<M> {
         let is_shared = |place: &&TrialPlace<M>| is_on_trial && Arc::strong_count(place) > 1;
         let Some(place) = ahead.own_trial_place.as_ref().filter(is_shared) else { return false };
         let mut place = place.lock();
+        // The replaced receiver has not put the other messages aside, so it reads these messages again.
+        let own_stash = ahead.stash.split_off(ahead.inherited_stash.min(ahead.stash.len()));
+        place.queue.extend(own_stash);
         place.queue.append(&mut ahead.queue);
         place.stash.append(&mut ahead.stash);
         true
@@ -450,7 +458,7 @@ impl<M> ReadAhead<M> {
     pub(crate) fn unstash(&mut self) -> usize {
         let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return 0 };
         let count = ahead.stash.len();
-        ahead.clear = 0;
+        (ahead.clear, ahead.inherited_stash) = (0, 0);
         if count > ahead.queue.len() {
             ahead.stash.append(&mut ahead.queue);
             mem::swap(&mut ahead.stash, &mut ahead.queue);
@@ -503,6 +511,7 @@ impl<M> ReadAhead<M> {
         let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return };
         let (queue, stash) = (&ahead.queue, &ahead.stash);
         if queue.is_empty() && stash.is_empty() && queue.capacity().max(stash.capacity()) > KEEP {
+            // The stash is empty, so no message of it is inherited.
             let (own, successor) = (ahead.own_trial_place.take(), ahead.successor_trial_place.take());
             let claim = ahead.claim.take();
             self.0 = None;

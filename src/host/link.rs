@@ -446,6 +446,7 @@ pub(crate) enum Gone {
 /// # Errors
 /// Returns `Gone` if the caller has exited. Also returns `Gone` if the other process does not exist and the caller does
 /// not trap exits.
+#[inline]
 pub(crate) fn link<E: Linkable + ?Sized>(
     caller: &E,
     handle: Ref<E>,
@@ -479,6 +480,12 @@ pub(crate) fn link<E: Linkable + ?Sized>(
             Exit::NoProcess
         }
     };
+    link_absent(caller, pid, absent)
+}
+
+/// Links the caller with a process that does not exist.
+#[cold]
+fn link_absent<E: Linkable + ?Sized>(caller: &E, pid: Pid, absent: Exit) -> Result<(), Gone> {
     let own = caller.links().0.lock();
     if caller.has_ended() {
         return Err(Gone::Caller);
@@ -499,6 +506,7 @@ pub(crate) fn link<E: Linkable + ?Sized>(
 }
 
 /// Removes the link between two processes. Returns false if the processes were not linked.
+#[inline]
 pub(crate) fn unlink<E: Linkable + ?Sized>(caller: &E, pid: Pid) -> bool {
     let me = caller.pid();
     if !me.is_in_same_runtime(pid) {

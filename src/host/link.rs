@@ -446,6 +446,9 @@ pub(crate) enum Gone {
 /// # Errors
 /// Returns `Gone` if the caller has exited. Also returns `Gone` if the other process does not exist and the caller does
 /// not trap exits.
+///
+/// Without `inline`, the compiler does not inline this function and [`unlink`] in some builds, and the benchmark
+/// `link-unlink` takes 9 % more instructions.
 #[inline]
 pub(crate) fn link<E: Linkable + ?Sized>(
     caller: &E,

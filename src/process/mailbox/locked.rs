@@ -190,11 +190,11 @@ impl<M> Locked<'_, M> {
         let watcher = self.bounded().and_then(Bounded::take_watcher);
         let urgent = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.urgent)).unwrap_or_default();
         let mut messages = self.take_all(Receiving::closing(turn));
-        let rest = messages.len();
+        let ordinary_len = messages.len();
         if !urgent.is_empty() {
             messages.splice(0..0, urgent.into_iter().flatten());
         }
-        let urgent_len = messages.len() - rest;
+        let urgent_len = messages.len() - ordinary_len;
         let rest = Held::new((signals, watcher, router));
         ClosedContents { messages, urgent: urgent_len, inheriting_router: heir, _rest: rest }
     }

@@ -172,7 +172,7 @@ impl<M> Inbox<M> {
     /// Returns the reason why a push would be refused now. `Some(true)` means that the inbox is full, and `Some(false)`
     /// means that the inbox is closed. `None` means that a push would be accepted.
     pub(crate) fn refuses(&self) -> Option<bool> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.closed {
             return Some(false);
         }

@@ -98,8 +98,8 @@ fn handlers(Handlers { rows, handler_count, others, other_count }: &Handlers) ->
     let row = |HandlerRow { kind, command, outstanding }: &HandlerRow| {
         let outstanding = outstanding.map_or_else(|| "-".to_owned(), number);
         let kind = match kind.as_str() {
-            // A command without a row may still have a handler: all commands with a name are counted as one type, the
-            // runtime itself answers built-in commands, and another host may have the handler.
+            // A command type that is not in the list of handlers may still have a handler: all commands with a name are
+            // counted as one type, the runtime itself answers built-in commands, and another host may have the handler.
             "" => "not listed",
             "stream_name" => "stream name",
             kind => kind,

@@ -95,8 +95,8 @@ pub trait Observer: Send + Sync + 'static {
     /// A process was spawned. `type_name` is the name of the type of the process's code: the type of the
     /// [`Process`](crate::Process), or of the function or closure of an async body. `name` is the name that the
     /// [builder](crate::ProcessBuilder::name) of the process registered. The process has not run yet, so `name` is
-    /// never a name that the process itself has registered. This call is the first call for the process, before the
-    /// first call of [`transition`](Self::transition).
+    /// never a name that the process itself has registered. For each process, the runtime calls this method first,
+    /// before it calls [`transition`](Self::transition).
     fn started(&self, pid: Pid, name: Option<&str>, type_name: &'static str) {}
 
     /// A process has failed. The report contains the exit, the pid, the name, the type and the parent of the process,

@@ -439,8 +439,8 @@ where
             }
             let (busy, took) = self.members.list().last().map_or((0, 0), |last| last.inbox.load());
             let was_idle = (busy, took) == (0, *taken);
-            // If the last member is busy, its idle time begins at the next check. If the last member is removed, the
-            // idle time of the new last member begins at the next check.
+            // If the last member is busy, its idle time begins at the next check. If this function removes the last
+            // member, the previous member becomes the last one, and its idle time begins at the next check.
             *taken = if busy == 0 && !was_idle { took } else { u64::MAX };
             if was_idle && let Some(last) = self.members.pop() {
                 self.size -= 1;

@@ -48,7 +48,7 @@ const REPORTS_AT_ONCE: usize = 256;
 /// Process that supervises its children. The design follows OTP's `supervisor`.
 ///
 /// The children are started in the order in which they were added. Each child is started when the previous child has
-/// [started](crate::JoinHandle::started). The supervisor itself has started when its last child has started.
+/// [started](crate::JoinHandle::started). The start of the supervisor is complete when its last child has started.
 ///
 /// If a child exits, its [`RestartPolicy`] determines whether the child is restarted. The restart never happens before
 /// the previous instance has exited. The strategy determines which other children are also restarted. To stop a child,

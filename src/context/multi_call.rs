@@ -276,8 +276,8 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
     }
 
     /// Ends the multi-call at the first reply. The output is this reply and the pid of the process that has replied. If
-    /// a process fails, the multi-call continues while another process can still reply. When the multi-call ends, the
-    /// remaining calls are cancelled. Later replies to the cancelled calls are counted as late.
+    /// a process fails, the multi-call continues as long as at least one other process can reply. When the multi-call
+    /// ends, the remaining calls are cancelled. Later replies to the cancelled calls are counted as late.
     ///
     /// # Errors
     /// The future fails with [`CallError::NoQuorum`] as soon as all called processes have failed. If there is no

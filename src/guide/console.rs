@@ -74,7 +74,7 @@
 //!
 //! | limit | value | when a client exceeds the limit |
 //! |---|---|---|
-//! | clients of one socket | 8 | the client gets the error `too_many_clients`, and the connection closes |
+//! | clients of one socket | 8 | the ninth client takes the place of the oldest client without the token; if all clients have sent the token or need none, the ninth client gets the error `too_many_clients` |
 //! | length of a request | 16 KiB | error `request_too_long`, and the connection closes |
 //! | rows of one list | 1,000; default 50 | error `invalid_argument` |
 //! | length of a reply | 1 MiB | error `reply_too_long` |

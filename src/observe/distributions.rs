@@ -40,12 +40,12 @@ macro_rules! distributions {
             /// same time. A cancelled or detached command is not recorded. All named commands have the type
             /// [`NamedCommand`](crate::NamedCommand). A command type is listed after its first measured command.
             pub command_time: Vec<CommandTime>,
-            /// Sampling interval of all distributions except `mailbox_time`: the runtime measures one in this number of
-            /// durations. Default: 64. With [`Builder::sample_every_step`](crate::Builder::sample_every_step), the
-            /// interval is 1.
+            /// Sampling interval of all distributions except `mailbox_time`. If the value is n, the runtime measures
+            /// one of n durations. Default: 64. With [`Builder::sample_every_step`](crate::Builder::sample_every_step),
+            /// the interval is 1.
             pub sampled_one_in: u32,
-            /// Sampling interval of [`mailbox_time`](Self::mailbox_time): the runtime measures about one in this number
-            /// of the messages that can be measured. Default: 256. With
+            /// Sampling interval of [`mailbox_time`](Self::mailbox_time): if the value is n, the runtime measures about
+            /// one of n messages that can be measured. Default: 256. With
             /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), the interval is 1.
             pub messages_sampled_one_in: u32,
         }

@@ -396,10 +396,10 @@ impl Metrics {
     /// thread. After [`sample_every`](Self::sample_every), the result is always true.
     ///
     /// The distance between two measured calls varies. If the distance were constant, and two processes woke each other
-    /// in turn, only one of the two processes would ever be measured. The call with the number `k` has the position
-    /// `k * GOLDEN_RATIO` modulo 2^32. The call is measured if its position is at most `max_measured_position`. In the
-    /// long run, the positions are evenly distributed. The positions of every n-th call are also evenly distributed
-    /// (Weyl's equidistribution theorem).
+    /// in turn, only one of the two processes would ever be measured. The call with the number `k` has the position `k
+    /// * GOLDEN_RATIO` modulo 2^32. The call is measured if its position is at most `max_measured_position`. In the
+    /// long run, the positions are uniformly distributed. The positions of every n-th call are also uniformly
+    /// distributed (Weyl's equidistribution theorem).
     #[inline]
     pub(crate) fn tick(&self) -> bool {
         let ticks = HERE.try_with(|here| here.ticks.replace(here.ticks.get().wrapping_add(1))).unwrap_or(1);
@@ -411,9 +411,9 @@ impl Metrics {
     /// [`sample_every`](Self::sample_every), each message is measured. If a thread sends to several runtimes, it has
     /// one count for the messages to all these runtimes.
     ///
-    /// The distance between two measured messages is evenly distributed between 1 and 512. The distance varies for the
-    /// reason that [`tick`](Self::tick) describes. Without `sample_every`, the first counted message of a thread is not
-    /// measured, because a process may receive all its messages from new threads.
+    /// The distance between two consecutive measured messages is uniformly distributed between 1 and 512. The distance
+    /// varies for the reason that [`tick`](Self::tick) describes. Without `sample_every`, the first counted message of
+    /// a thread is not measured, because a process may receive all its messages from new threads.
     #[cold]
     pub(crate) fn measures_message(&self) -> bool {
         let measures = |here: &Here| {
@@ -710,8 +710,8 @@ mod tests {
     #[test]
     fn one_duration_in_64_is_measured_unless_the_metrics_are_exact() {
         let metrics = Metrics::new(0);
-        // For each period, the numbers of the measured calls are nearly evenly distributed over the remainders modulo
-        // `period`.
+        // For each period, the numbers of the measured calls are almost uniformly distributed over the remainders
+        // modulo `period`.
         for period in [2_usize, 3, 8, 64] {
             let mut measured = vec![0; period];
             (0..64_000).filter(|_| metrics.tick()).for_each(|call: usize| measured[call % period] += 1);

@@ -763,7 +763,8 @@ impl<T: Task> Worker<T> {
         self.call_hook(hooks.unpark.as_ref());
     }
 
-    /// Calls the hook, if there is one. The hook may block, so this function first prepares the worker, as for a waker.
+    /// Calls the hook, if there is one. The hook may block. Therefore this function first prepares the worker, as the
+    /// worker does before it calls a waker.
     fn call_hook(&self, hook: Option<&Hook>) {
         if let Some(hook) = hook {
             self.begin_user_code();

@@ -313,8 +313,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // awaits the join handle.
         cell.shell.control.head.host().shared().metrics.end_exit();
         // SAFETY: `end` requires the right to run the process. This function received the right in `ready`. The call of
-        // `into_at` has consumed `ready`, and therefore the right. This function does not access the outcome after
-        // `settle` or `discard`.
+        // `into_at` has consumed `ready`. Therefore the right to run no longer exists as a value, and no other code can
+        // use it. This function does not access the outcome after `settle` or `discard`.
         unsafe { cell.shell.control.head.run.end() };
         // SAFETY: one reference count belonged to the right to run. If `left` is true, the other reference count is the
         // count that the pid table owned and that the caller passed to this function. The cell is not accessed after
@@ -587,9 +587,9 @@ impl<T, M: Send + 'static> Joined<T, M> {
     #[inline]
     fn shell(&self) -> Option<&JoinBlock<M, T>> {
         // SAFETY: the address points to a cell if `has_begun` returns true. Only `start` creates such a `Joined`, and
-        // its cell has the message type `M` and the output type `T`. The cell begins with a `JoinBlock<M, T>`, and both
-        // types are `repr(C)`. The address owns a reference count that keeps the cell alive, and the pointer of the
-        // address has the provenance of the whole cell.
+        // the cell of this `Joined` has the message type `M` and the output type `T`. The cell begins with a
+        // `JoinBlock<M, T>`, and both types are `repr(C)`. The address owns a reference count that keeps the cell
+        // alive, and the pointer of the address has the provenance of the whole cell.
         self.has_begun().then(|| unsafe { self.address.control().at().cast().as_ref() })
     }
 

@@ -1021,6 +1021,30 @@ fn a_tcp_client_needs_the_token() {
     });
 }
 
+/// 9.6a: clients that do not send the token cannot keep other clients from the console. They cannot take the place of a
+/// client that has sent the token.
+#[test]
+fn a_tcp_client_takes_the_place_of_the_oldest_client_without_the_token() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).console_tcp(([127, 0, 0, 1], 0), TOKEN).build().unwrap();
+        let connect = || {
+            let mut client = Client::tcp(&rt);
+            assert_eq!(client.line()["token_required"], true);
+            client
+        };
+        let mut silent: Vec<_> = (0..8).map(|_| connect()).collect();
+        let mut trusted = Vec::new();
+        for _ in 0..8 {
+            let mut client = connect();
+            client.ask(json!({ "request": "authenticate", "token": TOKEN }));
+            trusted.push(client);
+            assert!(silent.remove(0).next().is_none(), "the oldest client is still connected");
+        }
+        assert_eq!(Client::tcp(&rt).line()["error"]["kind"], "too_many_clients");
+        trusted.iter_mut().for_each(|client| drop(client.ask(json!({ "request": "overview" }))));
+    });
+}
+
 /// 9.6e: actions are refused, unless the program allows them.
 #[test]
 fn actions_are_refused_by_default() {

@@ -508,7 +508,7 @@ fn a_late_interval_spends_the_budget() {
 }
 
 /// 4.6b: a sleep whose deadline has passed at its first poll uses up a part of the budget. The same holds for a time
-/// limit of zero. A body that awaits only such futures does not keep the worker.
+/// limit of zero. A body that awaits only such futures still lets other processes run.
 #[test]
 fn sleeps_spend_the_budget_even_without_a_wait() {
     /// Runs `body` beside a process that sets the flag of `body`.

@@ -167,8 +167,8 @@ fn spawns(table: &mut Table) {
     }
 }
 
-/// A hand-written process that makes the mistakes that only a step can make. The process returns the errors of these
-/// mistakes.
+/// A hand-written process that makes the mistakes that only a step can make. The process returns the errors that these
+/// mistakes cause.
 struct Steps;
 
 impl Process for Steps {

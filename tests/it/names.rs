@@ -250,7 +250,7 @@ impl Drop for LooksUp {
 /// 2.5c: a refused spawn with a name drops the values that the process would have inherited. The destructor of such a
 /// value may look up the same name.
 #[test]
-fn a_refused_spawn_with_a_name_drops_its_values_outside_the_lock_of_the_name() {
+fn a_refused_spawn_drops_the_inherited_values_without_the_lock_of_the_name() {
     within(60, || {
         let rt = Runtime::builder().workers(0).max_processes(1).build().unwrap();
         let _lives = rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await.map(drop));

@@ -284,7 +284,7 @@ fn the_time_limit_of_a_command_expires_while_its_handler_is_flooded() {
 /// 4.6b: another future of the body spends the whole budget of each turn. An operation of a socket pauses once and then
 /// completes.
 #[test]
-fn an_operation_of_a_socket_completes_beside_a_greedy_future() {
+fn a_socket_operation_completes_while_another_future_spends_the_budget() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let body = rt.spawn(async |_: Context| -> Result<(), Exit> {

@@ -12,7 +12,7 @@ use futures::stream::FusedStream;
 use crate::context::time::Sleep;
 use crate::platform::clock::Instant;
 
-/// The largest time by which a tick may be late without being missed.
+/// Maximum delay of a tick. A tick with a longer delay counts as missed.
 const TOLERANCE: Duration = Duration::from_millis(5);
 
 /// Policy for missed ticks. A tick is missed if the tick becomes due while the program does not await the interval.

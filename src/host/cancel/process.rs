@@ -13,8 +13,7 @@ use crate::process::state::Ref;
 use crate::process::state::priority::Priority;
 
 impl Host {
-    /// Requests that a process exits. If the process has not exited after the time `grace`, the runtime kills the
-    /// process.
+    /// Asks a process to exit. If the process has not exited after the time `grace`, the runtime kills the process.
     ///
     /// The process receives one cancel event. Only the first request has an effect. A later request sends no event and
     /// does not change the deadline. During the grace period, the runtime still answers the commands of the process.
@@ -29,16 +28,16 @@ impl Host {
         Ok(())
     }
 
-    /// Requests that a process exits. If the process has not exited at `deadline`, the runtime kills the process.
-    /// Does nothing if the exit of the process was already requested.
+    /// Asks a process to exit. If the process has not exited at `deadline`, the runtime kills the process. Does nothing
+    /// if the exit of the process was already requested.
     pub(crate) fn cancel_until(&self, control: &Ref<dyn AnyControl>, reason: Reason, deadline: Instant) {
         if control.cancel(reason, deadline) {
             self.kill_at(control, deadline);
         }
     }
 
-    /// Requests that a process exits, and kills the process at `deadline`. The kill happens at `deadline` even if
-    /// another cancellation of the process has a later deadline.
+    /// Asks a process to exit, and kills the process at `deadline`. The kill happens at `deadline` even if another
+    /// cancellation of the process has a later deadline.
     pub(crate) fn cancel_by(&self, control: &Ref<dyn AnyControl>, reason: Reason, deadline: Instant) {
         control.cancel(reason, deadline);
         self.kill_at(control, deadline);

@@ -137,8 +137,8 @@ mod tests {
             let (counted, metrics) = run(is_inspected);
             assert_eq!(counted, *first.get_or_insert(counted), "inspected: {is_inspected}: {metrics}");
             let times = &metrics.distributions;
-            // A measured turn reads the clock when the process becomes ready, at the start and at the end. A measured
-            // call or command reads the clock twice.
+            // For a measured turn, the runtime reads the clock three times: when the process becomes ready, when the
+            // turn starts, and when the turn ends. A measured call or command reads the clock twice.
             let turns = times.scheduling_delay.count() + 2 * times.step_time.count();
             let commands: u64 = times.command_time.iter().map(|one| one.time.count()).sum();
             let pairs = times.call_time.count() + commands;

@@ -104,7 +104,7 @@ mod tests {
         assert_eq!((listed("m", 9), listed("n00001x", 9), listed("o", 9)), ((vec![], 0), (vec![], 0), (vec![], 0)));
     }
 
-    /// Rows are made only for names that precede a listed name.
+    /// The listing creates a row for a name only if this name sorts before a name that is already listed.
     #[test]
     fn the_number_of_stored_rows_is_bounded() {
         let shards = shards(3 * PIECE);

@@ -73,7 +73,7 @@ impl<E: ?Sized> Names<E> {
 
     /// Registers a free name for the process that `make` builds. `make` runs under the lock. Therefore, if several
     /// callers claim the name at the same time, only one caller builds a process. The caller of this function must add
-    /// the name to the list of the process.
+    /// the name to the process's own list of names.
     ///
     /// # Errors
     /// Returns `Taken` if the name is taken, and `Refused` if `make` fails.

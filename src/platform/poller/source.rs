@@ -7,10 +7,10 @@
 //! the poller sets the readiness and takes the wakers.
 //!
 //! No event is lost, for two reasons. First, each event increases a counter in the state word. An operation clears the
-//! readiness only if the counter has not changed since the operation read the counter. So an event that arrives
-//! between the system call and `clear` keeps its effect. Second, the operation holds the lock of the waiters while it
-//! registers its waker and then reads the state word. The poller writes the state word, and then takes the wakers
-//! under the same lock. Therefore either the operation sees the readiness, or the poller finds the waker.
+//! readiness only if the counter has not changed since the operation read the counter. So an event that arrives between
+//! the system call and `clear` is not lost. Second, the operation holds the lock of the waiters while it registers its
+//! waker and then reads the state word. The poller writes the state word, and then takes the wakers under the same
+//! lock. Therefore either the operation sees the readiness, or the poller finds the waker.
 
 use std::collections::VecDeque;
 use std::io;
@@ -475,7 +475,7 @@ mod tests {
         assert!(bits.iter().all(|bit| *bit <= bit::EVENT), "the counter is above all other bits");
     }
 
-    /// 12.3d: an event between the system call and `clear` keeps its effect.
+    /// 12.3d: an event between the system call and `clear` is not lost.
     #[test]
     fn an_event_between_a_read_and_its_clear_is_kept() {
         for (direction, bits) in [(Direction::Read, bit::READABLE), (Direction::Write, bit::WRITABLE)] {

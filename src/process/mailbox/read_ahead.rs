@@ -48,9 +48,10 @@ pub(crate) struct ReceiverTurn {
 }
 
 impl ReceiverTurn {
-    /// Returns the proof for a receiver with this claim. If another receiver is the current receiver, or if this
-    /// receiver is on trial, returns `None`. A first receiver without a claim always gets the proof. If another
-    /// receiver has replaced such a receiver, the user cannot reach the first receiver: see [`Claim`].
+    /// Returns the proof that the receiver with this claim is the current receiver. If another receiver is the current
+    /// receiver, or if this receiver is on trial, returns `None`. A first receiver without a claim always gets the
+    /// proof. If another receiver has replaced such a receiver, the user cannot reach the first receiver: see
+    /// [`Claim`].
     #[inline]
     pub(super) fn of(claim: Option<&Claim>, turn: InTurn) -> Option<Self> {
         claim.is_none_or(Claim::is_settled).then_some(Self { turn })

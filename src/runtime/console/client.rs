@@ -89,6 +89,12 @@ impl<S: Read + Write> Client<S> {
         self.deadline
     }
 
+    /// Time at which the server closes the connection because the client has not sent its token. Returns `None` if the
+    /// client needs no token, or has sent its token.
+    pub(super) fn token_deadline(&self) -> Option<Instant> {
+        self.deadline.filter(|_| !self.is_trusted)
+    }
+
     /// Writes the pending reply, and then answers at most one request. Therefore a client with many requests does not
     /// delay other clients. `answer` gets a line, and whether the client is trusted.
     pub(super) fn turn(&mut self, now: Instant, answer: impl FnOnce(&[u8], bool) -> Answer) -> TurnResult {

@@ -172,15 +172,23 @@ impl Server {
         Some(now)
     }
 
-    /// Adds a client. If the listener has too many clients, refuses the client with an error.
+    /// Adds a client. If all places of the listener are taken, the new client takes the place of a client that has not
+    /// sent the token. Without this rule, clients that do not know the token could take all places. If all clients are
+    /// trusted, refuses the new client with an error.
     fn connect(&mut self, index: usize, mut stream: Box<dyn Stream>, now: Instant) {
-        let present = self.clients.iter().filter(|(_, connection)| connection.listener == index).count();
-        if present >= MAX_CLIENTS {
-            let text = format!("{MAX_CLIENTS} clients are attached; detach one of them");
-            // The buffer of a new socket has space for this line, so the write does not block. If the client has closed
-            // the connection, the error does not matter.
-            let _ = stream.write(&refusal(FaultKind::TooManyClients, text));
-            return;
+        let present = self.clients.iter().filter(|(_, connection)| connection.listener == index);
+        if present.clone().count() >= MAX_CLIENTS {
+            let untrusted = present.filter_map(|(key, connection)| Some((connection.client.token_deadline()?, key)));
+            // The client that was accepted first has the earliest deadline.
+            let Some((_, oldest)) = untrusted.min() else {
+                let text = format!("{MAX_CLIENTS} clients are attached; detach one of them");
+                // The buffer of a new socket has space for this line, so the write does not block. If the client has
+                // closed the connection, the error does not matter.
+                let _ = stream.write(&refusal(FaultKind::TooManyClients, text));
+                return;
+            };
+            let mut replaced = self.clients.remove(oldest);
+            let _ = self.poll.registry().deregister(&mut replaced.client.stream);
         }
         let needs_token = self.listeners[index].listener.token.is_some();
         let entry = self.clients.vacant_entry();

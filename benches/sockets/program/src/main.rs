@@ -66,8 +66,8 @@ fn compare(options: &Options) -> ExitCode {
 }
 
 /// Runs all rounds of a row. The runtimes take turns, so that a disturbance of the machine affects all runtimes. Each
-/// round begins with a different runtime. Returns the samples of each runtime. A runtime that does not run this row has
-/// no samples.
+/// round begins with a different runtime. Returns the samples of each runtime. A runtime without a program for this row
+/// has no samples.
 fn measure(row: &Row, runners: &[Runner], options: &Options) -> Vec<Vec<Sample>> {
     let mut samples = vec![Vec::new(); runners.len()];
     for first in 0..options.rounds() {

@@ -112,7 +112,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// to check the timers.
     fn stop_keeping_time(&self);
 
-    /// Sets an alarm that calls `waker` after the time `after`. The alarm needs no thread of the scheduler.
+    /// Sets an alarm that calls `waker` when the duration `after` has elapsed. The alarm needs no thread of the
+    /// scheduler.
     fn alarm(&self, waker: &Waker, after: Duration) -> Self::Alarm;
 
     /// Calls the wakers that the poller has returned, and queues the woken tasks in the order of the wakers. Leaves

@@ -55,9 +55,9 @@ const EXITS_AT_ONCE: usize = 256;
 /// has no other reason to refuse a message. The member that reads a call answers the call.
 ///
 /// If a member exits for any reason, the pool replaces this member. The unread messages of the exited member go to
-/// other members, before all later messages. If a member exits while it handles a message, this message is lost, as in
-/// any process. If too many members exit in a short time ([`restarts`](Self::restarts)), the pool fails, and its
-/// members are killed.
+/// other members, which read them before any later message. If a member exits while it handles a message, this message
+/// is lost, as in any process. If too many members exit in a short time ([`restarts`](Self::restarts)), the pool fails,
+/// and its members are killed.
 ///
 /// If the limit of processes is reached, the runtime refuses a new member:
 /// - If one of the first members is refused, the start of the pool fails, and the members that were already started are

@@ -2,9 +2,9 @@
 //! A dead letter is a message that a mailbox accepted and that no receiver will read.
 //!
 //! The exit of a process runs on the thread that has the right to run the process. A mailbox can also exist without a
-//! process. The exit of such a mailbox runs on the thread that closes the mailbox. An [`ExitOwner`] performs the steps
-//! that need the state of the process. `task.rs` implements this trait for processes. The following list explains the
-//! order of the steps. The list also names the races that another order would allow.
+//! process. The thread that closes such a mailbox also performs its exit. An [`ExitOwner`] performs the steps that need
+//! the state of the process. `task.rs` implements this trait for processes. The following list explains the order of
+//! the steps. The list also names the races that another order would allow.
 //!
 //! 1. **Call the user's `close`.** If `close` panics, the panic replaces the exit. Therefore step 1 comes before each
 //!    step that passes the exit to another process. If step 1 came later, two processes could receive different exits

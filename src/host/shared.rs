@@ -107,8 +107,8 @@ pub(crate) struct Environment {
     pub(crate) rearm: Box<dyn Fn() + Send + Sync>,
     /// Returns whether the runtime has at least one worker. Without a worker, only guests fire timers.
     pub(crate) has_workers: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Function that asks a running process to end its turn. The argument is the word of the process's pid. The
-    /// function returns false if no worker is running this process.
+    /// Function that asks a running process to end its turn. The argument is the pid of the process, as one
+    /// [word](crate::Pid::word). The function returns false if no worker is running this process.
     pub(crate) preempt: Box<dyn Fn(u64) -> bool + Send + Sync>,
     /// Function that returns values for the counter tracks of a trace. Only the scheduler knows these values.
     pub(crate) trace_gauges: Box<dyn Fn() -> Gauges + Send + Sync>,

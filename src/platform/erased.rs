@@ -191,10 +191,11 @@ unsafe fn drop_inline<T>(storage: &mut Storage) {
 ///
 /// # Safety
 ///
-/// `inline::<T>()` is false, the storage contains the pointer of a `Kept<T>`, and the storage is not read afterwards.
+/// `inline::<T>()` is false, the storage contains a pointer from `Kept::<T>::into_raw`, and the storage is not read
+/// afterwards.
 unsafe fn drop_boxed<T>(storage: &mut Storage) {
-    // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. By contract the first bytes of the storage are
-    // the pointer of a `Kept<T>`. The type of this pointer is `NonNull<T>`.
+    // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. By contract the storage begins with a pointer
+    // from `Kept::<T>::into_raw`. The type of this pointer is `NonNull<T>`.
     let kept = unsafe { storage.as_mut_ptr().cast::<NonNull<T>>().read() };
     // SAFETY: `from_raw` needs a pointer from `Kept::<T>::into_raw`, and by contract the pointer came from
     // `into_raw`. The storage is not read again, so no second `Kept` is created from the pointer. If the drop of the

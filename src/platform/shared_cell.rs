@@ -89,8 +89,8 @@ impl<T, O> Drop for Half<T, O> {
         impl<S> Drop for Memory<S> {
             #[inline]
             fn drop(&mut self) {
-                // SAFETY: `new` took this memory for the layout of `S`. Only the last half creates this guard, so the
-                // memory has no other owner and is freed once. The fields were dropped before this drop.
+                // SAFETY: `new` took this memory for the layout of `S`. Only the half that is dropped last creates this
+                // guard, so the memory has no other owner and is freed once. The fields were dropped before this drop.
                 unsafe { memory::give_back(self.0.cast(), Layout::new::<S>()) };
             }
         }

@@ -306,7 +306,7 @@ impl Header {
     }
 
     /// # Safety
-    /// `this` is alive. The caller owns `counts` strong counts of `this`, and this call releases these strong counts.
+    /// `this` is alive. The caller owns `counts` strong references to `this`, and this call releases them.
     #[inline]
     pub(crate) unsafe fn release_many(this: NonNull<Self>, counts: u32) {
         // SAFETY: the value is alive until the decrement below releases the caller's counts. The reference is not used

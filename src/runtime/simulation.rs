@@ -509,8 +509,8 @@ impl Simulation {
     }
 }
 
-/// Guard of a run. During the run, the thread has the sampling state of the simulation, and the value that the
-/// simulation has saved for the next call of [`Current::skips_pause`].
+/// Guard of a run. During the run, the thread uses two values of the simulation: the sampling state, and the value that
+/// the simulation has saved for the next call of [`Current::skips_pause`].
 struct RunGuard<'a> {
     simulation: &'a mut Simulation,
     /// The state of the thread outside the run.

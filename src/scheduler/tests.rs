@@ -556,8 +556,8 @@ fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
     within(|| {
         let driver = Moved::default();
         driver.0.armed.store(true, Ordering::SeqCst);
-        // The time until the deadline is longer than the bound of this monitor. Therefore the former timekeeper itself
-        // wakes no other worker, and only the monitor can wake another worker.
+        // The time until the deadline is longer than the bound of this monitor. Therefore the former timekeeper wakes
+        // no worker. Only the monitor can wake one.
         let scheduler = started_with(Options { long_step: Some(Duration::from_millis(2)), ..options(2) }, driver);
         let both_sleep = || asleep(&scheduler, 0) && asleep(&scheduler, 1);
         // A push wakes the worker in slot 0. So the test first waits until this worker is the timekeeper.

@@ -673,8 +673,9 @@ impl<T: Task> Worker<T> {
     }
 
     /// Returns the time until the nearest deadline. Returns `None` if there is no deadline, or if there is a
-    /// timekeeper. A polled guest calls this function after its announcement. If the timekeeper ends its role after
-    /// this call, the former timekeeper sees that this guest sleeps, and wakes this guest.
+    /// timekeeper. A guest that runs as a polled future calls this function after it has announced that it will sleep.
+    /// If the timekeeper ends its role after this call, the former timekeeper sees that this guest sleeps, and wakes
+    /// this guest.
     pub(super) fn time_if_unkept(&self) -> Option<Duration> {
         if self.scheduler.idle.timekeeper().is_some() { None } else { self.scheduler.driver.wait() }
     }

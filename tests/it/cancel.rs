@@ -36,7 +36,7 @@ async fn idle(mut ctx: Context<()>) -> Result<(), Exit> {
     ctx.receive().await
 }
 
-/// Waker that records its name when it is called.
+/// Waker that records its name when its task is woken.
 struct RecordingWaker(&'static str, Arc<Mutex<Vec<&'static str>>>);
 
 impl Wake for RecordingWaker {

@@ -879,8 +879,8 @@ fn a_call_through_an_address_is_an_edge_no_matter_which_waker_is_used() {
     });
 }
 
-/// 9.2b, 9.2e: the record of a multi-call and of `spawn_or_call` contains the callee, the time limit and the line of
-/// the program.
+/// 9.2b, 9.2e: the record of a multi-call and of `spawn_or_call` contains the callee, the time limit and the source
+/// line of the call.
 #[test]
 fn a_multi_call_and_a_call_that_may_spawn_its_callee_are_edges_of_a_deadlock() {
     fn answers(host: &Host) {

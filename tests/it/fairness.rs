@@ -556,8 +556,8 @@ fn sleeps_spend_the_budget_even_without_a_wait() {
     });
 }
 
-/// 4.6b: the messages of `send_wait` and of a sink use up the budget of the sender, even if the mailbox has room. So
-/// the receiver runs, and an endless sender does not fill an unbounded mailbox.
+/// 4.6b: each message of `send_wait` or of a sink takes one unit of the sender's budget, even if the mailbox has room.
+/// So the receiver runs, and an endless sender does not fill an unbounded mailbox.
 #[test]
 fn sends_to_a_mailbox_with_room_spend_the_budget() {
     const MESSAGES: u64 = 1_000;

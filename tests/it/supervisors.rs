@@ -85,8 +85,8 @@ fn noted(name: Name<Do>, log: &Log) -> Child {
     })
 }
 
-/// Calls a child until it answers, and returns its pid. A call may fail, because no process has the name between two
-/// instances.
+/// Calls a child until it answers, and returns its pid. A call may fail, because the name is free after the exit of one
+/// instance and before the start of the next.
 async fn who(host: &Host, name: Name<Do>) -> Pid {
     loop {
         match host.call(name, Do::Who).await {
@@ -155,7 +155,8 @@ fn a_child_is_restarted_under_its_name() {
             host.sleep(ms(1_667)).await;
         }
         host.sleep(SECOND * 5).await;
-        // `next_instance` may sleep, so the scenario sleeps until fixed instants.
+        // `next_instance` may sleep for an unknown time. Therefore the scenario sleeps until fixed instants, not for
+        // fixed durations.
         let first = host.now();
         for n in 1..4 {
             next_instance(&host, A, Do::Fail).await;

@@ -206,7 +206,7 @@ impl SharedState {
                 pause(on.sleep(time)).await;
             }
             // The function `run_due` found the queue empty, and cleared `attended` under the same lock. A command that
-            // arrives later starts its own task. Therefore, `attendant` must not start another task when it is dropped.
+            // arrives later starts its own task. Therefore, the drop of `attendant` must not start another task.
             drop(attendant.tap.take());
         });
     }

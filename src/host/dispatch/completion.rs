@@ -380,7 +380,7 @@ impl<T: Send + 'static> Completion<T> {
         self.untyped().parts().1
     }
 
-    /// Returns the host of the process that made the yield.
+    /// Returns the host of the process that has yielded the command.
     pub fn host(&self) -> &Host {
         self.untyped().parts().0.head().host()
     }

@@ -100,7 +100,7 @@ mod tests {
         (counted, ctx.host().metrics() - before)
     }
 
-    /// Runs the script. If `is_inspected` is true, another thread inspects the runtime in a loop meanwhile.
+    /// Runs the script. During the script, another thread inspects the runtime in a loop if `is_inspected` is true.
     fn run(is_inspected: bool) -> (u64, RuntimeMetrics) {
         let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).handle(|c: Double| c.0 * 2);
         let rt = rt.build().expect("a runtime");

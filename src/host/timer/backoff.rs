@@ -26,7 +26,7 @@ pub struct Backoff {
 
 impl Backoff {
     /// Creates a backoff that starts at `first` and doubles each time, up to `most`. If `most` is shorter than `first`,
-    /// all delays are `most`. The backoff has jitter. After a stable period of ten times `most`, the backoff starts
+    /// each delay equals `most`. The backoff has jitter. After a stable period of ten times `most`, the backoff starts
     /// again at `first`.
     pub const fn new(first: Duration, most: Duration) -> Self {
         Self { first, most, factor: 2, jitter: true, reset_after: most.saturating_mul(10) }

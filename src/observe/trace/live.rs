@@ -1,5 +1,5 @@
-//! The live trace of a process. A live trace has no thread and no writer. The owner of the trace collects the events,
-//! and takes the events out of a bounded buffer.
+//! The live trace of a process. A live trace has no thread and no writer. The owner of the trace takes the events out
+//! of a bounded buffer.
 
 use std::collections::VecDeque;
 use std::fmt;

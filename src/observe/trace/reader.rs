@@ -75,8 +75,8 @@ impl EntryReader {
         })
     }
 
-    /// Reads the records since the previous call, and permits further records. Calls `each` for the entries that were
-    /// recorded before the previous call. `now` is the present time.
+    /// Reads the records since the previous call, and frees their space for further records. Calls `each` for the
+    /// entries that were recorded before the previous call. `now` is the present time.
     pub(super) fn collect(&mut self, now: u64, each: impl FnMut(TraceEntry, &Recorder)) {
         self.read();
         let until = std::mem::replace(&mut self.collected, now);

@@ -474,10 +474,10 @@ impl<M> Inbox<M> {
 
 /// Replacement of one receiver by another receiver.
 impl<M> Inbox<M> {
-    /// Creates a new receiver, which becomes the current receiver on [`Trial`]. The new receiver replaces the
-    /// receiver that owns the buffer `present`. The unread messages of the replaced receiver, and the messages that
-    /// the replaced receiver put aside, move to the new receiver. If the replaced receiver waits with a waker,
-    /// returns this waker. Returns `None` if the owner of `present` had already been replaced.
+    /// Creates a new receiver, which becomes the current receiver on [`Trial`]. The new receiver replaces the receiver
+    /// that owns the buffer `present`. The new receiver takes over all messages of the replaced receiver: the unread
+    /// messages, and the messages that are put aside. If the replaced receiver waits with a waker, returns this waker.
+    /// Returns `None` if the owner of `present` had already been replaced.
     pub(crate) fn begin_trial(
         &self,
         turn: InTurn,

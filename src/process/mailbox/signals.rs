@@ -192,10 +192,10 @@ impl Signals {
 }
 
 impl Signals {
-    /// Puts the signals of `from` back. These signals then come before all other signals. The caller has
-    /// [computed](Self::place) the final positions of the other signals. The parameter `read` is the number of messages
-    /// that the receiver of `from` has read. The parameter `unread` is the number of messages that this receiver has
-    /// taken and not read. The next receiver reads these messages first.
+    /// Returns the signals of `from` to the front of the queue. The caller has [computed](Self::place) the final
+    /// positions of the other signals. The parameter `read` is the number of messages that the receiver of `from` has
+    /// read. The parameter `unread` is the number of messages that this receiver has taken and not read. The next
+    /// receiver reads these messages first.
     pub(super) fn put_back<M>(&mut self, slot: &Slot<M>, from: &mut Drained, read: u64, unread: usize) {
         let base = self.taken_with(slot) - unread as i64;
         while let Some((place, signal)) = from.waiting.pop_back() {

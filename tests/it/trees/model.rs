@@ -345,7 +345,7 @@ impl Model {
         }
     }
 
-    /// Makes the supervisor process the exit of a child that it has not stopped.
+    /// Simulates how the supervisor handles the exit of a child that the supervisor has not stopped.
     fn process_exit(&mut self, child: Place, end: End) {
         let above = self.above(child);
         let policy = self.nodes[child].policy;

@@ -1,6 +1,5 @@
-//! The latch. The measuring thread waits with the latch for the end of the work: the thread sleeps, and the last
-//! operation wakes the thread. All runtimes use the same latch. Therefore the measuring thread calls no `block_on` and
-//! drives no runtime.
+//! The latch. The measuring thread sleeps on the latch until the work ends. The last operation wakes the thread. All
+//! runtimes use the same latch. Therefore the measuring thread calls no `block_on` and drives no runtime.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

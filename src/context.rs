@@ -90,6 +90,7 @@ impl<M: Send + 'static> Context<M> {
     /// - [`Exit::Cancelled`] after the process was asked to exit. With the `?` operator, the body returns this error,
     ///   and the process exits.
     /// - [`Exit::Failed`] after another receiver has replaced this receiver: see [`Mailbox`].
+    /// - The exit of the process, if the process has exited: see [`Mailbox::receive`].
     ///
     /// # Cancel safety
     /// This method is cancel safe. If the pending future is dropped, no message is lost.

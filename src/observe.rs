@@ -129,8 +129,8 @@ pub trait Observer: Send + Sync + 'static {
     /// Until the step returns, the state of the worker is [`WorkerState::Blocked`].
     fn blocked(&self, worker: usize, pid: Option<Pid>, at: Instant) {}
 
-    /// A process panicked with this message. By default, the process exits after the panic. The builder of the runtime
-    /// can set another policy.
+    /// A process panicked with this message. The process exits after the panic.
+    /// [`Builder::on_panic`](crate::Builder::on_panic) determines what the runtime does in addition.
     fn panicked(&self, pid: Pid, message: &str) {}
 
     /// A child of this supervisor has exited, and the supervisor is about to restart it. `child` is the name of the

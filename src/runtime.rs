@@ -156,8 +156,8 @@ impl Deref for Runtime {
 /// ```
 ///
 /// # Errors
-/// Returns the exit of the body if the body failed, was cancelled or was killed. Returns [`Exit::Failed`] with a
-/// [`BuildError`] if the runtime could not be built.
+/// Returns the exit of the body if the exit is not normal, for example after an error, a panic, a cancellation or a
+/// kill. Returns [`Exit::Failed`] with a [`BuildError`] if the runtime could not be built.
 pub fn run<M, F, Fut>(body: F) -> Result<F::Value, Exit>
 where
     M: Send + 'static,

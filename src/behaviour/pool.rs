@@ -54,10 +54,11 @@ const EXITS_AT_ONCE: usize = 256;
 /// [`by_key`](Self::by_key), a send is also refused if the member for the key of the message is full. A running pool
 /// has no other reason to refuse a message. The member that reads a call answers the call.
 ///
-/// If a member exits for any reason, the pool replaces this member. The unread messages of the exited member go to
-/// other members, which read them before any later message. If a member exits while it handles a message, this message
-/// is lost, as in any process. If too many members exit in a short time ([`restarts`](Self::restarts)), the pool fails,
-/// and its members are killed.
+/// If a member exits for any reason, the pool replaces this member. There are two exceptions: the pool has stopped this
+/// member because the member was idle, or a cancellation has ended both the member and the pool. The unread messages of
+/// the exited member go to other members, which read them before any later message. If a member exits while it handles
+/// a message, this message is lost, as in any process. If too many members exit in a short time
+/// ([`restarts`](Self::restarts)), the pool fails, and its members are killed.
 ///
 /// If the limit of processes is reached, the runtime refuses a new member:
 /// - If one of the first members is refused, the start of the pool fails, and the members that were already started are
@@ -190,8 +191,8 @@ impl<M: Send + 'static, F> Pool<M, F> {
         self
     }
 
-    /// Sets the maximum number of restarts within a sliding window. Default: 10 within 10 s. Each exit of a member and
-    /// each failed start counts as a restart. If there are more restarts within the window, the pool fails.
+    /// Sets the maximum number of restarts within a sliding window. Default: 10 within 10 s. Each replacement of a
+    /// member and each failed start counts as a restart. If there are more restarts within the window, the pool fails.
     pub fn restarts(mut self, most: u32, within: Duration) -> Self {
         self.plan.restarts = most;
         self.plan.within = within;

@@ -36,8 +36,9 @@ use crate::process::exit::{Exit, Reason};
 ///
 /// Handlers receive the whole [`Context`], and may use all its methods. For example, a handler may receive selectively,
 /// stash messages, spawn processes, and create links. While a handler awaits, the next message waits. Only the process
-/// itself polls the futures of its handlers. When the process exits, the future of a running handler is dropped. Only a
-/// kill can stop a handler at an `await`.
+/// itself polls the futures of its handlers. When the process exits, the future of a running handler is dropped. Three
+/// events stop a handler at an `await`: a kill, the abnormal exit of a linked process if the server does not trap
+/// exits, and an exceeded [limit](crate::Limits). A cancellation does not stop a handler.
 ///
 /// After a cancellation, the server handles no further message. If a handler is running, the handler continues to its
 /// end. The handler can detect the cancellation with [`cancelled`](crate::SelfHandle::cancelled). After the end of the

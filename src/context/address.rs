@@ -104,6 +104,9 @@ impl<M: Send + 'static> Address<M> {
     /// - the process has exited;
     /// - the mailbox is full and rejects messages;
     /// - the runtime has shut down.
+    ///
+    /// # Panics
+    /// Panics if the process is a [`Pool::by_key`](crate::Pool::by_key) whose key function panics.
     #[inline]
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         self.control.push(message).map_err(|(refusal, message)| {

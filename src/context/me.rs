@@ -117,6 +117,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// # Errors
     /// - [`Failure::Error`], [`Failure::Panicked`] or [`Failure::Abandoned`] if the handler fails;
     /// - [`Failure::NoHandler`] if no handler is registered for the command;
+    /// - [`Failure::Overloaded`] if the queue of the blocking pool or of a handler layer is full;
     /// - [`Failure::TimedOut`] if the time limit of [`Perform::timeout`] has passed;
     /// - [`Failure::Cancelled`] if the yield was cancelled;
     /// - [`Failure::Outside`] if the future is polled outside this process.
@@ -257,6 +258,10 @@ impl<M: Send + 'static> SelfHandle<M> {
     ///
     /// # Errors
     /// [`Failure::TimedOut`] if the time limit passes before `future` is ready.
+    ///
+    /// # Cancel safety
+    /// The returned future is as cancel safe as `future`. After the time limit, `future` is dropped together with the
+    /// returned future.
     #[track_caller]
     pub fn timeout<F: Future>(
         &self,

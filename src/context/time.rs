@@ -477,6 +477,10 @@ impl Host {
     ///
     /// # Errors
     /// [`Failure::TimedOut`] if the time limit passes before `future` is ready.
+    ///
+    /// # Cancel safety
+    /// The returned future is as cancel safe as `future`. After the time limit, `future` is dropped together with the
+    /// returned future.
     #[track_caller]
     pub fn timeout<F: Future>(
         &self,

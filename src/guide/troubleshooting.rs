@@ -109,12 +109,13 @@
 //! Each row is printed as one line:
 //!
 //! ```text
-//! <0-9f3c.0.1> "cache" app::cache: Idle, mailbox 3 (peak 3)
+//! <1-9f3c.0.1> "cache" app::cache: Idle, mailbox 3 (peak 3)
 //! ```
 //!
 //! The line shows that three messages are in the mailbox. If a process in the state `Idle` or `Blocked` has a long
-//! mailbox, the process waits for an event that is not a message. To see the events that the process waits for, and its
-//! links, monitors, yields and timers, call [`Host::process_details`](crate::Host::process_details) with its pid.
+//! mailbox, the process waits for another event, or for a message that its `receive_where` accepts. To see the events
+//! that the process waits for, and its links, monitors, yields and timers, call
+//! [`Host::process_details`](crate::Host::process_details) with its pid.
 //!
 //! A row also contains the time at which its process [began to wait](crate::observe::ProcessInfo::waiting_since). This
 //! example finds the blocked process that has waited for the longest time:
@@ -165,8 +166,8 @@
 //!
 //! ```text
 //! deadlock of 2 processes:
-//!   <0-9f3c.0.1> "shop" app::shop waits for the answer to a call to <0-9f3c.1.1> at src/shop.rs:41
-//!   <0-9f3c.1.1> "bank" app::bank waits for the answer to a call to <0-9f3c.0.1> at src/bank.rs:17
+//!   <1-9f3c.0.1> "shop" app::shop waits for the answer to a call to <1-9f3c.1.1> at src/shop.rs:41
+//!   <1-9f3c.1.1> "bank" app::bank waits for the answer to a call to <1-9f3c.0.1> at src/bank.rs:17
 //! ```
 //!
 //! The documentation of the method lists the waits that the runtime does not know.
@@ -297,11 +298,11 @@
 //!
 //! ```text
 //! 1 finding:
-//! 1. the process <0-9f3c.0.1> "index" app::index has run one step on worker 0 for 1.214s; other threads run its queued tasks
+//! 1. the process <1-9f3c.0.1> "index" app::index has run one step on worker 0 for 1.214s; other threads run its queued tasks
 //!      the step was asked to yield, but does not check `should_yield`
 //!    what to do: move blocking calls to `spawn_blocking`, and call `should_yield` in long computations
 //! 1 process: 1 running, 0 ready, 0 waiting
-//! running: <0-9f3c.0.1> "index" app::index: Running, mailbox 0 (peak 0)
+//! running: <1-9f3c.0.1> "index" app::index: Running, mailbox 0 (peak 0)
 //! ```
 //!
 //! The view `Workers` of the console (key `5`) shows the worker, its process, and the time for which the process has
@@ -311,7 +312,7 @@
 //! ```text
 //! 1 workers requested, 1 replaced
 //! WORKER  STATE                  QUEUE  RUNS                    FOR AT LEAST
-//! 0       blocked, replaced          0  <0-9f3c.0.1>            1.2 s
+//! 0       blocked, replaced          0  <1-9f3c.0.1>            1.2 s
 //! ```
 //!
 //! Many short steps can also use all CPU time. [`Host::sample_run_times`](crate::Host::sample_run_times) finds the
@@ -337,7 +338,7 @@
 //!
 //! ```text
 //! 91.2ms of run time in a window of 100.1ms
-//! <0-9f3c.0.1> "index" app::index: 100.0 %, 91.2ms in 210816 turns, last on worker 0
+//! <1-9f3c.0.1> "index" app::index: 100.0 %, 91.2ms in 210816 turns, last on worker 0
 //! ```
 //!
 //! The view `Workers` of the console lists the same processes below the workers, in the table `BUSIEST`.
@@ -377,7 +378,7 @@
 //! ```
 //!
 //! ```text
-//! the mailbox of <0-9f3c.0.1> "log" app::log holds 2000 messages and has never been longer; the process is Idle and does not receive
+//! the mailbox of <1-9f3c.0.1> "log" app::log holds 2000 messages and has never been longer; the process is Idle and does not receive
 //! what to do: read `Host::process_details` of the process to see what it waits for
 //! ```
 //!
@@ -387,7 +388,7 @@
 //! ```text
 //! 1 processes, by mailbox_len, largest first
 //! PID                NAME OR TYPE       STATE         MAIL  PEAK CMDS WAITS  LINKS
-//! <0-9f3c.0.1>       log                Idle          2000  2000    0     0      0
+//! <1-9f3c.0.1>       log                Idle          2000  2000    0     0      0
 //! ```
 //!
 //! One explanation cannot show that a mailbox grows. If a second call of `explain` finds more messages in the mailbox,
@@ -395,7 +396,7 @@
 //! [`GrowingMailbox`](crate::observe::Finding::GrowingMailbox), and contains the number of new messages:
 //!
 //! ```text
-//! the mailbox of <0-9f3c.0.1> "log" app::log grew by 500 messages in 1.003s and holds 2500 messages, and the oldest message was not taken out; the process is Idle and does not receive
+//! the mailbox of <1-9f3c.0.1> "log" app::log grew by 500 messages in 1.003s and holds 2500 messages, and the oldest message was not taken out; the process is Idle and does not receive
 //! ```
 //!
 //! The field `memory` of [`Host::metrics`](crate::Host::metrics) shows the memory of the crate's own structures. See
@@ -404,7 +405,7 @@
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
 //! | A mailbox grows, because the receiver is slower than its senders. | the [processes with the longest mailboxes](#list-the-processes), or [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len) | Set a [`MailboxCapacity`](crate::MailboxCapacity). Let the senders wait with [`send_wait`](crate::Address::send_wait). |
-//! | Some messages are not accepted by any call of `receive_where`, so these messages stay in the mailbox. | the same | Also receive these messages, or drop these messages. |
+//! | Some messages are not accepted by any call of `receive_where`, so these messages stay in the mailbox. | With a `MailboxCapacity`, the length of the mailbox contains these messages. Otherwise the receiver keeps them in a buffer, and no length contains them. | Also receive these messages, or drop these messages. |
 //! | `Down` and `Exit` events are never read. | the process has monitors or links, and calls only `receive` | Call [`event`](crate::Context::event), or remove the monitor with [`demonitor`](crate::SelfHandle::demonitor). |
 //! | Stashed messages are never unstashed. | | Call [`unstash`](crate::Context::unstash). |
 //! | Processes are spawned and never exit. | [`Host::processes_alive`](crate::Host::processes_alive) grows | Dropping a handle or all addresses does not end a process. Use a [`scope`](crate::SelfHandle::scope), a [deadline](crate::ProcessBuilder::deadline), or [`max_processes`](crate::Builder::max_processes). |
@@ -444,7 +445,7 @@
 //!
 //! ```text
 //! the runtime shuts down, and 1 cancelled process waits and did not exit:
-//!   <0-9f3c.0.1> app::session waits for the end of a sleep (600.001s after the start) at src/session.rs:8
+//!   <1-9f3c.0.1> app::session waits for the end of a sleep (600.001s after the start) at src/session.rs:8
 //! what to do: await `cancelled` or `receive` together with the other event, or set time limits
 //! ```
 //!
@@ -453,7 +454,7 @@
 //!
 //! ```text
 //! the runtime shuts down, and 1 cancelled process waits and did not exit:
-//!   <0-9f3c.0.1> app::session waits for the end of a sleep
+//!   <1-9f3c.0.1> app::session waits for the end of a sleep
 //! (600.001s after the start) at src/session.rs:8
 //! what to do: await `cancelled` or `receive` together with the other event, or set
 //! time limits
@@ -514,7 +515,7 @@
 //! ```
 //!
 //! ```text
-//! <0-9f3c.0.1> did not read a message of the type u64
+//! <1-9f3c.0.1> did not read a message of the type u64
 //! refused: 1, dead letters: 1
 //! ```
 //!
@@ -568,7 +569,7 @@
 //! ```
 //!
 //! ```text
-//! the answer to a call to <0-9f3c.0.1> at src/shop.rs:41
+//! the answer to a call to <1-9f3c.0.1> at src/shop.rs:41
 //! ```
 //!
 //! In the view `Processes` or `Waits`, Enter opens the view `Process` of the console (key `3`), which shows what the
@@ -578,7 +579,7 @@
 //! names         shop
 //! type          app::shop
 //! state         Blocked for 12 s, priority Normal
-//! waits for     the answer to a call to <0-9f3c.0.1> at src/shop.rs:41
+//! waits for     the answer to a call to <1-9f3c.0.1> at src/shop.rs:41
 //! ```
 //!
 //! The view `Waits` (key `4`) shows the deadlocks, and all processes that wait for another process.
@@ -623,7 +624,7 @@
 //! ```
 //!
 //! ```text
-//! <0-9f3c.0.1> "cache" app::cache panicked at src/cache.rs:12:5: no entry 7 (12.5s after the start, mailbox 2)
+//! <1-9f3c.0.1> "cache" app::cache panicked at src/cache.rs:12:5: no entry 7 (12.5s after the start, mailbox 2)
 //! ```
 //!
 //! With `RUST_LIB_BACKTRACE=1` or `RUST_BACKTRACE=1`, the record of a panic also contains the
@@ -635,7 +636,7 @@
 //!
 //! ```text
 //! AGO      PID                NAME OR TYPE     EXIT
-//! 12 s     <0-9f3c.0.1>       cache            panicked at …he.rs:12:5: no entry 7
+//! 12 s     <1-9f3c.0.1>       cache            panicked at …he.rs:12:5: no entry 7
 //!
 //! app::cache: 2 unread messages
 //! at src/cache.rs:12:5
@@ -648,7 +649,7 @@
 //! | `linked to process` | A linked process exited first. | Look for the exit of the named process. To receive the exit as an event, call [`trap_exit`](crate::SelfHandle::trap_exit). |
 //! | `cancelled` | The process was asked to exit, its deadline passed, or its scope ended. | The text after `cancelled` is the reason. |
 //! | `killed` | The process was killed, or did not exit within the grace period of its cancellation. | Let the process exit within the grace period. |
-//! | no record | The process exited normally, was refused at its spawn, or its record was displaced by later records. | Await the join handle, or call [`monitor`](crate::SelfHandle::monitor). |
+//! | no record | The process exited normally, was refused at its spawn, or was cancelled or killed during a shutdown; or later records have displaced its record. | Await the join handle, or call [`monitor`](crate::SelfHandle::monitor). |
 //!
 //! # The code does not compile
 //!
@@ -658,4 +659,4 @@
 //! | `future cannot be sent between threads safely` | The body keeps a value that is not `Send` across an `await`, for example an `Rc`. | Drop the value before the `await`, or spawn the body in a [`LocalSet`](crate::LocalSet). |
 //! | `cannot borrow ctx as immutable because it is also borrowed as mutable` | A future of `receive` borrows the context, and another future of the same `select!` also needs the context. | Call [`split`](crate::Context::split): see [chapter 5](super::tutorial::time). |
 //! | `async closure does not implement Fn` or `lifetime may not live long enough`, in a handler | The future of a handler must not borrow from its closure. | Clone the captured value before the future: see [chapter 3](super::tutorial::commands). |
-//! | `?` cannot convert an error of your own to `Exit` | `Exit` converts only from the errors of this crate. | `.map_err(Exit::failed)?`, or return [`procession::Result`](crate::Result): see [chapter 1](super::tutorial::first_process). |
+//! | `?` cannot convert an error of your own to `Exit` | `Exit` converts only from most errors of this crate, from `std::io::Error` and from [`BoxError`](crate::BoxError). | `.map_err(Exit::failed)?`, or return [`procession::Result`](crate::Result): see [chapter 1](super::tutorial::first_process). |

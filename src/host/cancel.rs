@@ -104,17 +104,18 @@ impl CancelToken {
     /// Requests the exit of all processes and tasks of this token. Processes that have not exited after `grace` are
     /// killed. Returns false if the token was already cancelled.
     ///
-    /// The call returns after all processes and tasks were notified. The duration of the call is proportional to the
-    /// number of these processes and tasks. If a process is cancelled several times, the process keeps the first
-    /// reason. The first reason may come from another token, or from [`Host::cancel`](crate::Host::cancel). The
-    /// process is killed after `grace`, even if an earlier cancellation has a longer grace period. There is one
-    /// exception: if a child token was already cancelled, this call has no effect on the processes of the child
-    /// token.
+    /// The call returns after it has notified all processes and tasks of each token that this call has cancelled. The
+    /// duration of the call is proportional to the number of these processes and tasks. If a process is cancelled
+    /// several times, the process keeps the first reason. The first reason may come from another token, or from
+    /// [`Host::cancel`](crate::Host::cancel). The process is killed after `grace`, even if an earlier cancellation has
+    /// a longer grace period. There is one exception: if a child token was already cancelled, this call has no effect
+    /// on the processes of the child token.
     ///
     /// Several threads may cancel tokens of one tree at the same time. Each process is notified by only one of these
-    /// threads. One thread may notify the processes of a child token while another thread notifies the processes of
-    /// the parent token. In this case, a process of the parent token may be notified before a process of the child
-    /// token.
+    /// threads. One thread may notify the processes of a child token while another thread notifies the processes of the
+    /// parent token. In this case, a process of the parent token may be notified before a process of the child token,
+    /// and neither call waits for the other call. [`is_cancelled`](Self::is_cancelled) of a token returns true only
+    /// after all processes of this token have been notified.
     pub fn cancel(&self, reason: impl Into<Reason>, grace: Duration) -> bool {
         self.0.cancel(&Cause { reason: reason.into(), grace })
     }

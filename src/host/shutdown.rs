@@ -46,13 +46,16 @@ impl Host {
     /// calling process. Therefore the calling process should drop the future and return. If the calling process awaits
     /// the future instead, the shutdown kills this process at the deadline.
     ///
-    /// When the future resolves, all processes have exited, with two exceptions. The first exception is a process whose
-    /// step does not return. The second exception is a killed process that waits for a worker, because each worker is
-    /// in a step that does not return. The join handle, the links and the monitors of the last process may receive
-    /// the exit shortly after the future resolves. A second call can make the deadline earlier, but not later. All
-    /// callers get the same report. The shutdown does not stop the worker threads. Dropping the
-    /// [`Runtime`](crate::Runtime) stops the worker threads. In a [`Simulation`](crate::Simulation) the deadline is a
-    /// virtual time.
+    /// When the future resolves, all processes have exited, with three exceptions. The first exception is a process
+    /// whose step does not return. The second exception is a killed process that waits for a worker, because each
+    /// worker is in a step that does not return. The third exception is a killed process that no thread runs: the owner
+    /// of its [`LocalSet`](crate::LocalSet) does not run the set, or the runtime has no workers and no thread is inside
+    /// [`Runtime::run`](crate::Runtime::run) or [`Runtime::block_on`](crate::Runtime::block_on). Without workers, call
+    /// [`Runtime::shutdown`](crate::Runtime::shutdown), which runs the processes. The join handle, the links and the
+    /// monitors of the last process may receive the exit shortly after the future resolves. A second call can make the
+    /// deadline earlier, but not later. All callers get the same report. The shutdown does not stop the worker threads.
+    /// Dropping the [`Runtime`](crate::Runtime) stops the worker threads. In a [`Simulation`](crate::Simulation) the
+    /// deadline is a virtual time.
     ///
     /// ```
     /// # use procession::{Context, Exit, Host, Runtime};

@@ -12,9 +12,10 @@
 ///                     └───────────── Idle ◀─────────────┘   nothing outstanding
 /// ```
 ///
-/// A blocked process has outstanding yields, and an idle process has none. Any event and any wake-up makes a blocked or
-/// an idle process ready, with one exception: a message does not wake an async body that does not await its mailbox.
-/// The body finds the message when it awaits its mailbox.
+/// A blocked process waits for a command, a call or a sleep of this runtime. An idle process waits for none of these.
+/// Any event and any wake-up makes a blocked or an idle process ready, with one exception: an event in the mailbox, for
+/// example a message or a `Down` event, does not wake an async body that does not await its mailbox. The body finds the
+/// event when it awaits its mailbox.
 ///
 /// A [suspended](crate::Host::suspend) process enters the state `Suspended` instead of `Running`. If the process runs,
 /// it enters the state `Suspended` after its step. Any event makes a suspended process `Ready`. The worker that then
@@ -26,9 +27,9 @@ pub enum ProcessState {
     Ready,
     /// A worker runs the process.
     Running,
-    /// The process waits for an event, and has outstanding yields.
+    /// The process waits for an event, and at least one command, call or sleep of the process is outstanding.
     Blocked,
-    /// The process waits for an event, and has no outstanding yields.
+    /// The process waits for an event, and no command, call or sleep of the process is outstanding.
     Idle,
     /// The process has exited.
     Complete,

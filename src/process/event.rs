@@ -38,7 +38,8 @@ pub enum Event<M = Payload> {
     Cancel {
         /// Reason of the cancellation.
         reason: Reason,
-        /// Time at which the process is killed.
+        /// Latest time at which the process is killed. A later cancellation by a token, a deadline, a scope or a
+        /// shutdown can kill the process earlier.
         deadline: Instant,
     },
     /// A [monitored](crate::SelfHandle::monitor) process has exited. Each monitor causes at most one `Down` event.

@@ -18,8 +18,9 @@ use crate::process::pid::Pid;
 /// into a `BoxError`.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Result type of a body that may return any error. If all errors of a body come from this crate, the body may return
-/// `Result<T, Exit>` instead. The error must not contain an address of the body's own process: see [`Exit::failed`].
+/// Result type of a body that may return any error. If [`Exit`] implements `From` for all errors of a body, the body
+/// may return `Result<T, Exit>` instead. The error must not contain an address of the body's own process: see
+/// [`Exit::failed`].
 pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 
 /// How a process exited. `Exit` implements `Error`, and is cheap to clone.

@@ -159,11 +159,11 @@ const _: () = assert!(size_of::<Failure>() <= 32);
 pub enum CallError {
     /// The request was refused, for this reason.
     Send(SendErrorKind),
-    /// The called process exited before it replied.
+    /// The process that had the [`Reply`](crate::Reply) exited before it replied. Usually this is the called process.
     Died(Exit),
-    /// The called process dropped the `Reply`.
+    /// The process that had the `Reply` dropped it without an answer.
     Dropped,
-    /// The called process did not reply in time.
+    /// No process replied within the time limit.
     TimedOut,
     /// Too few of the called processes replied to a [`multi_call`](crate::Host::multi_call).
     NoQuorum(NoQuorum),

@@ -66,7 +66,8 @@ impl Limits {
     }
 
     /// Sets the maximum number of messages that wait in the mailbox. If the maximum is 0, the mailbox refuses every
-    /// message. Messages that a hand-written process has taken out of the mailbox for a step are no longer counted.
+    /// message. In contrast, a [`MailboxCapacity`](crate::MailboxCapacity) of 0 is treated as 1. Messages that a
+    /// hand-written process has taken out of the mailbox for a step are no longer counted.
     #[must_use]
     pub const fn mailbox_capacity(mut self, most: usize) -> Self {
         self.mail = Some(most);

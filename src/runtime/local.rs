@@ -205,6 +205,10 @@ impl LocalSet<'_> {
     /// Runs `future`, as [`Runtime::run`] does, and also runs the processes of this `LocalSet` within the same limits.
     /// A poll ends after 200 steps of these processes or after 100 µs. If another task or thread wakes `future`,
     /// `future` is polled before the next step of these processes.
+    ///
+    /// # Cancel safety
+    /// If the returned future is dropped, `future` is dropped too. The processes stay in this `LocalSet`, and continue
+    /// in the next call of `run` or [`block_on`](Self::block_on).
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
         self.runtime.run(self.drive(future)).await
     }

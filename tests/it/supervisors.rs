@@ -957,7 +957,7 @@ fn a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor
         assert!(head.iter().any(|head| lines[0].starts_with(head)), "{printed}");
         assert!(lines[1].starts_with("├─ sub <") && lines[1].contains("restarted once"), "{printed}");
         assert_eq!(lines[2], "│  │ one for one, 1 restart within 60s", "{printed}");
-        assert!(lines[3].starts_with("│  ├─ a <") && lines[3].ends_with("> up"), "{printed}");
+        assert!(lines[3].starts_with("│  ├─ a <") && lines[3].ends_with("> running"), "{printed}");
         assert!(lines[4].starts_with("│  └─ b <"), "{printed}");
         assert!(lines[5].starts_with("└─ c <"), "{printed}");
         assert_eq!(lines.len(), 6, "{printed}");

@@ -19,11 +19,11 @@ use crate::process::pid::Pid;
 /// restarts in its window, its line also contains the [number of restarts left](Self::restarts_left):
 ///
 /// ```text
-/// one for one, 3 restarts within 5s, 1 left <0-8f3a.0.1>
-/// ├─ counter <0-8f3a.4.2> up, restarted 2 times, the last time it ended: panicked: boom
-/// └─ rooms <0-8f3a.5.1> up
+/// one for one, 3 restarts within 5s, 1 left <1-8f3a.0.1>
+/// ├─ counter <1-8f3a.4.2> running, restarted 2 times, the last time it ended: panicked: boom
+/// └─ rooms <1-8f3a.5.1> running
 ///    │ one for all, 3 restarts within 5s
-///    └─ lobby <0-8f3a.6.1> up
+///    └─ lobby <1-8f3a.6.1> running
 /// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -33,12 +33,12 @@ pub struct SupervisionTree {
     /// One of `one for one`, `one for all` and `rest for one`.
     pub strategy: &'static str,
     /// Maximum number of restarts within the window.
-    pub restarts: u32,
+    pub max_restarts: u32,
     /// Length of the sliding window.
     pub within: Duration,
     /// Number of counted restarts in the window that ended when the supervisor answered: from 0 to
-    /// [`restarts`](Self::restarts). A restart on request is not counted. With a window of zero, this number is always
-    /// 0.
+    /// [`max_restarts`](Self::max_restarts). A restart on request is not counted. With a window of zero, this number is
+    /// always 0.
     pub recent_restarts: u32,
     /// The children, in the order in which they were added.
     pub children: Vec<ChildInfo>,
@@ -84,10 +84,10 @@ pub enum ChildState {
 impl fmt::Display for ChildState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Stopped => "down",
-            Self::Restarting => "waiting",
+            Self::Stopped => "stopped",
+            Self::Restarting => "restarting",
             Self::Starting => "starting",
-            Self::Running => "up",
+            Self::Running => "running",
             Self::Stopping => "stopping",
         })
     }
@@ -117,7 +117,7 @@ impl Supervisor {
                 Strategy::OneForAll => "one for all",
                 Strategy::RestForOne => "rest for one",
             },
-            restarts: self.plan.intensity().most(),
+            max_restarts: self.plan.intensity().most(),
             within: self.plan.intensity().within(),
             recent_restarts: self.plan.intensity().used(now),
             children: children.collect(),
@@ -179,12 +179,12 @@ impl SupervisionTree {
     /// its answer. The next restart after these restarts exceeds the
     /// [intensity](crate::Supervisor::intensity). Each counted restart that leaves the window increases the budget by 1.
     pub fn restarts_left(&self) -> u32 {
-        self.restarts - self.recent_restarts.min(self.restarts)
+        self.max_restarts - self.recent_restarts.min(self.max_restarts)
     }
 
     fn head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = if self.restarts == 1 { "" } else { "s" };
-        write!(f, "{}, {} restart{plural} within {:?}", self.strategy, self.restarts, self.within)?;
+        let plural = if self.max_restarts == 1 { "" } else { "s" };
+        write!(f, "{}, {} restart{plural} within {:?}", self.strategy, self.max_restarts, self.within)?;
         if self.recent_restarts == 0 { Ok(()) } else { write!(f, ", {} left", self.restarts_left()) }
     }
 

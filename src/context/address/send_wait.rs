@@ -93,6 +93,8 @@ enum State<M: Send + 'static> {
 /// # Errors
 /// Returns the message:
 /// - if the receiver has exited, or exits while the message waits;
+/// - if no process has the name or the pid;
+/// - if an attached `Deliver` refuses the message, for any reason;
 /// - if the receiver takes messages of another type;
 /// - if the receiver's mailbox takes [no messages at all](crate::Limits::mailbox_capacity);
 /// - if the runtime has shut down.

@@ -11,7 +11,8 @@
 //! | `Killed` | the process was killed |
 //! | `Linked` | a linked process exited abnormally |
 //! | `InitFailed` | the initialization of a hand-written process or a server failed |
-//! | `Refused` | the spawn was refused, because the runtime has shut down or a limit is reached |
+//! | `Refused` | the spawn was refused, because the runtime has shut down, a limit is reached or the scope has ended |
+//! | `NoProcess` | only in a monitor, a link or `exited`: no process had the pid |
 //!
 //! There are four ways to receive the exit of another process:
 //!
@@ -111,9 +112,9 @@
 //! ```
 //!
 //! - The *strategy* determines which children are restarted together. [`one_for_one`](crate::Supervisor::one_for_one)
-//!   restarts only the child that exited. [`one_for_all`](crate::Supervisor::one_for_all) restarts all children.
-//!   [`rest_for_one`](crate::Supervisor::rest_for_one) restarts the child that exited and all children that were added
-//!   after this child.
+//!   restarts only the child that exited. [`one_for_all`](crate::Supervisor::one_for_all) restarts all children that
+//!   run. [`rest_for_one`](crate::Supervisor::rest_for_one) restarts the child that exited and all running children
+//!   that were added after this child. A temporary child is stopped and not started again.
 //! - The [`RestartPolicy`](crate::RestartPolicy) of a child determines after which exits the child is restarted.
 //!   Default: after all exits.
 //! - The *intensity* limits the restarts within a time window. Default: 3 in 5 s. If the restarts exceed the intensity,

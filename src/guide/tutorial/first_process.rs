@@ -77,7 +77,7 @@
 //!
 //! | the body returns | `?` accepts |
 //! |---|---|
-//! | `Result<T, Exit>` | the errors of this crate. For another error: `.map_err(Exit::failed)?` |
+//! | `Result<T, Exit>` | most errors of this crate, `std::io::Error` and `BoxError`. For another error: `.map_err(Exit::failed)?` |
 //! | `Result<T, BoxError>` | all errors. [`procession::Result<T>`](crate::Result) is this type, and `T` is `()` by default |
 //! | `Result<T, MyError>` | the errors that convert into `MyError` |
 //!

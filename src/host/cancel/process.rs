@@ -15,9 +15,10 @@ use crate::process::state::priority::Priority;
 impl Host {
     /// Asks a process to exit. If the process has not exited after the time `grace`, the runtime kills the process.
     ///
-    /// The process receives one cancel event. Only the first request has an effect. A later request sends no event and
-    /// does not change the deadline. During the grace period, the runtime still answers the commands of the process.
-    /// Therefore the process can clean up.
+    /// The process receives one cancel event. If the exit of the process was already requested, this call has no
+    /// effect. A later cancellation by a [token](crate::CancelToken), a deadline, a scope or a shutdown sends no
+    /// further event, but can kill the process earlier. During the grace period, the runtime still answers the commands
+    /// of the process. Therefore the process can clean up.
     ///
     /// # Errors
     /// Returns [`NoProcess`] if no process has this pid.
@@ -84,6 +85,8 @@ impl Host {
     }
 
     /// Sets the priority of a process. The new priority has an effect the next time that the process becomes runnable.
+    /// The priority has no effect on a process of a [`LocalSet`](crate::LocalSet), and no effect in a
+    /// [`Simulation`](crate::Simulation).
     ///
     /// # Errors
     /// Returns [`NoProcess`] if no process has this pid.

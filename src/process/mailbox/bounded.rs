@@ -26,7 +26,8 @@ const FIRST: u64 = 1 << 32;
 /// [`receive_where`](crate::Mailbox::receive_where) has passed over counts as unread. A message that a hand-written
 /// process has taken out of the mailbox for a step is not counted. Completions and other events are not counted, and
 /// are never refused or dropped. [Urgent messages](crate::Address::send_urgent) are counted separately, with the same
-/// limit. A capacity of 0 is treated as 1.
+/// limit. A capacity of 0 is treated as 1. In contrast, a [`Limits::mailbox_capacity`](crate::Limits::mailbox_capacity)
+/// of 0 refuses every message.
 ///
 /// With every policy, a sender can wait for free space in the mailbox with
 /// [`Address::send_wait`](crate::Address::send_wait).

@@ -876,11 +876,11 @@ pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 /// [`yield_now`](crate::SelfHandle::yield_now). A hand-written process returns [`Next::Again`](crate::Next::Again).
 /// Outside a process, the function always returns `false`.
 ///
-/// The futures of this crate also take units if they do not wait: a receive, a send with
+/// Almost all futures of this crate also take a unit if they do not wait, for example a receive, a send with
 /// [`send_wait`](crate::Address::send_wait), a socket operation, an item of a stream, a sleep whose time has passed,
-/// and the join of a process that has exited. If the budget is used up, such a future is pending until the next turn,
-/// although its result is ready. Therefore a single poll of such a future, for example with `now_or_never`, may miss
-/// the result.
+/// the join of a process that has exited, and a refused call. If the budget is used up, such a future is pending until
+/// the next turn, although its result is ready. Therefore a single poll of such a future, for example with
+/// `now_or_never`, may miss the result.
 ///
 /// ```
 /// # use procession::{Context, Exit};

@@ -47,7 +47,7 @@ async fn ask(host: Host) -> Reply {
         }
         let tree = tree.ok();
         let name = host.process_details(root).and_then(|details| details.info.name);
-        let state = if tree.is_some() { "up" } else { "unknown" };
+        let state = if tree.is_some() { "running" } else { "unknown" };
         rows.add(|| {
             json!({
                 "depth": 0, "pid": root.to_string(), "name": name, "state": state, "is_supervisor": true,
@@ -116,7 +116,7 @@ fn supervisor(tree: &SupervisionTree) -> Value {
     let within = u64::try_from(tree.within.as_nanos()).unwrap_or(u64::MAX);
     json!({
         "strategy": tree.strategy,
-        "max_restarts": tree.restarts,
+        "max_restarts": tree.max_restarts,
         "within_ns": within,
         "recent_restarts": tree.recent_restarts,
         "restarts_left": tree.restarts_left(),

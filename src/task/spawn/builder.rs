@@ -244,6 +244,10 @@ impl ProcessBuilder {
     /// If the builder has no name, the call always spawns a process. If the process with this name is about to exit,
     /// the call blocks until the name is free. The blocked call repeatedly runs `std::thread::yield_now`.
     ///
+    /// The options [`link`](Self::link) and [`monitor`](Self::monitor) apply only if the call spawns a process. The
+    /// call does not return the `MonitorRef`. To watch the process in both cases, call
+    /// [`monitor`](crate::SelfHandle::monitor) with the returned pid.
+    ///
     /// # Errors
     /// Returns the message, the body and the reason of the refusal. [`SpawnErrorKind::MessageRefused`] has one of two
     /// causes: the process with this name has refused the message, or the [limit on messages](Limits::mailbox_capacity)

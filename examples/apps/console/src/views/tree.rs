@@ -85,11 +85,11 @@ mod tests {
             })
         };
         let rows = json!([
-            { "depth": 0, "pid": "<1.0.1>", "name": "top", "state": "up", "supervisor": supervisor(Some(1)) },
-            { "depth": 1, "pid": "<1.2.1>", "name": "cache", "state": "up", "restarts": 2, "last": "failed: no disk" },
+            { "depth": 0, "pid": "<1.0.1>", "name": "top", "state": "running", "supervisor": supervisor(Some(1)) },
+            { "depth": 1, "pid": "<1.2.1>", "name": "cache", "state": "running", "restarts": 2, "last": "failed: no disk" },
             { "depth": 1, "pid": null, "state": "down" },
-            { "depth": 0, "pid": "<1.4.1>", "name": "spent", "state": "up", "supervisor": supervisor(Some(0)) },
-            { "depth": 0, "pid": "<1.5.1>", "name": "older", "state": "up", "supervisor": supervisor(None) },
+            { "depth": 0, "pid": "<1.4.1>", "name": "spent", "state": "running", "supervisor": supervisor(Some(0)) },
+            { "depth": 0, "pid": "<1.5.1>", "name": "older", "state": "running", "supervisor": supervisor(None) },
         ]);
         app.handle_reply("supervision_tree", Ok(json!({ "rows": rows, "row_count": 5 })));
         app.selected = 1;

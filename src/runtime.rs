@@ -331,6 +331,10 @@ impl Runtime {
         // If a process is still alive after a shutdown, the process is in a step that does not return.
         let is_left = self.host.is_shut_down() && !self.host.all_ended();
         let stopped = self.threads.wait_stopped(if is_left { SHUTDOWN_GRACE } else { DROP_TIMEOUT });
+        // No other thread runs the processes now. Therefore their exits run before `close_and_kill` closes the
+        // mailboxes that belong to no process.
+        self.host.kill_processes();
+        self.run_dry();
         self.host.close_and_kill();
         if !stopped {
             for control in self.host.alive() {

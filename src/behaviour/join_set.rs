@@ -17,6 +17,7 @@ use crate::context::me::SelfHandle;
 use crate::host::Host;
 use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
+use crate::process::catch::delay_wakers;
 use crate::process::exit::{Exit, Reason};
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
@@ -215,11 +216,15 @@ impl<T: Send + 'static> JoinSet<T> {
     /// cancelled before with a longer grace period. The processes stay in the set until they are joined.
     pub fn cancel_all(&self, reason: impl Into<Reason>, grace: Duration) {
         let reason = reason.into();
-        for member in &self.running {
-            // A member may belong to another runtime, and each runtime has its own clock.
-            let host = member.control.head().host();
-            host.cancel_by(&member.control, reason.clone(), host.now() + grace);
-        }
+        // A foreign waker that awaits the exit of one member may block until another member has exited. Therefore all
+        // members are cancelled before the first foreign waker is called.
+        delay_wakers(|| {
+            for member in &self.running {
+                // A member may belong to another runtime, and each runtime has its own clock.
+                let host = member.control.head().host();
+                host.cancel_by(&member.control, reason.clone(), host.now() + grace);
+            }
+        });
     }
 }
 

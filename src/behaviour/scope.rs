@@ -21,7 +21,7 @@ use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Mutex, planted};
-use crate::process::catch::drop_caught;
+use crate::process::catch::{delay_wakers, drop_caught};
 use crate::process::error::{SpawnError, SpawnErrorKind};
 use crate::process::exit::{Exit, Reason};
 use crate::process::state::Ref;
@@ -213,9 +213,8 @@ impl<T, Fut> Run<T, Fut> {
         *this.outcome = Some(Err(exit));
         this.body.set(None);
         let grace = this.shared.state.lock().grace;
-        for child in &*this.children {
-            cancel_within(&child.control, grace);
-        }
+        let children = &*this.children;
+        delay_wakers(|| children.iter().for_each(|child| cancel_within(&child.control, grace)));
     }
 
     /// Takes the children that were spawned since the last call, and adds them to the set of children for which the
@@ -247,9 +246,10 @@ impl<T, Fut> Run<T, Fut> {
         let Poll::Ready(_) = Pin::new(cancelled).poll(cx) else { return };
         *this.cancelled = None;
         if let Some((reason, deadline)) = this.own.head().cancel() {
-            for child in &*this.children {
-                cancel_until(&this.shared.host, &child.control, reason.clone(), deadline);
-            }
+            let (host, children) = (&this.shared.host, &*this.children);
+            delay_wakers(|| {
+                children.iter().for_each(|child| cancel_until(host, &child.control, reason.clone(), deadline));
+            });
         }
     }
 }

@@ -213,6 +213,11 @@ impl Host {
         self.shared().report.lock().is_some()
     }
 
+    /// Kills all processes. Afterwards, the caller must run the queued tasks until no task is left.
+    pub(crate) fn kill_processes(&self) {
+        self.shared().kill_processes();
+    }
+
     /// Refuses all work, and kills the processes that have not exited. Afterwards, the caller must run the queued tasks
     /// until no task is left.
     pub(crate) fn close_and_kill(&self) {
@@ -240,9 +245,19 @@ impl Shared {
         all
     }
 
+    /// Kills all processes. The kill of a mailbox that belongs to no process calls the waker of its reader. A foreign
+    /// waker may block until a process has exited. Therefore the processes are killed before the other mailboxes.
+    fn kill_processes(&self) {
+        let processes = self.alive();
+        delay_wakers(|| processes.iter().for_each(|control| control.kill()));
+        drop_each(processes);
+    }
+
     fn close_and_kill(&self) {
         self.advance(Phase::Closed);
         self.pid_table.close();
+        self.kill_processes();
+        // Now the mailboxes that belong to no process are killed, and each process that was spawned meanwhile.
         let all = self.pid_table.all();
         all.iter().for_each(|control| control.kill());
         drop_each(all);

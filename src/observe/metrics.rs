@@ -396,8 +396,8 @@ impl Metrics {
     /// thread. After [`sample_every`](Self::sample_every), the result is always true.
     ///
     /// The distance between two measured calls varies. If the distance were constant, and two processes woke each other
-    /// in turn, only one of the two processes would ever be measured. The call with the number `k` has the position `k
-    /// * GOLDEN_RATIO` modulo 2^32. The call is measured if its position is at most `max_measured_position`. In the
+    /// in turn, only one of the two processes would ever be measured. The call with the number `k` has the position
+    /// `k * GOLDEN_RATIO` modulo 2^32. The call is measured if its position is at most `max_measured_position`. In the
     /// long run, the positions are uniformly distributed. The positions of every n-th call are also uniformly
     /// distributed (Weyl's equidistribution theorem).
     #[inline]

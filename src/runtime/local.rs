@@ -18,6 +18,7 @@ use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
 use crate::host::job::Job;
 use crate::observe::{Counter, ProcessState};
+use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Mutex, planted, this_thread, thread};
 use crate::process::catch::{drop_caught, wake_runner};
 use crate::process::state::current::Current;
@@ -63,7 +64,8 @@ use crate::task::join::JoinHandle;
 pub struct LocalSet<'rt> {
     runtime: &'rt Runtime,
     queue: Arc<LocalQueue>,
-    /// The spawned processes. When the vector is full, the processes that have exited are removed.
+    /// The spawned processes. When half of these processes have exited, [`forget_exited`](Self::forget_exited) removes
+    /// the exited processes.
     spawned: RefCell<Vec<Weak<dyn AnyControl>>>,
     /// This field makes `LocalSet` neither `Send` nor `Sync`, because its processes belong to this thread.
     _here: PhantomData<*const ()>,
@@ -81,6 +83,9 @@ impl fmt::Debug for LocalSet<'_> {
 #[derive(Debug, Default)]
 struct LocalQueue {
     state: Mutex<QueueState>,
+    /// Number of processes that have exited since the last call of [`LocalSet::forget_exited`]. Only the thread of the
+    /// `LocalSet` accesses this field.
+    exited: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -121,6 +126,9 @@ impl Drop for DriverEntry<'_> {
     }
 }
 
+/// Number of exited processes that a `LocalSet` may keep in its list.
+const FEW: usize = 64;
+
 /// `Schedule` of a process that is not `Send`. The process is queued for the thread of its `LocalSet`.
 #[derive(Clone)]
 struct OnThread {
@@ -136,6 +144,10 @@ impl Schedule for OnThread {
 
     fn is_here(&self) -> bool {
         this_thread() == self.thread
+    }
+
+    fn note_exit(&self) {
+        self.queue.exited.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -189,28 +201,45 @@ impl LocalSet<'_> {
         let schedule = OnThread { queue: Arc::clone(&self.queue), thread: this_thread() };
         let launched = host.launch(machine, InheritedContext::default(), schedule);
         if let Ok((joined, _)) = &launched {
-            let mut spawned = self.spawned.borrow_mut();
-            if spawned.len() == spawned.capacity() {
-                // Before the vector grows, the processes that have exited are removed. After the growth, the vector has
-                // free space for at least as many processes as it contains, so this scan is rare.
-                spawned.retain(|control| control.upgrade().is_some_and(|control| !control.head().has_ended()));
-                let alive = spawned.len();
-                spawned.reserve(alive.max(8));
-            }
-            spawned.push(Ref::downgrade(&joined.address().control().any()));
+            self.spawned.borrow_mut().push(Ref::downgrade(&joined.address().control().any()));
         }
         host.join_or_refuse(launched)
     }
 
+    /// Removes the exited processes from the list of the spawned processes. Does nothing until half of the listed
+    /// processes have exited. Therefore the list is scanned rarely, and takes little memory after a burst. An entry of
+    /// the list keeps the memory of its process allocated.
+    fn forget_exited(&self) {
+        let exited = self.queue.exited.load(Ordering::Relaxed);
+        if exited < FEW || exited < self.spawned.borrow().len() / 2 {
+            return;
+        }
+        self.queue.exited.store(0, Ordering::Relaxed);
+        let mut spawned = self.spawned.take();
+        // If the last other reference to a process is dropped during this scan, the drop of `present` drops the values
+        // of the user. Therefore no borrow of the list exists then.
+        let mut present = Vec::new();
+        spawned.retain(|process| {
+            let control = process.upgrade();
+            let is_alive = control.as_ref().is_some_and(|control| !control.head().has_ended());
+            present.extend(control);
+            is_alive
+        });
+        spawned.shrink_to(2 * spawned.len());
+        self.spawned.replace(spawned);
+        present.into_iter().for_each(|control| drop(drop_caught(control)));
+    }
+
     /// Runs `future`, as [`Runtime::run`] does, and also runs the processes of this `LocalSet` within the same limits.
-    /// A poll ends after 200 steps of these processes or after 100 µs. If another task or thread wakes `future`,
-    /// `future` is polled before the next step of these processes.
+    /// A poll ends after 200 steps of these processes or after 100 µs. While no other task of the runtime is runnable,
+    /// one poll may run more than 200 steps, and ends at the first step after 100 µs or one step later. If another task
+    /// or thread wakes `future`, `future` is polled before the next step of these processes.
     ///
     /// # Cancel safety
     /// If the returned future is dropped, `future` is dropped too. The processes stay in this `LocalSet`, and continue
     /// in the next call of `run` or [`block_on`](Self::block_on).
-    pub async fn run<F: Future>(&self, future: F) -> F::Output {
-        self.runtime.run(self.drive(future)).await
+    pub fn run<F: Future>(&self, future: F) -> impl Future<Output = F::Output> {
+        self.runtime.run(self.drive(future))
     }
 
     /// Runs `future`, as [`Runtime::block_on`] does, and also runs the processes of this `LocalSet`. If another task or
@@ -279,6 +308,7 @@ impl LocalSet<'_> {
                 break;
             }
         }
+        self.forget_exited();
         any
     }
 }

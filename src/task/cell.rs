@@ -299,6 +299,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // right, and this function creates no other right from `ready`. Therefore, no other reference to the machine
         // exists. `start` initialized the machine. The machine is dropped only here, and is not accessed afterwards.
         unsafe { cell.machine.get().cast::<X>().drop_in_place() };
+        cell.schedule.note_exit();
         // One reference count belongs to the right to run. If `left` is true, this function also releases the reference
         // count that the pid table owned.
         let counts = 1 + u32::from(left);

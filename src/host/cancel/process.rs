@@ -106,9 +106,10 @@ impl Host {
     }
 
     /// Sets a timer that kills a process at `deadline`. The timer belongs to the process. Therefore, if the process
-    /// exits before the deadline, the exit cancels the timer.
+    /// exits before the deadline, the exit cancels the timer. Does nothing if an earlier call has set a timer for this
+    /// or an earlier deadline.
     fn kill_at(&self, control: &Ref<dyn AnyControl>, deadline: Instant) {
-        if deadline == Instant::FAR {
+        if deadline == Instant::FAR || !control.head().advance_kill(deadline) {
             return;
         }
         let weak = Ref::downgrade(control);
@@ -124,6 +125,21 @@ impl Host {
 mod tests {
     use super::*;
     use crate::{Context, Exit, Runtime};
+
+    /// A set that cancels its processes again and again does not collect timers. An earlier deadline still counts.
+    #[test]
+    fn repeated_cancellations_set_one_kill_timer() {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let mut set = rt.join_set::<()>();
+        set.spawn(async |_: Context| std::future::pending().await);
+        for _ in 0..10 {
+            set.cancel_all("test", Duration::from_secs(3_600));
+        }
+        assert_eq!(rt.shared().timers.len(), 1);
+        set.cancel_all("test", Duration::from_millis(1));
+        assert_eq!(rt.shared().timers.len(), 2);
+        assert!(matches!(rt.block_on(set.join_next()), Some(Err(Exit::Killed))));
+    }
 
     /// The timer that kills a process holds a reference to this process. Therefore the exit of the process must remove
     /// the timer.

@@ -178,6 +178,9 @@ struct RarestParts {
     awaited: AtomicU32,
     /// Whether no message can end the wait of the process: see [`Head::set_ignores_messages`].
     ignores_messages: AtomicBool,
+    /// The earliest deadline for which a timer will kill the process. The field stores the bitwise complement of the
+    /// deadline in ns, so the initial value 0 means [`Instant::FAR`].
+    kill_deadline: AtomicU64,
     /// Registration of the process with its cancel token.
     cancel_registration: OnceLock<CancelRegistration>,
     meter: Meter,
@@ -765,6 +768,14 @@ impl Head {
             self.announce(flag::CANCELLED);
         }
         is_first
+    }
+
+    /// Records that the caller sets a timer that kills the process at `deadline`. Returns false if the process already
+    /// has such a timer for this or an earlier deadline. The caller then sets no timer. Without this check, each
+    /// further cancellation of a process would leave one more timer.
+    pub(crate) fn advance_kill(&self, deadline: Instant) -> bool {
+        let complement = !deadline.ns();
+        self.rare().rarer().kill_deadline.fetch_max(complement, Ordering::Relaxed) < complement
     }
 
     /// Returns whether a cancellation has requested the exit of the process.

@@ -83,6 +83,10 @@ pub(crate) trait Schedule: Clone + Send + Sync + 'static {
 
     /// Returns whether the process may be run, and dropped, on this thread.
     fn is_here(&self) -> bool;
+
+    /// The thread that has run the exit of the process calls this function once.
+    #[inline]
+    fn note_exit(&self) {}
 }
 
 /// The right to run a process. The process is queued, about to be queued, or about to run. The right to run a process

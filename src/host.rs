@@ -208,6 +208,12 @@ impl EntryHost for Host {
         }
         stock.take().map(|share| Self { share })
     }
+
+    /// Only the first host of a runtime is stored. When the program drops an added host and its processes have exited,
+    /// the handlers of this host must be dropped.
+    fn may_be_stored(&self) -> bool {
+        self.namespace().is_first()
+    }
 }
 
 impl fmt::Debug for Host {

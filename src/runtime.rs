@@ -272,8 +272,8 @@ impl Runtime {
     /// This method returns immediately, and may be called on any thread, even inside a step. Surplus workers exit after
     /// their current step, and the other threads take the queued tasks of the surplus workers. If the system refuses to
     /// start the thread of a new worker, the runtime has one worker fewer. The runtime tries again to start this thread
-    /// when the number is set again, or when the monitor thread (the thread that detects long steps) finds a blocking
-    /// step.
+    /// when the number is set again, and while the monitor thread (the thread that detects long steps) finds that a
+    /// worker is busy.
     pub fn set_workers(&self, count: usize) {
         self.threads.set_workers(count);
     }
@@ -797,9 +797,10 @@ impl Builder {
     /// Sets the maximum number of replacement threads that run at the same time. A replacement thread replaces a worker
     /// that is in a long step. Default: 16. If the maximum is 0, there is no replacement thread. The queued tasks of a
     /// worker in a long step then wait until the other workers take them. When the maximum is reached, or all [48
-    /// slots](Self::workers) are in use, further long steps delay other processes. If [`Runtime::set_workers`] lowers
-    /// the number of workers during a long step, this step still counts towards the maximum. Surplus threads exit half
-    /// a second after the long steps have returned.
+    /// slots](Self::workers) are in use, further long steps delay other processes. If all workers and all replacement
+    /// threads are in long steps, no thread fires the timers of the runtime or checks its sockets until a step returns.
+    /// If [`Runtime::set_workers`] lowers the number of workers during a long step, this step still counts towards the
+    /// maximum. Surplus threads exit half a second after the long steps have returned.
     pub fn max_replacement_threads(mut self, most: usize) -> Self {
         self.substitutes = most;
         self

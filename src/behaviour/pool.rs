@@ -148,6 +148,13 @@ impl<M: Send + 'static, F> Pool<M, F> {
     /// the messages with the keys of this member. While a large pool starts its first members, an urgent message may be
     /// refused, and all other messages wait in the queue of the pool.
     ///
+    /// The queue of the pool is common to all keys. A message goes into the queue in two cases: a
+    /// [`send_wait`](crate::Address::send_wait) finds the member of its key full, or a member has exited. Until the
+    /// queue is empty again, all later messages also go through the queue. The pool then forwards each message to the
+    /// member of its key, and a full member does not stop the messages for other members. But if a member does not read
+    /// its messages, the messages for this member can fill the queue, and the pool then refuses the messages of all
+    /// keys. If a member may stop to read, use [`send`](crate::Address::send), or spawn one process for each key.
+    ///
     /// `key` runs on the sending thread. If `key` panics, the send panics. If the message must wait in the queue of the
     /// pool, `key` runs again in the process of the pool, and a panic of this call ends the pool.
     pub fn by_key<K: Hash>(mut self, key: impl Fn(&M) -> K + Send + Sync + 'static) -> Self {
@@ -302,16 +309,31 @@ where
         self.size < self.most && self.add(self.size).is_ok()
     }
 
-    /// Replaces a member that has exited. If the runtime refuses the replacement, the pool tries again in a later turn,
-    /// after a pause.
+    /// Returns whether this member is at this position of the list.
+    fn is_listed(&self, place: usize, member: &Ref<Control<M>>) -> bool {
+        self.members.list().get(place).is_some_and(|there| there.is_same(member))
+    }
+
+    /// Starts the replacement of a member that has exited, and adds the replacement to `fresh`. The caller puts the
+    /// replacements of one turn into the list together, because each change copies the list. If the runtime refuses the
+    /// replacement, the pool tries again in a later turn, after a pause.
     ///
     /// # Errors
     /// Returns the exit of the pool if there were too many replacements, or if the runtime has shut down.
-    fn fill(&mut self, place: usize, former: Ref<Control<M>>, exit: Held<Exit>) -> Result<(), Exit> {
+    fn fill(
+        &mut self,
+        place: usize,
+        former: Ref<Control<M>>,
+        exit: Held<Exit>,
+        fresh: &mut Vec<(usize, Ref<Control<M>>)>,
+    ) -> Result<(), Exit> {
         // After the exit of the member, the pool may have removed this position, and may have added the position again
-        // for another member.
-        if !self.members.list().get(place).is_some_and(|there| there.is_same(&former)) {
-            return Ok(());
+        // for another member. But the member may also be a replacement of this turn.
+        if !self.is_listed(place, &former) {
+            self.members.replace(fresh);
+            if !self.is_listed(place, &former) {
+                return Ok(());
+            }
         }
         // The member may wait for a process that the member has spawned. If this process is cancelled before the
         // pool, the exit of this process may end the member. The pool is then cancelled too.
@@ -326,10 +348,10 @@ where
             );
             return Err(Exit::failed(error));
         }
-        match self.add(place) {
+        match self.spawn(place) {
             Err(refusal) if refusal.is_spawn_after_shutdown() => return Err(refusal),
             Err(refusal) => self.vacancies.push(Vacancy { place, former, exit: Held::new(refusal) }),
-            Ok(()) => {}
+            Ok(member) => fresh.push((place, member)),
         }
         Ok(())
     }
@@ -342,9 +364,11 @@ where
                 return Ok(());
             }
             self.retry = None;
+            let mut fresh = Vec::new();
             for Vacancy { place, former, exit } in std::mem::take(&mut self.vacancies) {
-                self.fill(place, former, exit)?;
+                self.fill(place, former, exit, &mut fresh)?;
             }
+            self.members.replace(&mut fresh);
         }
         self.retry = None;
         Ok(())
@@ -379,15 +403,16 @@ where
     fn poll(&mut self, cx: &mut Cx<'_>) -> Poll<Result<(), Exit>> {
         // New members can exit on other workers during this turn. Without the limit `EXITS_AT_ONCE`, the turn might
         // never end.
-        let mut left = EXITS_AT_ONCE;
+        let (mut left, mut fresh) = (EXITS_AT_ONCE, Vec::new());
         while let Poll::Ready(Some((place, member, exit))) = self.running.poll_next_unpin(cx) {
-            self.fill(place, member, exit)?;
+            self.fill(place, member, exit, &mut fresh)?;
             left -= 1;
             if left == 0 {
                 cx.waker().wake_by_ref();
                 break;
             }
         }
+        self.members.replace(&mut fresh);
         self.fill_vacancies(cx)?;
         let mut growth = GROWTH_AT_ONCE;
         if self.members.take_growth_request() && self.grow() {

@@ -27,8 +27,7 @@ use crate::process::failure::Failure;
 use crate::process::mailbox::{ReadAhead, ReceiverTurn, Taken};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
-#[allow(unused_imports)]
-use crate::process::state::current::{Current, InTurn};
+use crate::process::state::current::{BUDGET, Current, InTurn};
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::{AnswerTarget, Yields};
 
@@ -151,6 +150,9 @@ pub(crate) struct Mail<M> {
 enum Look {
     NotYet,
     Taken,
+    /// The step has read [`URGENT_PER_STEP`] urgent messages, and further urgent messages are unread. The task must run
+    /// another step of the process.
+    Cut,
     /// The step leaves its events in the inbox.
     Left,
     /// A [`Mailbox`](crate::Mailbox) is the receiver of the process. When the process reads an event itself, or a step
@@ -169,12 +171,15 @@ impl<M: Send + 'static> Mail<M> {
         if self.look != Look::HandedOver {
             self.look = Look::NotYet;
         }
-        Events { mail: self, control, here: PhantomData, yields: None }
+        Events { mail: self, control, here: PhantomData, yields: None, urgent_read: 0 }
     }
 
     /// Returns true if new events have arrived and the step has not checked the inbox. In this case, the task must run
     /// another step of the process. The task of the process calls this function after each step.
     pub(crate) fn missed(&mut self, control: &Control<M>, turn: InTurn) -> bool {
+        if self.look == Look::Cut {
+            return true;
+        }
         if self.look == Look::HandedOver
             && let Some(taken) = self.taken.as_deref().filter(|taken| taken.is_only_receiver())
         {
@@ -216,11 +221,17 @@ impl<M: Send + 'static> Mail<M> {
     }
 }
 
+/// Maximum number of urgent messages that one step reads. Without this limit, a step would never end if urgent messages
+/// arrive as fast as the step reads them, and the process could not be killed.
+const URGENT_PER_STEP: u32 = BUDGET;
+
 /// Maximum number of answered yields that one lock operation removes from the table of yields.
 const COLLECT_AT: usize = 32;
 
 /// Iterator over the events that have arrived since the last step, in the order of their arrival. The first call of
-/// `next` takes the events from the inbox.
+/// `next` takes the events from the inbox. An [urgent message](crate::Address::send_urgent) that arrives during the
+/// step is read in this step. After 128 urgent messages, `next` returns `None`, and the next step starts with the
+/// unread events, even if this step returns [`Next::Wait`].
 ///
 /// `Events` cannot leave the thread that runs the step. If the step calls [`block_on`](crate::Runtime::block_on), this
 /// thread may run nested steps of other processes. During a nested step, `next` takes no events from the inbox and
@@ -238,6 +249,8 @@ pub struct Events<'a, M> {
     /// The table of yields. In each step, the process looks up the table at most once. A lookup is slow, because the
     /// lookup reads a cache line that other cores write when they answer yields.
     yields: Option<&'a Yields>,
+    /// Number of urgent messages that this step has read.
+    urgent_read: u32,
 }
 
 impl<M: Send + 'static> Events<'_, M> {
@@ -292,6 +305,9 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
     fn next(&mut self) -> Option<Event<M>> {
         if self.mail.look != Look::Taken {
             let turn = self.turn()?;
+            if self.mail.look == Look::Cut {
+                return None;
+            }
             if self.mail.look == Look::HandedOver {
                 self.reclaim(turn);
             } else {
@@ -313,6 +329,7 @@ impl<M: Send + 'static> Events<'_, M> {
     #[cold]
     fn take_urgent(&mut self) -> Option<M> {
         self.turn()?;
+        self.urgent_read += 1;
         self.mail.urgent = 0;
         self.control.inbox.pop_urgent_event(|| self.control.head.unset(flag::URGENT))
     }
@@ -321,11 +338,15 @@ impl<M: Send + 'static> Events<'_, M> {
     /// inbox.
     #[inline(never)]
     fn next_taken(&mut self) -> Option<Event<M>> {
-        if self.control.head.has_urgent()
-            && let Some(message) = self.take_urgent()
-        {
-            self.trace_receive();
-            return Some(Event::Message(message));
+        if self.control.head.has_urgent() {
+            if self.urgent_read == URGENT_PER_STEP {
+                self.mail.look = Look::Cut;
+                return None;
+            }
+            if let Some(message) = self.take_urgent() {
+                self.trace_receive();
+                return Some(Event::Message(message));
+            }
         }
         let taken = self.mail.taken.as_deref_mut()?;
         while let Some(signal) = taken.pop_signal() {

@@ -52,6 +52,11 @@ impl<E: Linkable + ?Sized> Namespace<E> {
         self.dispatcher.host()
     }
 
+    /// Returns whether this is the namespace of the first host of a runtime.
+    pub(crate) fn is_first(&self) -> bool {
+        self.name().is_empty()
+    }
+
     #[inline]
     pub(crate) fn dispatcher(&self) -> &Dispatcher<E> {
         &self.dispatcher

@@ -107,6 +107,12 @@ pub(crate) trait EntryHost: Sized {
     /// Takes one reference out of `stock`. Returns `None` if `stock` is empty, or if its references point to a value
     /// other than `self`.
     fn take(&self, stock: &mut Self::CountedRefs) -> Option<Self>;
+
+    /// Returns whether a shard may store a stock of references to this value. A stored stock keeps the value alive
+    /// until the table is closed.
+    fn may_be_stored(&self) -> bool {
+        true
+    }
 }
 
 /// Entry of the pid table. The entry stores its own generation. If the slot stored the generation, each idle process
@@ -246,9 +252,10 @@ impl<E: ?Sized + PidEntry, H: EntryHost> Shard<E, H> {
         if let Some(host) = fresh.stock.as_mut().and_then(|stock| wanted.take(stock)) {
             return Some((place, host));
         }
-        let mut stock = wanted.counted_refs(if fresh.closed { 1 } else { REFERENCES_PER_COUNT });
+        let is_stored = !fresh.closed && wanted.may_be_stored();
+        let mut stock = wanted.counted_refs(if is_stored { REFERENCES_PER_COUNT } else { 1 });
         let host = wanted.take(&mut stock).expect("there is one");
-        let spent = if fresh.closed { Some(stock) } else { fresh.stock.replace(stock) };
+        let spent = if is_stored { fresh.stock.replace(stock) } else { Some(stock) };
         // When the last reference to a host is dropped, user code runs. The value `spent` may contain the last
         // references to a host, so this function drops `spent` after the unlock. A spawn with a name reserves its pid
         // under the lock of the name: see `defer_drops_of_hosts`.

@@ -76,7 +76,13 @@ impl Backend {
     /// # Errors
     /// Returns the error of the system if a helper thread is needed and cannot be started.
     pub(crate) fn will_wait(&self) -> io::Result<()> {
-        if self.threads.is_here() { Ok(()) } else { self.threads.ensure_poll_thread() }
+        if self.threads.is_here() {
+            return Ok(());
+        }
+        // If the system cannot start a thread, it often returns `WouldBlock`. A future of a socket must never return
+        // this kind of error, because an adapter could take it for a socket that is not ready.
+        let refused = |error| io::Error::other(format!("the thread that waits for the sockets cannot start: {error}"));
+        self.threads.ensure_poll_thread().map_err(refused)
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
-use crate::platform::poller::Poller;
+use crate::platform::poller::{Poller, Wait};
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{Arc, Mutex, OnceLock, UniqueRc, planted, this_thread, thread};
 use crate::platform::unwind::contain;
@@ -606,6 +606,21 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
+    /// Returns whether there is a poller, and no timekeeper waits in it.
+    fn is_poller_left_alone(&self) -> bool {
+        self.poller().is_some() && self.idle.timekeeper().is_none()
+    }
+
+    /// Checks the sockets without blocking, if no timekeeper waits in the poller. A guest without a slot calls this
+    /// function.
+    fn check_sockets(&self) {
+        if let Some(poller) = self.poller().filter(|_| self.is_poller_left_alone()) {
+            let mut ready = Vec::new();
+            poller.poll(Wait::No, &mut ready);
+            contain(|| self.driver.wake_all(&mut ready, &|| ()));
+        }
+    }
+
     /// Runs tasks on this thread until the future completes.
     pub(crate) fn block_on<F: Future>(self: &Arc<Self>, future: F) -> F::Output {
         let mut future = pin!(future);
@@ -644,12 +659,13 @@ impl<T: Task> Scheduler<T> {
             let Some(worker) = &guest.worker else {
                 // All slots are occupied. Therefore this thread waits for a slot and for its own future. The threads in
                 // the slots may all be blocked in steps that also wait for a slot. In this case none of these threads
-                // checks the timers. Therefore this thread checks the timers.
+                // checks the timers and the sockets. Therefore this thread checks them.
                 Worker::<T>::share_here();
                 if !own.is_woken() {
-                    let time = self.driver.wait().map_or(PARK_WITHOUT_SLOT, |time| time.min(PARK_WITHOUT_SLOT));
-                    thread::park_timeout(time);
+                    let most = if self.is_poller_left_alone() { POLL_WITHOUT_THREAD } else { PARK_WITHOUT_SLOT };
+                    thread::park_timeout(self.driver.wait().map_or(most, |time| time.min(most)));
                     self.fire_due(self.driver.now());
+                    self.check_sockets();
                 }
                 continue;
             };

@@ -134,6 +134,10 @@ impl<T: Task> Scheduler<T> {
             for (slot, seen) in seen.iter_mut().enumerate().take(self.remotes().len()) {
                 busy |= self.look_at(slot, seen);
             }
+            if busy {
+                // The system may have refused to start an earlier replacement thread.
+                self.hire();
+            }
             // A former timekeeper may run many short steps without a pause. During this time the former timekeeper
             // checks the timers and the poller only once in 61 tasks. Therefore, if two successive checks of the
             // monitor find that a timekeeper is missing, the monitor wakes a worker. This worker becomes the

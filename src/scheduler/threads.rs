@@ -262,7 +262,7 @@ impl<T: Task> Scheduler<T> {
 
     /// Adds one active worker if there are too few active workers. Returns false if there are enough active workers, or
     /// if no worker can be added.
-    fn hire(self: &Arc<Self>) -> bool {
+    pub(super) fn hire(self: &Arc<Self>) -> bool {
         let lacks = |worker_threads: &WorkerThreads<T>| {
             // The bound `substitutes` limits the number of replacement threads. Otherwise a thousand blocking steps
             // would start a thousand threads. The bound may be `usize::MAX`.

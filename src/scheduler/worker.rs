@@ -122,6 +122,9 @@ impl<T: Task> std::fmt::Debug for Worker<T> {
     }
 }
 
+/// Number of wakers for which a worker keeps the memory of its list of ready sockets.
+const READY_KEPT: usize = 1_024;
+
 impl<T: Task> Worker<T> {
     pub(super) fn new(scheduler: Arc<Scheduler<T>>, slot: usize, queues: Queues<T>) -> UniqueRc<Self> {
         // The seed contains the count of attempts to find a task in this slot. So each worker of this slot gets a
@@ -391,6 +394,7 @@ impl<T: Task> Worker<T> {
         if !ready.is_empty() {
             self.call_wakers(|begin| self.scheduler.driver.wake_all(&mut ready, begin));
             contain(|| ready.clear());
+            ready.shrink_to(READY_KEPT);
         }
         self.ready.set(ready);
     }
@@ -745,7 +749,12 @@ impl<T: Task> Worker<T> {
         // this worker, or this worker may be the timekeeper.
         self.call_hook(hooks.park.as_ref());
         // If the hook has blocked, the monitor may have handed over the tasks of this worker.
-        if !self.worker_slot.is_handed_over() && self.announce_sleep() {
+        let sleeps = !self.worker_slot.is_handed_over() && self.announce_sleep();
+        if sleeps && self.worker_slot.is_handed_over() {
+            // The monitor has handed over the tasks after the first check. The announcement has ended the state BUSY,
+            // so no hand-over can follow. This worker must not park, because it must end the hand-over first.
+            self.wake_up();
+        } else if sleeps {
             let mut ready = self.ready.take();
             let began = scheduler.driver.now();
             Self::without_worker(|| self.park(&mut ready));

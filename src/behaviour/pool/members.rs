@@ -156,6 +156,17 @@ impl<M: Send + 'static> Members<M> {
         drop(former);
     }
 
+    /// Puts each member at its position, and leaves `members` empty. The positions are in the list. The call copies the
+    /// list once. Only the keeper calls this function.
+    pub(crate) fn replace(&self, members: &mut Vec<(usize, Ref<Control<M>>)>) {
+        if !members.is_empty() {
+            let former: Vec<_> = self.change(|list| {
+                members.drain(..).map(|(at, member)| std::mem::replace(&mut list[at], member)).collect()
+            });
+            drop(former);
+        }
+    }
+
     /// Appends `members`. Only the keeper calls this function.
     pub(crate) fn append(&self, members: &mut Vec<Ref<Control<M>>>) {
         self.change(|list| list.append(members));

@@ -15,7 +15,16 @@ use crate::net::handle::lends_handle;
 use crate::net::registered::Registered;
 use crate::platform::poller::source::Direction;
 
-/// Shortest and longest pause between two attempts of [`UnixDatagram::send_to`] on Linux.
+/// Whether the system reports an event when the queue of a connected receiver has space again.
+const REPORTS_SPACE: bool = cfg!(any(target_os = "linux", target_os = "android"));
+
+/// Returns whether the queue of the receiver is full. Linux then returns `EAGAIN`. macOS and the BSD systems return
+/// `ENOBUFS`.
+fn is_queue_full(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock || !REPORTS_SPACE && error.raw_os_error() == Some(libc::ENOBUFS)
+}
+
+/// Shortest and longest pause between two attempts of [`UnixDatagram::send_to`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(16);
 
@@ -155,7 +164,10 @@ impl UnixDatagram {
     /// # Errors
     /// Returns the error of the system.
     pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
-        self.io.op(Direction::Write, |io| io.send(buf)).await
+        if REPORTS_SPACE {
+            return self.io.op(Direction::Write, |io| io.send(buf)).await;
+        }
+        self.send_after_pauses(|io| io.send(buf)).await
     }
 
     /// Receives a packet. Returns the number of bytes. If the packet is longer than `buf`, the rest of the packet is
@@ -169,23 +181,28 @@ impl UnixDatagram {
 
     /// Sends a packet to the socket at `path`. Returns the number of bytes that were sent.
     ///
-    /// If the queue of the receiver is full, the future waits. If this socket is not [connected](Self::connect) to the
-    /// receiver, Linux reports no event when the queue has space again. So on Linux, the future tries again after a
-    /// pause, which grows from 1 ms to 16 ms. If this delay matters, connect the socket and use [`send`](Self::send).
+    /// If the queue of the receiver is full, the future waits. The system reports no event when the queue has space
+    /// again. Therefore the future tries again after a pause, which grows from 1 ms to 16 ms. If this delay matters on
+    /// Linux, [connect](Self::connect) the socket and use [`send`](Self::send).
     ///
     /// # Errors
     /// Returns the error of the system.
     pub async fn send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         let path = path.as_ref();
-        if !cfg!(any(target_os = "linux", target_os = "android")) {
-            return self.io.op(Direction::Write, |io| io.send_to(buf, path)).await;
-        }
-        // After each failed send to a full queue, Linux reports this socket as writable. Therefore, if the future
-        // waited for this event, it would repeat the system call without a pause.
+        self.send_after_pauses(|io| io.send_to(buf, path)).await
+    }
+
+    /// Sends a packet. While the queue of the receiver is full, pauses and tries again. After each failed send to a
+    /// full queue, Linux reports this socket as writable. Therefore, if the future waited for this event, it would
+    /// repeat the system call without a pause.
+    async fn send_after_pauses(
+        &self,
+        send: impl Fn(&mio::net::UnixDatagram) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         let mut pause = SHORTEST_PAUSE;
         loop {
-            let send = |io: &mio::net::UnixDatagram| match io.send_to(buf, path) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            let send = |io: &mio::net::UnixDatagram| match send(io) {
+                Err(error) if is_queue_full(&error) => Ok(None),
                 sent => sent.map(Some),
             };
             if let Some(count) = self.io.op(Direction::Write, send).await? {

@@ -47,6 +47,9 @@ const WAKE: Token = Token(usize::MAX);
 /// Number of low bits of a token that hold the index of a source. The higher bits hold the generation.
 const INDEX_BITS: u32 = usize::BITS / 2 + if usize::BITS == 32 { 4 } else { 0 };
 
+/// Number of sources for which an empty table keeps its memory.
+const KEPT: usize = 1_024;
+
 /// Maximum number of registered sources.
 const MOST: usize = (1 << INDEX_BITS) - 1;
 
@@ -245,6 +248,9 @@ impl SourceTable {
     fn remove(&mut self, source: &Source) {
         if self.get(source.token()).is_some() {
             self.sources.remove(source.token().0 & MOST);
+            if self.sources.is_empty() && self.sources.capacity() > KEPT {
+                self.sources = Slab::new();
+            }
         }
     }
 }

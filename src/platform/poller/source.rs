@@ -111,9 +111,8 @@ pub(crate) struct Source {
 struct Waiters {
     /// For each direction, the waker that the last call of a `poll_…` function has passed.
     polled: [Option<Waker>; 2],
-    /// For each direction, the waiting futures in the order of their arrival. The keys ascend, so a search is a binary
-    /// search. The lists are boxed, because most sockets never have a waiting future.
-    futures: Option<Box<[VecDeque<(WaiterKey, Waker)>; 2]>>,
+    /// The waiting futures of each direction. The lists are boxed, because most sockets never have a waiting future.
+    futures: Option<Box<[WaitingFutures; 2]>>,
     next: u64,
     /// Number of keys that the searches have compared.
     #[cfg(test)]
@@ -134,7 +133,7 @@ impl Source {
         let waiters = self.waiters.lock();
         for direction in [Direction::Read, Direction::Write] {
             let at = direction as usize;
-            let futures = waiters.futures.iter().flat_map(|futures| &futures[at]).map(|(_, waker)| waker);
+            let futures = waiters.futures.iter().flat_map(|futures| futures[at].wakers());
             for waker in waiters.polled[at].iter().chain(futures) {
                 let (descriptor, is_write) = (number_of(self.descriptor), direction == Direction::Write);
                 visit(SocketWait { waker, descriptor, is_write });
@@ -348,7 +347,7 @@ impl Waiters {
     fn take(&mut self, direction: Direction, ready: &mut Vec<Waker>) {
         ready.extend(self.polled[direction as usize].take());
         if let Some(futures) = &mut self.futures {
-            ready.extend(futures[direction as usize].drain(..).map(|(_, waker)| waker));
+            futures[direction as usize].take(ready);
         }
     }
 
@@ -356,10 +355,12 @@ impl Waiters {
         let known = key.as_ref().and_then(|key| self.find(direction, key));
         let futures = &mut self.futures.get_or_insert_default()[direction as usize];
         if let Some(at) = known {
-            return Some(std::mem::replace(&mut futures[at].1, waker));
+            let former = futures.entries[at].1.replace(waker);
+            futures.removed -= usize::from(former.is_none());
+            return former;
         }
         *key = Some(WaiterKey(self.next));
-        futures.push_back((WaiterKey(self.next), waker));
+        futures.entries.push_back((WaiterKey(self.next), Some(waker)));
         self.next += 1;
         None
     }
@@ -367,24 +368,71 @@ impl Waiters {
     fn remove(&mut self, key: &WaiterKey) -> Option<Waker> {
         [Direction::Read, Direction::Write].into_iter().find_map(|direction| {
             let at = self.find(direction, key)?;
-            // `VecDeque::remove` moves only the entries between the removed entry and the nearer end of the list. If
-            // many futures are dropped in the order of their arrival, or in reverse order, no entry is moved.
-            let (_, waker) = self.futures.as_mut()?[direction as usize].remove(at)?;
-            Some(waker)
+            self.futures.as_mut()?[direction as usize].remove(at)
         })
     }
 
     /// Returns the position of a waiting future in the list of its direction.
     fn find(&mut self, direction: Direction, key: &WaiterKey) -> Option<usize> {
-        let futures = &self.futures.as_ref()?[direction as usize];
-        let compare = |(known, _): &(WaiterKey, Waker)| {
+        let entries = &self.futures.as_ref()?[direction as usize].entries;
+        let compare = |(known, _): &(WaiterKey, Option<Waker>)| {
             #[cfg(test)]
             {
                 self.compared += 1;
             }
             known.cmp(key)
         };
-        futures.binary_search_by(compare).ok()
+        entries.binary_search_by(compare).ok()
+    }
+}
+
+/// Number of entries for which an empty list keeps its memory.
+const KEPT: usize = 64;
+
+/// The futures that wait for one direction of a socket, in the order of their arrival.
+#[derive(Debug, Default)]
+struct WaitingFutures {
+    /// The waker of a removed future is `None`. Therefore the removal of a future moves no other entry. The keys
+    /// ascend, so a search is a binary search. The first entry has a waker.
+    entries: VecDeque<(WaiterKey, Option<Waker>)>,
+    /// Number of entries without a waker.
+    removed: usize,
+}
+
+impl WaitingFutures {
+    fn wakers(&self) -> impl Iterator<Item = &Waker> {
+        self.entries.iter().filter_map(|(_, waker)| waker.as_ref())
+    }
+
+    /// Moves the wakers to `ready`, and empties the list.
+    fn take(&mut self, ready: &mut Vec<Waker>) {
+        ready.extend(self.entries.drain(..).filter_map(|(_, waker)| waker));
+        self.removed = 0;
+        self.shrink();
+    }
+
+    /// Removes a future and returns its waker. If more than half of the entries have no waker, these entries are
+    /// removed. Therefore the mean time of a call is constant.
+    fn remove(&mut self, at: usize) -> Option<Waker> {
+        let waker = self.entries[at].1.take()?;
+        self.removed += 1;
+        while let Some((_, None)) = self.entries.front() {
+            self.entries.pop_front();
+            self.removed -= 1;
+        }
+        if self.removed > self.entries.len() / 2 {
+            self.entries.retain(|(_, waker)| waker.is_some());
+            self.removed = 0;
+        }
+        self.shrink();
+        Some(waker)
+    }
+
+    /// Releases the memory of an empty list that was long.
+    fn shrink(&mut self) {
+        if self.entries.is_empty() && self.entries.capacity() > KEPT {
+            self.entries = VecDeque::new();
+        }
     }
 }
 
@@ -463,6 +511,31 @@ mod tests {
         let compared = source.waiters.lock().compared;
         // A binary search compares at most 11 of 1,000 keys. There are at most nine searches for each future.
         assert!((FUTURES..=9 * 11 * FUTURES).contains(&compared), "{compared}");
+    }
+
+    /// Many futures wait for one socket, and end in any order, for example because of their time limits. The removal of
+    /// one future takes constant time on average, and the list gives back its memory.
+    #[test]
+    fn futures_are_removed_in_any_order() {
+        const FUTURES: usize = 1_000;
+        let (source, waker) = (waiting(), Waker::from(Arc::new(Count::default())));
+        let mut keys: Vec<Option<WaiterKey>> = (0..FUTURES).map(|_| None).collect();
+        for key in &mut keys {
+            assert!(source.poll_ready_as(Direction::Read, &waker, key).is_pending());
+        }
+        // 7 and 1,000 have no common divisor, so this loop visits each number once.
+        for step in 0..FUTURES {
+            source.forget(keys[step * 7 % FUTURES].as_ref().unwrap());
+            let waiters = source.waiters.lock();
+            let futures = &waiters.futures.as_ref().unwrap()[Direction::Read as usize];
+            let left = FUTURES - 1 - step;
+            assert_eq!(futures.wakers().count(), left);
+            assert!(futures.entries.len() <= 2 * left + 1, "{} of {left}", futures.entries.len());
+            assert!(left != 0 || futures.entries.capacity() <= KEPT);
+        }
+        // A removed future that is polled again waits at the end of the list.
+        assert!(source.poll_ready_as(Direction::Read, &waker, &mut keys[0]).is_pending());
+        assert_eq!(event(&source, bit::READABLE), 1);
     }
 
     #[test]

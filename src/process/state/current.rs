@@ -542,6 +542,15 @@ impl Current {
         self.has(note::AGAIN)
     }
 
+    /// Returns whether the process requested another step in this turn, and has also woken its own task. The two notes
+    /// can differ: if a step polls [`yield_now`](crate::SelfHandle::yield_now) with a foreign waker, the request does
+    /// not wake the task.
+    #[inline]
+    pub(crate) fn yields_turn(&self) -> bool {
+        const BOTH: u8 = note::AGAIN | note::WOKEN;
+        self.notes.get() & BOTH == BOTH
+    }
+
     /// Records that the trace must contain the events of this turn.
     pub(crate) fn note_traced(&self) {
         self.note(note::TRACED);
@@ -869,7 +878,8 @@ pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 ///   the runtime has asked the process to let other processes run.
 /// - [`Host::preempt`](crate::Host::preempt) was called.
 ///
-/// After the first `true`, the function returns `true` until the turn ends.
+/// After the first `true`, the function returns `true` until the turn ends, unless the step calls
+/// [`block_on`](crate::Runtime::block_on), or polls a future of this crate that took a unit and then waits.
 ///
 /// The budget of a turn is 128 units, and each call takes one unit. Therefore, a loop that calls the function once for
 /// each small piece of work gets `true` after at most 128 pieces. An async body then awaits

@@ -354,6 +354,27 @@ mod tests {
     use crate::Exit;
     use crate::platform::sync::OnceLock;
 
+    /// 4.7j: the list of the spawned processes keeps the memory of few exited processes, also if no process is spawned
+    /// after a burst.
+    #[test]
+    fn the_memory_of_exited_processes_is_freed() {
+        const BURST: usize = 10_000;
+        let rt = Runtime::builder().workers(0).build().expect("no threads");
+        let local = rt.local_set();
+        let waits = async |mut ctx: Context<()>| ctx.receive().await;
+        let (stays, burst) = (local.spawn(waits), (0..BURST).map(|_| local.spawn(waits)).collect::<Vec<_>>());
+        burst.iter().for_each(|process| process.send(()).unwrap());
+        local.block_on(async {
+            for process in burst {
+                process.await.unwrap();
+            }
+        });
+        let (len, capacity) = (local.spawned.borrow().len(), local.spawned.borrow().capacity());
+        assert!(len <= 2 * FEW && capacity <= 8 * FEW, "{len} of {capacity}");
+        stays.send(()).unwrap();
+        local.block_on(stays).unwrap();
+    }
+
     /// This test has two `LocalSet`s with one queue. The first `LocalSet` runs the processes. The second `LocalSet` has
     /// spawned a process, and this process drops the second `LocalSet`.
     #[test]

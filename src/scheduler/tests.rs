@@ -59,6 +59,8 @@ struct MovedInner {
     fired: AtomicBool,
     /// Number of alarms that were set.
     alarms: AtomicUsize,
+    /// The next call of [`wait`](Driver::wait) hands over the step in slot 0 of this scheduler.
+    hands_over: Mutex<Option<Arc<Scheduler<Job>>>>,
 }
 
 impl Driver for Moved {
@@ -77,6 +79,9 @@ impl Driver for Moved {
     }
 
     fn wait(&self) -> Option<Duration> {
+        if let Some(scheduler) = self.0.hands_over.lock().take_if(|scheduler| scheduler.worker_slots[0].is_busy()) {
+            assert!(scheduler.hand_over(0, None));
+        }
         let due = self.0.due.load(Ordering::SeqCst);
         self.0.armed.load(Ordering::SeqCst).then_some(if due { Duration::ZERO } else { TICK })
     }
@@ -571,6 +576,25 @@ fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
         let (again, sets) = (Arc::clone(&scheduler), done.clone());
         scheduler.schedule(job(move || run_until_timed(&again, sets)), Placement::Woken);
         eventually("another worker is the timekeeper", || done.is_set());
+        end(&scheduler);
+    });
+}
+
+/// 4.7d, 4.5f: the monitor hands over the tasks of a worker after the worker has announced that it will park, for
+/// example because the hook before the announcement took a long time. The worker ends the hand-over before it parks.
+#[test]
+fn a_worker_does_not_park_while_its_tasks_are_handed_over() {
+    within(|| {
+        let driver = Moved::default();
+        let hooks = Hooks { park: Some(Arc::new(|| ())), ..Hooks::default() };
+        let scheduler = started_with(Options { hooks, substitutes: 0, ..options(1) }, driver.clone());
+        for _ in 0..3 {
+            eventually("the worker sleeps", || asleep(&scheduler, 0));
+            *driver.0.hands_over.lock() = Some(Arc::clone(&scheduler));
+            scheduler.idle.wake(0);
+            eventually("the step was handed over", || driver.0.hands_over.lock().is_none());
+            eventually("the hand-over has ended", || !scheduler.worker_slots[0].is_handed_over());
+        }
         end(&scheduler);
     });
 }

@@ -309,3 +309,19 @@ fn the_limit_of_messages_works_with_selective_receives_and_dead_letters() {
     }
     assert_eq!(dead, [0, 1, 3]);
 }
+
+/// 3.1b: after the program has dropped an added host, and its processes have exited, the handlers of the host are
+/// dropped. The runtime still runs.
+#[test]
+fn the_handlers_of_a_dropped_host_are_dropped() {
+    let rt = lone();
+    let owned = Arc::new(());
+    let weak = Arc::downgrade(&owned);
+    let plugin =
+        HostBuilder::new("plugin").handle(move |_: Log| if Arc::strong_count(&owned) > 0 { "log" } else { "" });
+    let plugin = rt.add_host(plugin).unwrap();
+    let logged = rt.block_on(plugin.spawn(async |ctx: Context| ctx.perform(Log).await)).unwrap();
+    assert_eq!(logged, "log");
+    drop(plugin);
+    assert!(weak.upgrade().is_none());
+}

@@ -258,3 +258,21 @@ fn two_drivers_of_a_local_set_lose_no_wake_up() {
         sender.join().unwrap();
     });
 }
+
+/// 8.2d: a future of `LocalSet::run` that was never polled is dropped inside the context of tokio.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_future_of_a_local_set_is_dropped_inside_the_context_of_tokio() {
+    struct UsesTokio(Rc<Cell<bool>>);
+    impl Drop for UsesTokio {
+        fn drop(&mut self) {
+            self.0.set(tokio::runtime::Handle::try_current().is_ok());
+        }
+    }
+    let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let rt = Runtime::builder().workers(0).tokio(tokio.handle().clone()).build().unwrap();
+    let (local, is_inside) = (rt.local_set(), Rc::new(Cell::new(false)));
+    let value = UsesTokio(Rc::clone(&is_inside));
+    drop(local.run(async move { drop(value) }));
+    assert!(is_inside.get());
+}

@@ -1648,3 +1648,22 @@ fn an_attached_receiver_gets_the_sender_of_an_envelope() {
     rt.send(pid, 2_u8).unwrap();
     assert_eq!(*senders.0.lock().unwrap(), [Some(remote), None]);
 }
+
+/// 2.6b: a process exits while a timer of the process owns a message with a `Reply`. The caller gets the exit.
+#[test]
+fn a_reply_in_the_message_of_a_timer_reports_the_exit() {
+    enum Msg {
+        Ask(Reply<u8>),
+        Later(#[expect(dead_code)] Reply<u8>),
+    }
+    let rt = two();
+    let process = rt.spawn(async |mut ctx: Context<Msg>| -> Result<(), Exit> {
+        if let Msg::Ask(reply) = ctx.receive().await? {
+            ctx.send_after(Duration::from_secs(3_600), ctx.pid(), Msg::Later(reply));
+        }
+        Err(Exit::failed("on purpose"))
+    });
+    let error = rt.block_on(process.call(Msg::Ask)).unwrap_err();
+    assert!(matches!(&error, CallError::Died(Exit::Failed(_))), "{error:?}");
+    rt.block_on(process).unwrap_err();
+}

@@ -757,6 +757,58 @@ fn a_waker_of_a_cancelled_task_may_wait_for_another_task() {
     });
 }
 
+/// 6.4f: a task waits for the cancellation of one process of a set. Its waker blocks until another process of the set
+/// has exited. All processes of the set are cancelled first.
+#[test]
+fn a_waker_that_awaits_a_process_of_a_set_may_wait_for_another_process() {
+    within(60, || {
+        let rt = Runtime::builder().workers(2).build().unwrap();
+        let mut set = rt.join_set::<()>();
+        let (ends, end) = mpsc::channel::<()>();
+        let waker = Waker::from(Arc::new(BlockingWaker(Mutex::new(end))));
+        let both = [(); 2].map(|()| {
+            let ends = ends.clone();
+            set.spawn(async move |ctx: Context<()>| {
+                let _ends = ends;
+                ctx.cancelled().await;
+            })
+        });
+        drop(ends);
+        for process in &both {
+            let waits = |details: ProcessDetails| details.info.state == Some(ProcessState::Idle);
+            while !rt.process_details(process.pid()).is_some_and(waits) {
+                thread::yield_now();
+            }
+        }
+        // The set may cancel its processes in any order. Therefore the waker waits for both processes.
+        let mut exits = both.map(|process| Box::pin(rt.exited(process.pid())));
+        for exited in &mut exits {
+            assert!(exited.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
+        }
+        set.cancel_all("stop", LONG);
+        assert_eq!(block_on(set.join_all()).len(), 2);
+    });
+}
+
+/// 8.3b: a task waits in a mailbox that belongs to no process. Its waker blocks until a process has exited. The drop of
+/// the runtime first ends the processes, and then closes the mailbox.
+#[test]
+fn the_waker_of_a_mailbox_may_wait_for_a_process_while_the_runtime_is_dropped() {
+    within(60, || {
+        let rt = Runtime::builder().workers(2).build().unwrap();
+        let (_address, mut mailbox) = rt.mailbox::<()>();
+        let mut received = Box::pin(mailbox.receive());
+        let ends = poll_with_blocking_waker(received.as_mut());
+        let process = rt.spawn(async move |mut ctx: Context| {
+            let _ends = ends;
+            ctx.receive().await.map(drop)
+        });
+        block_on(process.started()).unwrap();
+        drop(rt);
+        assert!(matches!(block_on(process), Err(Exit::Killed)));
+    });
+}
+
 /// Waker of an executor. The waker sends one message for each wake-up.
 struct Rings(mpsc::Sender<()>);
 

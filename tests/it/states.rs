@@ -670,3 +670,18 @@ fn an_idle_runtime_uses_no_cpu() {
         assert!(threads >= 2 || !std::path::Path::new("/proc/self/task").exists(), "{threads} threads");
     });
 }
+
+/// 5.2a, 9.2b: a step polls `yield_now` with a waker that does not wake the process, and then waits for another event.
+/// The process enters the state `Idle`.
+#[test]
+fn a_process_that_did_not_wake_itself_enters_a_waiting_state() {
+    use futures::FutureExt;
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let process = rt.spawn(async |mut ctx: Context| {
+        assert!(ctx.yield_now().now_or_never().is_none());
+        ctx.receive().await.map(drop)
+    });
+    rt.block_on(process.started()).unwrap();
+    assert_eq!(rt.process_details(process.pid()).unwrap().info.state, Some(Idle));
+    process.abort();
+}

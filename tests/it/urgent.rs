@@ -384,3 +384,61 @@ fn a_panic_while_the_receiver_looks_at_an_urgent_message_loses_only_this_message
         assert_eq!(all(&mut mailbox), rest);
     }
 }
+
+/// A hand-written process that sends itself an urgent message for each message.
+struct Floods;
+
+impl Process for Floods {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+        for event in events {
+            if let Event::Message(()) = event {
+                out.send_urgent(out.pid(), ()).unwrap();
+            }
+        }
+        Ok(Next::Wait)
+    }
+}
+
+/// 4.6b, 6.2d: urgent messages arrive as fast as a hand-written process reads them. Its step ends, so other processes
+/// run, and the process can be killed.
+#[test]
+fn a_step_ends_although_urgent_messages_arrive() {
+    within(60, || {
+        let rt = lone();
+        let floods = rt.spawn_process(Floods);
+        floods.send_urgent(()).unwrap();
+        rt.block_on(rt.spawn(async |ctx: Context| {
+            for _ in 0..10 {
+                ctx.yield_now().await;
+            }
+        }))
+        .unwrap();
+        rt.kill(floods.pid()).unwrap();
+        assert!(matches!(rt.block_on(floods), Err(Exit::Killed)));
+    });
+}
+
+/// 2.3j: a step reads at most 128 urgent messages. The next step reads the other messages without a further wake-up.
+#[test]
+fn a_hand_written_process_reads_all_urgent_messages() {
+    struct Counts(Vec<u64>, usize);
+    impl Process for Counts {
+        type Message = u64;
+        type Output = (Vec<u64>, usize);
+
+        fn step(&mut self, events: Events<'_, u64>, _: &mut StepOutput<'_, u64>) -> Result<Next<Self::Output>, Exit> {
+            self.1 += 1;
+            self.0.extend(events.filter_map(|event| if let Event::Message(n) = event { Some(n) } else { None }));
+            Ok(if self.0.len() == 301 { Next::Done((std::mem::take(&mut self.0), self.1)) } else { Next::Wait })
+        }
+    }
+    let rt = lone();
+    let counts = rt.spawn_process(Counts(Vec::new(), 0));
+    counts.send(300).unwrap();
+    (0..300).for_each(|n| counts.send_urgent(n).unwrap());
+    let (read, steps) = rt.block_on(counts).unwrap();
+    assert_eq!((read, steps), ((0..=300).collect(), 3));
+}

@@ -7,6 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use procession::net::{TcpListener, TcpStream};
+#[cfg(unix)]
+use procession::observe::ProcessState;
 use procession::*;
 
 use crate::subprocess::{again, role};
@@ -58,7 +60,7 @@ fn a_waker_that_blocks_the_helper_thread_does_not_delay_other_sockets() {
         let guest = thread::spawn(move || guest.block_on(process));
         let is_waiting = || {
             let details = rt.process_details(pid).expect("it waits for a byte");
-            details.info.state == Some(observe::ProcessState::Idle)
+            details.info.state == Some(ProcessState::Idle)
         };
         while !is_waiting() {
             thread::yield_now();
@@ -364,4 +366,41 @@ fn a_polled_guest_reads_during_a_long_step_without_a_monitor() {
             assert!(futures::executor::block_on(long).unwrap());
         });
     }
+}
+
+/// 12.4b: more nested calls of `block_on` than the runtime has slots wait for sockets. A thread without a slot checks
+/// the sockets.
+#[test]
+#[cfg(unix)]
+fn sockets_become_ready_in_nested_calls_of_block_on_without_a_worker_slot() {
+    use futures::AsyncReadExt;
+    use procession::net::UnixStream;
+    use std::io::Write;
+
+    within(60, || {
+        let rt = Arc::new(Runtime::builder().workers(2).build().unwrap());
+        let mut writers = Vec::new();
+        let handles: Vec<_> = (0..60)
+            .map(|_| {
+                let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
+                writers.push(writer);
+                let mut reader = UnixStream::from_std_in(rt.host(), reader).unwrap();
+                let own = Arc::downgrade(&rt);
+                rt.spawn(async move |_: Context| {
+                    let rt = own.upgrade().unwrap();
+                    rt.block_on(reader.read_exact(&mut [0; 1])).map_err(Exit::failed)
+                })
+            })
+            .collect();
+        let is_blocked = |pid| {
+            let details = rt.process_details(pid).expect("it waits for a byte");
+            details.info.state == Some(ProcessState::Running)
+        };
+        // 48 steps occupy all slots and all threads.
+        while handles.iter().filter(|handle| is_blocked(handle.pid())).count() < 48 {
+            thread::yield_now();
+        }
+        writers.iter_mut().for_each(|writer| writer.write_all(b"x").unwrap());
+        handles.into_iter().for_each(|handle| futures::executor::block_on(handle).unwrap());
+    });
 }

@@ -131,7 +131,7 @@ mod tests {
     fn repeated_cancellations_set_one_kill_timer() {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let mut set = rt.join_set::<()>();
-        set.spawn(async |_: Context| std::future::pending().await);
+        set.spawn(async |_: Context| std::future::pending::<()>().await);
         for _ in 0..10 {
             set.cancel_all("test", Duration::from_secs(3_600));
         }

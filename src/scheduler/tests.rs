@@ -59,7 +59,8 @@ struct MovedInner {
     fired: AtomicBool,
     /// Number of alarms that were set.
     alarms: AtomicUsize,
-    /// The next call of [`wait`](Driver::wait) hands over the step in slot 0 of this scheduler.
+    /// After the worker in slot 0 of this scheduler has announced that it will park, the next call of
+    /// [`wait`](Driver::wait) hands over the tasks of this worker.
     hands_over: Mutex<Option<Arc<Scheduler<Job>>>>,
 }
 
@@ -79,8 +80,10 @@ impl Driver for Moved {
     }
 
     fn wait(&self) -> Option<Duration> {
-        if let Some(scheduler) = self.0.hands_over.lock().take_if(|scheduler| scheduler.worker_slots[0].is_busy()) {
-            assert!(scheduler.hand_over(0, None));
+        let has_announced =
+            |scheduler: &mut Arc<Scheduler<Job>>| scheduler.worker_slots[0].is_busy() && scheduler.idle.is_sleeping(0);
+        if let Some(scheduler) = self.0.hands_over.lock().take_if(has_announced) {
+            assert!(scheduler.replace(0, None));
         }
         let due = self.0.due.load(Ordering::SeqCst);
         self.0.armed.load(Ordering::SeqCst).then_some(if due { Duration::ZERO } else { TICK })
@@ -581,7 +584,8 @@ fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
 }
 
 /// 4.7d, 4.5f: the monitor hands over the tasks of a worker after the worker has announced that it will park, for
-/// example because the hook before the announcement took a long time. The worker ends the hand-over before it parks.
+/// example because the hook before the announcement took a long time. The monitor then wakes another worker. The first
+/// worker ends the hand-over before it parks.
 #[test]
 fn a_worker_does_not_park_while_its_tasks_are_handed_over() {
     within(|| {

@@ -209,10 +209,10 @@ impl EntryHost for Host {
         stock.take().map(|share| Self { share })
     }
 
-    /// Only the first host of a runtime is stored. When the program drops an added host and its processes have exited,
-    /// the handlers of this host must be dropped.
-    fn may_be_stored(&self) -> bool {
-        self.namespace().is_first()
+    /// A shard stores references only to the first host. When the program has dropped an added host, and its processes
+    /// have exited, the handlers of this host must be dropped.
+    fn without_stock(&self) -> Option<Self> {
+        (!self.namespace().is_first()).then(|| self.clone())
     }
 }
 

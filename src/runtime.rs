@@ -209,9 +209,9 @@ impl Runtime {
     /// Each call in progress takes one of the 48 slots that workers and guest threads share. If a call runs a step, and
     /// this step calls `block_on`, the nested call also takes a slot. If all slots are in use, the call runs no
     /// processes until a slot is free. Meanwhile, the call still polls its future, and returns when the future
-    /// completes. While the call waits for a slot, timers may be late by up to one second. If each slot belongs to a
-    /// call that waits for a process, no thread is left to run these processes. Therefore, in an async body, use
-    /// `await` and not this method.
+    /// completes. While the call waits for a slot, timers and sockets may be late by up to one second. If each slot
+    /// belongs to a call that waits for a process, no thread is left to run these processes. Therefore, in an async
+    /// body, use `await` and not this method.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         // The call may happen inside a simulation. The future and the tasks that this call runs still belong to this
         // runtime.
@@ -331,10 +331,6 @@ impl Runtime {
         // If a process is still alive after a shutdown, the process is in a step that does not return.
         let is_left = self.host.is_shut_down() && !self.host.all_ended();
         let stopped = self.threads.wait_stopped(if is_left { SHUTDOWN_GRACE } else { DROP_TIMEOUT });
-        // No other thread runs the processes now. Therefore their exits run before `close_and_kill` closes the
-        // mailboxes that belong to no process.
-        self.host.kill_processes();
-        self.run_dry();
         self.host.close_and_kill();
         if !stopped {
             for control in self.host.alive() {
@@ -798,9 +794,10 @@ impl Builder {
     /// that is in a long step. Default: 16. If the maximum is 0, there is no replacement thread. The queued tasks of a
     /// worker in a long step then wait until the other workers take them. When the maximum is reached, or all [48
     /// slots](Self::workers) are in use, further long steps delay other processes. If all workers and all replacement
-    /// threads are in long steps, no thread fires the timers of the runtime or checks its sockets until a step returns.
-    /// If [`Runtime::set_workers`] lowers the number of workers during a long step, this step still counts towards the
-    /// maximum. Surplus threads exit half a second after the long steps have returned.
+    /// threads are in long steps, and no thread is inside [`Runtime::run`] or [`Runtime::block_on`], no thread fires
+    /// the timers of the runtime or checks its sockets until a step returns. If [`Runtime::set_workers`] lowers the
+    /// number of workers during a long step, this step still counts towards the maximum. Surplus threads exit half a
+    /// second after the long steps have returned.
     pub fn max_replacement_threads(mut self, most: usize) -> Self {
         self.substitutes = most;
         self

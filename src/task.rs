@@ -644,7 +644,7 @@ impl<X: Machine> Turn<'_, X> {
                     return Poll::Pending;
                 }
                 Stepped::Waits if !this.current.take_answered() => {
-                    if !this.current.yields_turn() {
+                    if !this.current.runs_again() {
                         this.enter_wait(flags);
                     }
                     return Poll::Pending;

@@ -216,8 +216,8 @@ impl<T: Send + 'static> JoinSet<T> {
     /// cancelled before with a longer grace period. The processes stay in the set until they are joined.
     pub fn cancel_all(&self, reason: impl Into<Reason>, grace: Duration) {
         let reason = reason.into();
-        // A foreign waker that awaits the exit of one member may block until another member has exited. Therefore all
-        // members are cancelled before the first foreign waker is called.
+        // A task may await the exit of one member, and its waker may block until another member has exited. Therefore
+        // all members are cancelled before the first foreign waker is called.
         delay_wakers(|| {
             for member in &self.running {
                 // A member may belong to another runtime, and each runtime has its own clock.

@@ -26,7 +26,7 @@ use crate::host::Host;
 use crate::host::control::{Control, flag};
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Mutex};
-use crate::process::catch::Held;
+use crate::process::catch::{Held, delay_wakers};
 use crate::process::error::SpawnError;
 use crate::process::exit::{Exit, Reason};
 use crate::process::mailbox::MailboxCapacity;
@@ -55,9 +55,9 @@ const EXITS_AT_ONCE: usize = 256;
 /// has no other reason to refuse a message. The member that reads a call answers the call.
 ///
 /// If a member exits for any reason, the pool replaces this member. There are two exceptions: the pool has stopped this
-/// member because the member was idle, or a cancellation has ended both the member and the pool. The unread messages of
-/// the exited member go to other members, which read them before any later message. If a member exits while it handles
-/// a message, this message is lost, as in any process. If too many members exit in a short time
+/// member because the member was idle, or a cancellation has ended both the member and the pool. The pool passes the
+/// unread messages of the exited member to its members before any later message. If a member exits while it handles a
+/// message, this message is lost, as in any process. If too many members exit in a short time
 /// ([`restarts`](Self::restarts)), the pool fails, and its members are killed.
 ///
 /// If the limit of processes is reached, the runtime refuses a new member:
@@ -148,12 +148,13 @@ impl<M: Send + 'static, F> Pool<M, F> {
     /// the messages with the keys of this member. While a large pool starts its first members, an urgent message may be
     /// refused, and all other messages wait in the queue of the pool.
     ///
-    /// The queue of the pool is common to all keys. A message goes into the queue in two cases: a
+    /// The queue of the pool is common to all keys. After the start, a message goes into the queue in two cases: a
     /// [`send_wait`](crate::Address::send_wait) finds the member of its key full, or a member has exited. Until the
     /// queue is empty again, all later messages also go through the queue. The pool then forwards each message to the
     /// member of its key, and a full member does not stop the messages for other members. But if a member does not read
     /// its messages, the messages for this member can fill the queue, and the pool then refuses the messages of all
-    /// keys. If a member may stop to read, use [`send`](crate::Address::send), or spawn one process for each key.
+    /// keys. If a member may stop reading its messages, use [`send`](crate::Address::send), or spawn one process for
+    /// each key.
     ///
     /// `key` runs on the sending thread. If `key` panics, the send panics. If the message must wait in the queue of the
     /// pool, `key` runs again in the process of the pool, and a panic of this call ends the pool.
@@ -483,10 +484,12 @@ where
     /// Cancels the members and waits for their exits. Returns the exit of the pool.
     async fn stop(mut self, reason: Reason, deadline: Instant) -> Exit {
         self.members.clear();
-        for member in &self.running {
-            let member = member.handle.0.control().any();
-            member.cancel(reason.clone(), deadline);
-        }
+        delay_wakers(|| {
+            for member in &self.running {
+                let member = member.handle.0.control().any();
+                member.cancel(reason.clone(), deadline);
+            }
+        });
         while self.running.next().await.is_some() {}
         Exit::Cancelled(reason)
     }

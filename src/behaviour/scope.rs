@@ -225,16 +225,18 @@ impl<T, Fut> Run<T, Fut> {
             let mut state = this.shared.state.lock();
             (std::mem::take(&mut state.fresh), state.grace)
         };
-        let count = fresh.len();
-        for control in fresh {
-            if matches!(this.outcome, Some(Err(_))) {
-                cancel_within(&control, grace);
-            } else if let (None, Some((reason, deadline))) = (&this.cancelled, this.own.head().cancel()) {
-                cancel_until(&this.shared.host, &control, reason, deadline);
+        let (has_failed, count) = (matches!(this.outcome, Some(Err(_))), fresh.len());
+        delay_wakers(|| {
+            for control in fresh {
+                if has_failed {
+                    cancel_within(&control, grace);
+                } else if let (None, Some((reason, deadline))) = (&this.cancelled, this.own.head().cancel()) {
+                    cancel_until(&this.shared.host, &control, reason, deadline);
+                }
+                let ended = Exited::new(Some(control.clone()));
+                this.children.push(ScopedChild { control, ended });
             }
-            let ended = Exited::new(Some(control.clone()));
-            this.children.push(ScopedChild { control, ended });
-        }
+        });
         count
     }
 

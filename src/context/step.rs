@@ -228,10 +228,11 @@ const URGENT_PER_STEP: u32 = BUDGET;
 /// Maximum number of answered yields that one lock operation removes from the table of yields.
 const COLLECT_AT: usize = 32;
 
-/// Iterator over the events that have arrived since the last step, in the order of their arrival. The first call of
-/// `next` takes the events from the inbox. An [urgent message](crate::Address::send_urgent) that arrives during the
-/// step is read in this step. After 128 urgent messages, `next` returns `None`, and the next step starts with the
-/// unread events, even if this step returns [`Next::Wait`].
+/// Iterator over the events that have arrived since the last step. The [urgent messages](crate::Address::send_urgent)
+/// come first. The other events come in the order of their arrival. The first call of `next` takes the events from the
+/// inbox. An urgent message that arrives during the step is read in this step. If further urgent messages are unread
+/// after 128 urgent messages, `next` returns `None`. The runtime then runs another step, even if this step returns
+/// [`Next::Wait`].
 ///
 /// `Events` cannot leave the thread that runs the step. If the step calls [`block_on`](crate::Runtime::block_on), this
 /// thread may run nested steps of other processes. During a nested step, `next` takes no events from the inbox and
@@ -257,7 +258,7 @@ impl<M: Send + 'static> Events<'_, M> {
     /// Leaves the events in the inbox. The caller is a process that reads its inbox through a
     /// [`Mailbox`](crate::Mailbox).
     pub(crate) fn leave(self) {
-        if self.mail.look != Look::HandedOver {
+        if !matches!(self.mail.look, Look::HandedOver | Look::Cut) {
             self.mail.look = Look::Left;
         }
     }

@@ -68,9 +68,9 @@
 //!
 //! # What surprises Go users
 //!
-//! - **No pre-emption.** Go interrupts a goroutine that runs for 10 ms. This crate does not interrupt a process: it
-//!   runs until its next `await`. If a process runs for a long time, a replacement thread runs the other processes of
-//!   the worker. See [`should_yield`](crate::should_yield).
+//! - **No pre-emption.** Go interrupts a goroutine that runs for 10 ms. This crate does not interrupt a process. A
+//!   process runs until its next `await`. If a process runs for a long time, a replacement thread runs the other
+//!   processes of the worker. See [`should_yield`](crate::should_yield).
 //! - **Waiting is visible.** A process waits only at an `await`. A function that waits is `async`.
 //! - **A blocking function blocks a worker.** If a goroutine blocks in a system call, Go starts another thread. In
 //!   Rust, `std::fs`, `std::net` and `std::thread::sleep` block the worker. A replacement thread starts after 10 to 20

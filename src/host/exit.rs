@@ -2,9 +2,9 @@
 //! A dead letter is a message that a mailbox accepted and that no receiver will read.
 //!
 //! The exit of a process runs on the thread that has the right to run the process. A mailbox can also exist without a
-//! process. The thread that closes such a mailbox also performs its exit. An [`ExitOwner`] performs the steps that need
-//! the state of the process. `task.rs` implements this trait for processes. The following list explains the order of
-//! the steps. The list also names the races that another order would allow.
+//! process. The thread that closes such a mailbox also runs the exit of the mailbox. An [`ExitOwner`] performs the
+//! steps that need the state of the process. `task.rs` implements this trait for processes. The following list explains
+//! the order of the steps. The list also names the races that another order would allow.
 //!
 //! 1. **Call the user's `close`.** If `close` panics, the panic replaces the exit. Therefore step 1 comes before each
 //!    step that passes the exit to another process. If step 1 came later, two processes could receive different exits
@@ -24,11 +24,11 @@
 //!    messages to the closed mailbox instead. Step 4 comes before step 5, because the messages of step 4 are older than
 //!    the messages of step 5. If a destructor panics, the panic replaces the exit. Therefore step 4 only stores the
 //!    replies that the state drops, and step 7 notifies the callers.
-//! 5. **Deliver the unread messages** of the closed mailbox, and **close the timers**. If a supervisor keeps a mailbox
+//! 5. **Deliver the unread messages** of the closed mailbox. Then **close the timers**. If a supervisor keeps a mailbox
 //!    for the successor of the process, or the process is a member of a pool, a router takes the messages. Otherwise
-//!    they become dead letters. Step 5 comes before step 10. Therefore a supervisor that receives the exit already finds
-//!    the messages for the successor, and no timer of the process fires after step 10 has published the exit. A timer
-//!    may own a message with a reply. Therefore step 5 comes before step 7.
+//!    they become dead letters. Step 5 comes before step 10. Therefore a supervisor that receives the exit already
+//!    finds the messages for the successor, and no timer of the process fires after step 10 has published the exit. A
+//!    timer may own a message with a reply. Therefore step 5 comes before step 7.
 //! 6. **Count the exit, leave the groups, remove the pid.** Step 6 tells other threads that the process is gone. A
 //!    thread learns this from a failed look-up of the pid, or from the notice that the process left a group. Before the
 //!    failed look-up or the notice, the process has already sent its last message. A monitor or link to a removed pid
@@ -38,8 +38,9 @@
 //!      refuse a successor.
 //!    - The process is in no group. The notices to the group monitors precede all other events about the exit.
 //! 7. **Notify the callers** whose replies were dropped: by the state, by a timer, by an unread message, or by a panic
-//!    in `close` or in the last step of the process. Step 7 comes after step 4, because no panic replaces the exit after step 4. Step 7 also comes after
-//!    step 6. Therefore a caller that receives the exit does not find the pid any more.
+//!    in `close` or in the last step of the process. Step 7 comes after step 4, because no panic replaces the exit
+//!    after step 4. Step 7 also comes after step 6. Therefore a caller that receives the exit does not find the pid any
+//!    more.
 //! 8. **Close the yields.** The futures that step 4 drops cancel their own yields. Step 8 cancels all other yields. Step
 //!    8 comes before step 10. Therefore, before step 10, the command handlers see that no process wants their answers.
 //! 9. **Enter the state `Complete`.** Step 9 comes before step 10. Therefore a process that receives the exit finds the
@@ -97,7 +98,7 @@ pub(crate) trait ExitOwner {
     fn drop_state(&mut self, exit: &mut Exit);
     /// Step 6: takes over the reference that the pid table owned before the removal of the pid.
     fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>);
-    /// Step 7: notifies the callers whose replies this thread has stored in the last turn and in step 4.
+    /// Step 7: notifies the callers whose replies this thread has stored in the last turn and in steps 4 and 5.
     fn notify_callers(&mut self, exit: &Exit);
     /// Step 10: returns the data about the process that the observer and the crash report use. `name` is the oldest
     /// name of the process. Returns `None` if the mailbox belongs to no process.
@@ -310,10 +311,10 @@ impl Host {
     /// and no state. A cancellation may have set a timer that holds a reference to the receiver. Therefore this
     /// function closes the timers. A shutdown does not wait for an attached receiver.
     pub(super) fn end_attached(&self, head: &Head, exit: &Exit) {
-        drop(self.remove_exited(head));
         if let Some(pending) = head.pending_if_any() {
             pending.close(&self.shared().timers);
         }
+        drop(self.remove_exited(head));
         head.publish_exit_of_no_process(exit);
     }
 

@@ -108,10 +108,10 @@ pub(crate) trait EntryHost: Sized {
     /// other than `self`.
     fn take(&self, stock: &mut Self::CountedRefs) -> Option<Self>;
 
-    /// Returns whether a shard may store a stock of references to this value. A stored stock keeps the value alive
-    /// until the table is closed.
-    fn may_be_stored(&self) -> bool {
-        true
+    /// If a shard must not store a stock of references to this value, returns one reference. A stored stock keeps the
+    /// value alive until the stock is replaced or the table is closed.
+    fn without_stock(&self) -> Option<Self> {
+        None
     }
 }
 
@@ -252,10 +252,12 @@ impl<E: ?Sized + PidEntry, H: EntryHost> Shard<E, H> {
         if let Some(host) = fresh.stock.as_mut().and_then(|stock| wanted.take(stock)) {
             return Some((place, host));
         }
-        let is_stored = !fresh.closed && wanted.may_be_stored();
-        let mut stock = wanted.counted_refs(if is_stored { REFERENCES_PER_COUNT } else { 1 });
+        if let Some(host) = wanted.without_stock() {
+            return Some((place, host));
+        }
+        let mut stock = wanted.counted_refs(if fresh.closed { 1 } else { REFERENCES_PER_COUNT });
         let host = wanted.take(&mut stock).expect("there is one");
-        let spent = if is_stored { fresh.stock.replace(stock) } else { Some(stock) };
+        let spent = if fresh.closed { Some(stock) } else { fresh.stock.replace(stock) };
         // When the last reference to a host is dropped, user code runs. The value `spent` may contain the last
         // references to a host, so this function drops `spent` after the unlock. A spawn with a name reserves its pid
         // under the lock of the name: see `defer_drops_of_hosts`.

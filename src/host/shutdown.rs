@@ -213,11 +213,6 @@ impl Host {
         self.shared().report.lock().is_some()
     }
 
-    /// Kills all processes. Afterwards, the caller must run the queued tasks until no task is left.
-    pub(crate) fn kill_processes(&self) {
-        self.shared().kill_processes();
-    }
-
     /// Refuses all work, and kills the processes that have not exited. Afterwards, the caller must run the queued tasks
     /// until no task is left.
     pub(crate) fn close_and_kill(&self) {
@@ -257,7 +252,8 @@ impl Shared {
         self.advance(Phase::Closed);
         self.pid_table.close();
         self.kill_processes();
-        // Now the mailboxes that belong to no process are killed, and each process that was spawned meanwhile.
+        // This loop kills the mailboxes that belong to no process, and the processes that were spawned after the first
+        // loop.
         let all = self.pid_table.all();
         all.iter().for_each(|control| control.kill());
         drop_each(all);

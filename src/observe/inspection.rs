@@ -50,8 +50,8 @@ pub struct ProcessInfo {
     /// Name of the type of the process's code: the type of the [`Process`](crate::Process), or of the function or
     /// closure of an async body. An upgrade of the process does not change this name.
     pub type_name: &'static str,
-    /// Parent: the process that spawned this process. `None` if the spawn was not made in a step of a process of this
-    /// runtime. The parent may have exited.
+    /// Parent: the process that spawned this process. `None` if no step of a process of this runtime spawned this
+    /// process. The parent may have exited.
     pub parent: Option<Pid>,
     /// State of the process. `None` if the process is new, that is, if it has not been queued yet.
     pub state: Option<ProcessState>,

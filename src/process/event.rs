@@ -38,8 +38,8 @@ pub enum Event<M = Payload> {
     Cancel {
         /// Reason of the cancellation.
         reason: Reason,
-        /// Latest time at which the process is killed. A later cancellation by a token, a deadline, a scope or a
-        /// shutdown can kill the process earlier.
+        /// Latest time at which the process is killed. A later cancellation, for example by a token or a deadline, can
+        /// kill the process earlier.
         deadline: Instant,
     },
     /// A [monitored](crate::SelfHandle::monitor) process has exited. Each monitor causes at most one `Down` event.

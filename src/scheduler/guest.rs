@@ -38,10 +38,11 @@ const OWN_POLLS_IN_A_ROW: u32 = 16;
 /// Maximum number of guests that are woken when one slot becomes vacant. This number is not smaller, because it is
 /// possible that executors never poll some of these guests again.
 const WAKES_PER_VACANCY: usize = SLOTS;
-/// Maximum time for which a thread without a worker slot parks. Then the thread checks the timers.
+/// Maximum time for which a thread without a worker slot parks. Then the thread checks the timers and the sockets.
 const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
-/// Time after which a polled guest without work checks the poller again. The guest uses this time in two cases. First,
-/// the system could not start the helper thread that waits in the poller. Second, all workers are awake, and the
+/// Time after which a polled guest without work, or a thread without a worker slot, checks the poller again. A thread
+/// without a slot uses this time if no other thread waits in the poller. A polled guest uses this time in two cases.
+/// First, the system could not start the helper thread that waits in the poller. Second, all workers are awake, and the
 /// monitor would notice a long step of these workers too late.
 const POLL_WITHOUT_THREAD: Duration = Duration::from_millis(10);
 /// Minimum time between two checks of the sockets by a thread in `block_on` whose own future wakes itself. A check is a
@@ -606,15 +607,15 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Returns whether there is a poller, and no timekeeper waits in it.
-    fn is_poller_left_alone(&self) -> bool {
-        self.poller().is_some() && self.idle.timekeeper().is_none()
+    /// Returns whether there is a poller, and neither a timekeeper nor the helper thread waits in it.
+    fn poller_lacks_waiter(&self) -> bool {
+        self.poller().is_some() && self.idle.timekeeper().is_none() && !self.has_poll_thread()
     }
 
-    /// Checks the sockets without blocking, if no timekeeper waits in the poller. A guest without a slot calls this
+    /// Checks the sockets without blocking, if no thread waits in the poller. A guest without a slot calls this
     /// function.
     fn check_sockets(&self) {
-        if let Some(poller) = self.poller().filter(|_| self.is_poller_left_alone()) {
+        if let Some(poller) = self.poller().filter(|_| self.poller_lacks_waiter()) {
             let mut ready = Vec::new();
             poller.poll(Wait::No, &mut ready);
             contain(|| self.driver.wake_all(&mut ready, &|| ()));
@@ -662,7 +663,7 @@ impl<T: Task> Scheduler<T> {
                 // checks the timers and the sockets. Therefore this thread checks them.
                 Worker::<T>::share_here();
                 if !own.is_woken() {
-                    let most = if self.is_poller_left_alone() { POLL_WITHOUT_THREAD } else { PARK_WITHOUT_SLOT };
+                    let most = if self.poller_lacks_waiter() { POLL_WITHOUT_THREAD } else { PARK_WITHOUT_SLOT };
                     thread::park_timeout(self.driver.wait().map_or(most, |time| time.min(most)));
                     self.fire_due(self.driver.now());
                     self.check_sockets();

@@ -29,6 +29,9 @@ const IDLE_PAUSES: u32 = 2;
 /// pause between two checks is the threshold divided by this number.
 const LONG: u32 = 2;
 
+/// Number of checks between two attempts to start a replacement thread that the system has refused.
+const HIRE_EVERY: u32 = 16;
+
 const ASLEEP: u8 = 0;
 const AWAKE: u8 = 1;
 /// The monitor is turned off. In this state, no worker wakes the monitor.
@@ -125,7 +128,7 @@ impl<T: Task> Scheduler<T> {
         counted.begins();
         let mut seen = vec![None; self.worker_slots.len()];
         let mut quiet = 0;
-        let mut was_untimed = false;
+        let (mut was_untimed, mut checks) = (false, 0_u32);
         while self.pause(if quiet == 0 { 1 } else { IDLE_PAUSES }) {
             // The driver stores this time, and processes that begin to wait read the stored time. A worker that neither
             // parks nor has timers does not update the stored time.
@@ -134,7 +137,8 @@ impl<T: Task> Scheduler<T> {
             for (slot, seen) in seen.iter_mut().enumerate().take(self.remotes().len()) {
                 busy |= self.look_at(slot, seen);
             }
-            if busy {
+            checks = checks.wrapping_add(1);
+            if busy && checks.is_multiple_of(HIRE_EVERY) {
                 // The system may have refused to start an earlier replacement thread.
                 self.hire();
             }

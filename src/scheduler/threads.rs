@@ -179,6 +179,11 @@ impl<T: Task> Scheduler<T> {
         self.poller().is_some() && self.idle.timekeeper().is_none() && self.worker_threads.lock().needs_poll_thread()
     }
 
+    /// Returns whether the helper thread waits in the poller.
+    pub(super) fn has_poll_thread(&self) -> bool {
+        self.worker_threads.lock().has_poll_thread
+    }
+
     /// Returns whether only awake workers check the poller, and the monitor would notice a long step of these workers
     /// too late.
     pub(super) fn poller_lacks_monitor(&self) -> bool {

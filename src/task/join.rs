@@ -82,9 +82,9 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
     }
 
     /// Returns a future that resolves when the process has started. If the process exits before it has started, the
-    /// future resolves to an error, which contains the exit. A process that exits normally in its first step has
-    /// started. With [`manual_start`](crate::ProcessBuilder::manual_start), a process that exits normally and never
-    /// calls [`mark_started`](crate::SelfHandle::mark_started) has not started, and the error is [`Exit::Normal`].
+    /// future fails with its exit. A process that exits normally in its first step has started. With
+    /// [`manual_start`](crate::ProcessBuilder::manual_start), a process that exits normally and never calls
+    /// [`mark_started`](crate::SelfHandle::mark_started) has not started, and the future fails with [`Exit::Normal`].
     ///
     /// A process has started when its first step, or the first poll of its body, has returned. With
     /// [`manual_start`](crate::ProcessBuilder::manual_start), a process has started when the process has called

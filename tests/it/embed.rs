@@ -1435,3 +1435,28 @@ fn the_tasks_of_a_slot_are_released_if_a_panic_ends_the_future_inside_run() {
         drop(run);
     });
 }
+
+/// 8.3b: the destructor of a process joins a thread that waits in a mailbox. The drop of the runtime first closes the
+/// mailbox, and then runs the exit of the process.
+#[test]
+fn a_destructor_may_wait_for_a_thread_that_waits_in_a_mailbox() {
+    struct Joins(Option<thread::JoinHandle<()>>);
+    impl Drop for Joins {
+        fn drop(&mut self) {
+            self.0.take().unwrap().join().unwrap();
+        }
+    }
+    within(60, || {
+        let rt = two();
+        let (_address, mut mailbox) = rt.mailbox::<()>();
+        let bridge = thread::spawn(move || assert!(futures::executor::block_on(mailbox.receive()).is_err()));
+        let joins = Joins(Some(bridge));
+        let process = rt.spawn(async move |mut ctx: Context| {
+            let _joins = joins;
+            ctx.receive().await.map(drop)
+        });
+        rt.block_on(process.started()).unwrap();
+        drop(rt);
+        assert!(matches!(futures::executor::block_on(process), Err(Exit::Killed)));
+    });
+}

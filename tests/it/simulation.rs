@@ -466,8 +466,8 @@ fn a_failing_seed_is_shrunk_and_run_again() {
     assert!(panic_of(|| check(0..1, async |_: Host| pending::<()>().await)).contains("deadlock: "));
 }
 
-/// 10.3a: the report of a failing seed repeats the options of the check. If only a check detects this kind of failure,
-/// and `Simulation::run` does not detect it, the report says so.
+/// 10.3a: the report of a failing seed repeats the options of the check. If `Simulation::run` does not detect this kind
+/// of failure, the report says so.
 #[test]
 fn the_report_of_a_check_contains_its_options() {
     let fails = async |_: Host| Err::<(), _>(Exit::failed("it is wrong"));

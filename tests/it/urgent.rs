@@ -442,3 +442,32 @@ fn a_hand_written_process_reads_all_urgent_messages() {
     let (read, steps) = rt.block_on(counts).unwrap();
     assert_eq!((read, steps), ((0..=300).collect(), 3));
 }
+
+/// 2.3j, 1.4b: a step reads its maximum number of urgent messages, and then passes its events to `EntryPoints`. The
+/// next step still reads the other messages.
+#[test]
+fn a_process_that_delegates_its_steps_reads_all_urgent_messages() {
+    struct Delegates(EntryPoints<u64, ()>, u64);
+    impl Process for Delegates {
+        type Message = u64;
+        type Output = ();
+
+        fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
+            self.0.init(start)
+        }
+
+        fn step(&mut self, mut events: Events<'_, u64>, out: &mut StepOutput<'_, u64>) -> Result<Next<()>, Exit> {
+            self.1 += events.by_ref().count() as u64;
+            if self.1 == 300 { Ok(Next::Done(())) } else { self.0.step(events, out) }
+        }
+    }
+    within(60, || {
+        let rt = lone();
+        let entries =
+            EntryPoints::new().entry("wait", async |_: Context<u64>, (): ()| std::future::pending::<()>().await);
+        let process = rt.process().entry("wait").spawn_process(Delegates(entries, 0)).unwrap();
+        rt.block_on(process.started()).unwrap();
+        (0..300).for_each(|n| process.send_urgent(n).unwrap());
+        rt.block_on(process).unwrap();
+    });
+}

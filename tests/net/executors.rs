@@ -398,7 +398,7 @@ fn sockets_become_ready_in_nested_calls_of_block_on_without_a_worker_slot() {
         };
         // 48 steps occupy all slots and all threads.
         while handles.iter().filter(|handle| is_blocked(handle.pid())).count() < 48 {
-            thread::yield_now();
+            thread::sleep(Duration::from_millis(1));
         }
         writers.iter_mut().for_each(|writer| writer.write_all(b"x").unwrap());
         handles.into_iter().for_each(|handle| futures::executor::block_on(handle).unwrap());

@@ -16,9 +16,9 @@ impl Host {
     /// Asks a process to exit. If the process has not exited after the time `grace`, the runtime kills the process.
     ///
     /// The process receives one cancel event. If the exit of the process was already requested, this call has no
-    /// effect. A later cancellation by a [token](crate::CancelToken), a deadline, a scope or a shutdown sends no
-    /// further event, but can kill the process earlier. During the grace period, the runtime still answers the commands
-    /// of the process. Therefore the process can clean up.
+    /// effect. A later cancellation in another way, for example by a [token](crate::CancelToken), a deadline or a
+    /// [set](crate::JoinSet), sends no further event, but can kill the process earlier. During the grace period, the
+    /// runtime still answers the commands of the process. Therefore the process can clean up.
     ///
     /// # Errors
     /// Returns [`NoProcess`] if no process has this pid.
@@ -109,7 +109,7 @@ impl Host {
     /// exits before the deadline, the exit cancels the timer. Does nothing if an earlier call has set a timer for this
     /// or an earlier deadline.
     fn kill_at(&self, control: &Ref<dyn AnyControl>, deadline: Instant) {
-        if deadline == Instant::FAR || !control.head().advance_kill(deadline) {
+        if deadline == Instant::FAR || !control.head().record_kill_deadline(deadline) {
             return;
         }
         let weak = Ref::downgrade(control);

@@ -773,7 +773,7 @@ impl Head {
     /// Records that the caller sets a timer that kills the process at `deadline`. Returns false if the process already
     /// has such a timer for this or an earlier deadline. The caller then sets no timer. Without this check, each
     /// further cancellation of a process would leave one more timer.
-    pub(crate) fn advance_kill(&self, deadline: Instant) -> bool {
+    pub(crate) fn record_kill_deadline(&self, deadline: Instant) -> bool {
         let complement = !deadline.ns();
         self.rare().rarer().kill_deadline.fetch_max(complement, Ordering::Relaxed) < complement
     }

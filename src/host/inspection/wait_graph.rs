@@ -57,8 +57,8 @@ impl Host {
     ///   is a message in a mailbox of [`Host::mailbox`](crate::Host::mailbox), or the end of one of these futures: a
     ///   future of another crate, of a [`Host::sleep`](crate::Host::sleep), of a socket operation, of
     ///   [`CancelToken::cancelled`](crate::CancelToken::cancelled) or of [`Reply::closed`](crate::Reply::closed). The
-    ///   graph then contains only the call. Therefore the graph can report a deadlock that is none: the wait ends when
-    ///   the unknown event occurs.
+    ///   graph then contains only the call. Therefore the graph can report a deadlock that does not exist: the wait
+    ///   ends when the unknown event occurs.
     /// - If a pending future of [`receive`](crate::Mailbox::receive) is dropped, for example by a `select`, the process
     ///   still counts as a process that waits for a message. The graph then misses a deadlock of the process.
     /// - A hand-written future may create a new future of [`event`](crate::Mailbox::event) or

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// ```
 /// # use std::time::Duration;
 /// # use procession::Backoff;
-/// // At most 10 ms, 20 ms, 40 ms and so on, up to 1 s. After a stable minute, at most 10 ms again.
+/// // At most 10 ms, 20 ms, 40 ms and so on, up to 1 s. After a run of a minute, again at most 10 ms.
 /// let backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1)).reset_after(Duration::from_secs(60));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

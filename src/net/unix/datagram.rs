@@ -24,7 +24,7 @@ fn is_queue_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || !REPORTS_SPACE && error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
-/// Shortest and longest pause between two attempts of [`UnixDatagram::send_to`].
+/// Shortest and longest pause between two attempts of a send to a full queue.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(16);
 
@@ -159,7 +159,9 @@ impl UnixDatagram {
         self.io.io().connect(path)
     }
 
-    /// Sends a packet to the connected socket. Returns the number of bytes that were sent.
+    /// Sends a packet to the connected socket. Returns the number of bytes that were sent. If the queue of the receiver
+    /// is full, the future waits. Systems other than Linux report no event when the queue has space again. On these
+    /// systems, the future tries again after a pause, as [`send_to`](Self::send_to) does.
     ///
     /// # Errors
     /// Returns the error of the system.

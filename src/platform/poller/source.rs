@@ -356,7 +356,7 @@ impl Waiters {
         let futures = &mut self.futures.get_or_insert_default()[direction as usize];
         if let Some(at) = known {
             let former = futures.entries[at].1.replace(waker);
-            futures.removed -= usize::from(former.is_none());
+            futures.without_waker -= usize::from(former.is_none());
             return former;
         }
         *key = Some(WaiterKey(self.next));
@@ -396,7 +396,7 @@ struct WaitingFutures {
     /// ascend, so a search is a binary search. The first entry has a waker.
     entries: VecDeque<(WaiterKey, Option<Waker>)>,
     /// Number of entries without a waker.
-    removed: usize,
+    without_waker: usize,
 }
 
 impl WaitingFutures {
@@ -407,7 +407,7 @@ impl WaitingFutures {
     /// Moves the wakers to `ready`, and empties the list.
     fn take(&mut self, ready: &mut Vec<Waker>) {
         ready.extend(self.entries.drain(..).filter_map(|(_, waker)| waker));
-        self.removed = 0;
+        self.without_waker = 0;
         self.shrink();
     }
 
@@ -415,14 +415,14 @@ impl WaitingFutures {
     /// removed. Therefore the mean time of a call is constant.
     fn remove(&mut self, at: usize) -> Option<Waker> {
         let waker = self.entries[at].1.take()?;
-        self.removed += 1;
+        self.without_waker += 1;
         while let Some((_, None)) = self.entries.front() {
             self.entries.pop_front();
-            self.removed -= 1;
+            self.without_waker -= 1;
         }
-        if self.removed > self.entries.len() / 2 {
+        if self.without_waker > self.entries.len() / 2 {
             self.entries.retain(|(_, waker)| waker.is_some());
-            self.removed = 0;
+            self.without_waker = 0;
         }
         self.shrink();
         Some(waker)
@@ -533,9 +533,20 @@ mod tests {
             assert!(futures.entries.len() <= 2 * left + 1, "{} of {left}", futures.entries.len());
             assert!(left != 0 || futures.entries.capacity() <= KEPT);
         }
-        // A removed future that is polled again waits at the end of the list.
-        assert!(source.poll_ready_as(Direction::Read, &waker, &mut keys[0]).is_pending());
-        assert_eq!(event(&source, bit::READABLE), 1);
+        // A future that is polled again after its removal gets its place back.
+        for key in &mut keys[..3] {
+            assert!(source.poll_ready_as(Direction::Read, &waker, key).is_pending());
+        }
+        source.forget(keys[1].as_ref().unwrap());
+        let counts = || {
+            let waiters = source.waiters.lock();
+            let futures = &waiters.futures.as_ref().unwrap()[Direction::Read as usize];
+            (futures.entries.len(), futures.without_waker)
+        };
+        assert_eq!(counts(), (3, 1));
+        assert!(source.poll_ready_as(Direction::Read, &waker, &mut keys[1]).is_pending());
+        assert_eq!(counts(), (3, 0));
+        assert_eq!(event(&source, bit::READABLE), 3);
     }
 
     #[test]

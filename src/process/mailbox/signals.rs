@@ -192,7 +192,7 @@ impl Signals {
 }
 
 impl Signals {
-    /// Returns the signals of `from` to the front of the queue. The caller has [computed](Self::place) the final
+    /// Moves the signals of `from` back to the front of the queue. The caller has [computed](Self::place) the final
     /// positions of the other signals. The parameter `read` is the number of messages that the receiver of `from` has
     /// read. The parameter `unread` is the number of messages that this receiver has taken and not read. The next
     /// receiver reads these messages first.

@@ -546,7 +546,7 @@ impl Current {
     /// can differ: if a step polls [`yield_now`](crate::SelfHandle::yield_now) with a foreign waker, the request does
     /// not wake the task.
     #[inline]
-    pub(crate) fn yields_turn(&self) -> bool {
+    pub(crate) fn runs_again(&self) -> bool {
         const BOTH: u8 = note::AGAIN | note::WOKEN;
         self.notes.get() & BOTH == BOTH
     }

@@ -89,10 +89,9 @@ impl<S: Read + Write> Client<S> {
         self.deadline
     }
 
-    /// Time at which the server closes the connection because the client has not sent its token. Returns `None` if the
-    /// client needs no token, or has sent its token.
-    pub(super) fn token_deadline(&self) -> Option<Instant> {
-        self.deadline.filter(|_| !self.is_trusted)
+    /// Returns whether the client needs no token, or has sent its token.
+    pub(super) fn is_trusted(&self) -> bool {
+        self.is_trusted
     }
 
     /// Writes the pending reply, and then answers at most one request. Therefore a client with many requests does not

@@ -42,6 +42,8 @@ pub(super) struct Server {
     clock: Clock,
     listeners: Vec<Accepting>,
     clients: Slab<Connection>,
+    /// Number of accepted clients.
+    accepted: u64,
     inspected: Inspected,
     /// Wakes the thread when a reply that comes later may be complete.
     waker: Waker,
@@ -71,6 +73,8 @@ struct Accepting {
 }
 
 struct Connection {
+    /// Number of the client. The clients are numbered in the order in which they were accepted.
+    number: u64,
     client: Client<Box<dyn Stream>>,
     /// Index of the listener that accepted the client.
     listener: usize,
@@ -95,7 +99,7 @@ impl Server {
             poll.registry().register(listener.source(), Token(FIRST_LISTENER + index), Interest::READABLE)?;
             accepting.push(Accepting { listener, next: None });
         }
-        Ok((Self { poll, clock, listeners: accepting, clients: Slab::new(), inspected, waker }, handle))
+        Ok((Self { poll, clock, listeners: accepting, clients: Slab::new(), accepted: 0, inspected, waker }, handle))
     }
 
     /// Main function of the thread. Returns when `is_stopping` returns true after a wake-up.
@@ -172,14 +176,14 @@ impl Server {
         Some(now)
     }
 
-    /// Adds a client. If all places of the listener are taken, the new client takes the place of a client that has not
-    /// sent the token. Without this rule, clients that do not know the token could take all places. If all clients are
-    /// trusted, refuses the new client with an error.
+    /// Adds a client. If the listener has its maximum number of clients, closes the oldest client that has not sent the
+    /// token. Without this rule, clients that do not know the token could take all places. If all clients are trusted,
+    /// refuses the new client with an error.
     fn connect(&mut self, index: usize, mut stream: Box<dyn Stream>, now: Instant) {
         let present = self.clients.iter().filter(|(_, connection)| connection.listener == index);
         if present.clone().count() >= MAX_CLIENTS {
-            let untrusted = present.filter_map(|(key, connection)| Some((connection.client.token_deadline()?, key)));
-            // The client that was accepted first has the earliest deadline.
+            let untrusted = present.filter(|(_, connection)| !connection.client.is_trusted());
+            let untrusted = untrusted.map(|(key, connection)| (connection.number, key));
             let Some((_, oldest)) = untrusted.min() else {
                 let text = format!("{MAX_CLIENTS} clients are attached; detach one of them");
                 // The buffer of a new socket has space for this line, so the write does not block. If the client has
@@ -196,7 +200,9 @@ impl Server {
         // If the client cannot be registered, the drop of the stream closes the connection.
         if self.poll.registry().register(&mut stream, Token(entry.key()), interest).is_ok() {
             let client = Client::new(stream, greeting(needs_token), !needs_token, now);
+            self.accepted += 1;
             entry.insert(Connection {
+                number: self.accepted,
                 client,
                 listener: index,
                 is_ready: true,
@@ -211,7 +217,7 @@ impl Server {
         let Self { poll, listeners, clients, inspected, waker, .. } = self;
         let mut cx = Context::from_waker(waker);
         clients.retain(|_, connection| {
-            let Connection { client, listener, is_ready, later, session } = connection;
+            let Connection { client, listener, is_ready, later, session, number: _ } = connection;
             session.close_window(now);
             if let Some(trace) = &mut session.trace {
                 trace.collect(now);

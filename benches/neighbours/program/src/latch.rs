@@ -1,4 +1,4 @@
-//! The latch. The measuring thread sleeps on the latch until the work ends. The last operation wakes the thread. All
+//! The latch. The measuring thread waits at the latch until the work ends. The last operation wakes the thread. All
 //! runtimes use the same latch. Therefore the measuring thread calls no `block_on` and drives no runtime.
 
 use std::sync::Mutex;

@@ -130,7 +130,7 @@ impl Round {
         self.measure(|ops| work(&rt, ops))
     }
 
-    /// Measures `work` on an executor. The number of its threads is the field `workers`.
+    /// Measures `work` on an executor. The field `workers` sets the number of its threads.
     pub(crate) fn async_executor(&self, work: impl Fn(&Arc<Executor<'static>>, u64)) -> Sample {
         let executor = Arc::new(Executor::new());
         let driven = Arc::clone(&executor);

@@ -110,8 +110,8 @@ mod tests {
             { "depth": 0, "pid": "<1.0.1>", "name": "top" },
             { "depth": 1, "pid": "<1.1.1>", "name": "below" },
             { "depth": 2, "pid": "<1.2.1>" },
-            { "depth": 1, "pid": null, "name": "cache", "state": "down" },
-            { "depth": 1, "pid": null, "state": "down" },
+            { "depth": 1, "pid": null, "name": "cache", "state": "stopped" },
+            { "depth": 1, "pid": null, "state": "stopped" },
         ]);
         app.handle_reply("supervision_tree", Ok(json!({ "rows": rows, "row_count": 5 })));
         let mut restart = |row| {

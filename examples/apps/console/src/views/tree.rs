@@ -27,7 +27,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
         let text = fit(&text(row), area.width.into());
         lines.push(match index == app.selected {
             true => Line::styled(text, SELECTED),
-            false if row.state == "down" || has_no_budget(row) => Line::styled(text, ALARM),
+            false if row.state == "stopped" || has_no_budget(row) => Line::styled(text, ALARM),
             false => Line::raw(text),
         });
     }
@@ -63,7 +63,7 @@ fn text(row: &TreeRow) -> String {
 }
 
 fn line(name: &str, pid: &str, state: &str, restarts: &str, left: &str) -> String {
-    format!("{name:<NAME_WIDTH$} {pid:<18} {state:<9}{restarts:>8}  {left}").trim_end().to_owned()
+    format!("{name:<NAME_WIDTH$} {pid:<18} {state:<11}{restarts:>8}  {left}").trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -86,28 +86,31 @@ mod tests {
         };
         let rows = json!([
             { "depth": 0, "pid": "<1.0.1>", "name": "top", "state": "running", "supervisor": supervisor(Some(1)) },
-            { "depth": 1, "pid": "<1.2.1>", "name": "cache", "state": "running", "restarts": 2, "last": "failed: no disk" },
-            { "depth": 1, "pid": null, "state": "down" },
+            {
+                "depth": 1, "pid": "<1.2.1>", "name": "cache", "state": "running", "restarts": 2,
+                "last": "failed: no disk",
+            },
+            { "depth": 1, "pid": null, "state": "stopped" },
             { "depth": 0, "pid": "<1.4.1>", "name": "spent", "state": "running", "supervisor": supervisor(Some(0)) },
             { "depth": 0, "pid": "<1.5.1>", "name": "older", "state": "running", "supervisor": supervisor(None) },
         ]);
         app.handle_reply("supervision_tree", Ok(json!({ "rows": rows, "row_count": 5 })));
         app.selected = 1;
         let expected = [
-            "NAME                     PID                STATE    RESTARTS  LEFT",
-            "top                      <1.0.1>            up              0  1 of 3 in 5.0 s",
-            "  cache                  <1.2.1>            up              2",
-            "  (no name)              -                  down            0",
-            "spent                    <1.4.1>            up              0  0 of 3 in 5.0 s",
-            "older                    <1.5.1>            up              0  ? of 3 in 5.0 s",
+            "NAME                     PID                STATE      RESTARTS  LEFT",
+            "top                      <1.0.1>            running           0  1 of 3 in 5.0 s",
+            "  cache                  <1.2.1>            running           2",
+            "  (no name)              -                  stopped           0",
+            "spent                    <1.4.1>            running           0  0 of 3 in 5.0 s",
+            "older                    <1.5.1>            running           0  ? of 3 in 5.0 s",
             "",
             "last exit: failed: no disk",
         ];
         assert_eq!(screen(&app)[2..10], expected);
         app.selected = 0;
         assert_eq!(screen(&app)[9], "rest for one; last exit: none");
-        // A supervisor without a budget is red.
-        let colours = [3, 6].map(|row| buffer(&app)[(0, row)].fg);
-        assert_eq!(colours, [Color::Reset, Color::Red]);
+        // A stopped child and a supervisor without a budget are red.
+        let colours = [3, 5, 6].map(|row| buffer(&app)[(0, row)].fg);
+        assert_eq!(colours, [Color::Reset, Color::Red, Color::Red]);
     }
 }

@@ -463,8 +463,12 @@ fn a_process_that_delegates_its_steps_reads_all_urgent_messages() {
     }
     within(60, || {
         let rt = lone();
-        let entries =
-            EntryPoints::new().entry("wait", async |_: Context<u64>, (): ()| std::future::pending::<()>().await);
+        let body = async |mut ctx: Context<u64>, (): ()| {
+            // The step of the process reads the messages, so this receive operation fails.
+            assert!(ctx.receive().await.is_err());
+            std::future::pending::<()>().await;
+        };
+        let entries = EntryPoints::new().entry("wait", body);
         let process = rt.process().entry("wait").spawn_process(Delegates(entries, 0)).unwrap();
         rt.block_on(process.started()).unwrap();
         (0..300).for_each(|n| process.send_urgent(n).unwrap());

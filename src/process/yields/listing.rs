@@ -94,9 +94,13 @@ impl Yields {
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
     use std::any::type_name;
+    use std::panic::Location;
 
     use super::*;
     use crate::process::command::NamedCommand;
+    use crate::process::payload::Payload;
+    use crate::process::yields::AnswerTarget;
+    use crate::process::yields::buffer::Buffer;
     use crate::process::yields::tests::start;
 
     #[test]
@@ -126,6 +130,21 @@ mod tests {
             assert_eq!((counted.waiting_since, counted.handler), (earliest, Some("one")));
         }
         assert_eq!(counts[type_name::<NamedCommand>()].count, rows.len());
+    }
+
+    /// The count of the streams includes each stream. The line is the line of one command.
+    #[test]
+    fn streams_are_counted_and_the_line_of_a_command_is_kept() {
+        let (yields, mut counts) = (Yields::new(), CommandCounts::new());
+        let line = Some(Location::caller());
+        for _ in 0..3 {
+            let (command, buffer) = (Some(Payload::new(())), Some(Buffer::new(1)));
+            yields.start::<NamedCommand>(AnswerTarget::Event, None, command, buffer, line).expect("no tag");
+        }
+        assert!(yields.count_commands(CountedTable::default(), &|_| None, &mut counts).is_none());
+        let counted = counts[type_name::<NamedCommand>()];
+        assert_eq!((counted.count, counted.streams), (3, 3));
+        assert!(counted.line.is_some());
     }
 
     #[test]

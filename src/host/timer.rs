@@ -565,6 +565,45 @@ mod tests {
     }
 
     #[test]
+    fn a_key_can_be_stored_as_two_words() {
+        let f = Fixture::new();
+        for worker in [Some(0), Some(1), None] {
+            for _ in 0..3 {
+                let (key, _) = f.timers.insert(worker, at(1), Fire::Call(Box::new(|| ())));
+                assert_eq!(key.shard, worker.unwrap_or(2) as u32);
+                assert_eq!(Key::unpack(key.pack()), key);
+            }
+        }
+        // Threads without a wheel of their own share the last wheel.
+        for worker in [2, 9] {
+            assert_eq!(f.timers.insert(Some(worker), at(1), Fire::Call(Box::new(|| ()))).0.shard, 2);
+        }
+    }
+
+    #[test]
+    fn the_recent_time_is_replaced_by_a_reading_that_is_later_by_more_than_the_slack() {
+        let clock = Clock::virtual_();
+        let mut timers = Timers::new(clock.clone(), 0);
+        timers.recent_slack = TICK;
+        clock.advance(Duration::from_nanos(TICK));
+        assert_eq!((timers.now(), timers.recent()), (at(1), Instant::from_ns(0)));
+        clock.advance(Duration::from_nanos(1));
+        assert_eq!(timers.now(), timers.recent());
+        // The largest result leaves one bit free, and differs from the largest word.
+        clock.advance(Duration::MAX);
+        let _ = timers.now();
+        assert_eq!(timers.recent().ns(), i64::MAX as u64 - 1);
+    }
+
+    #[test]
+    fn the_number_of_the_next_timer_grows() {
+        let f = Fixture::new();
+        let first = f.timers.next_number();
+        f.note(1, 1);
+        assert!(f.timers.next_number() > first);
+    }
+
+    #[test]
     fn timers_fire_in_order_and_never_early() {
         let f = Fixture::new();
         assert_eq!((f.timers.nearest(), f.timers.wait(), f.timers.fire_due()), (None, None, 0));
@@ -590,6 +629,16 @@ mod tests {
         assert_eq!([f.note(200, 2).1, f.note(150, 3).1, f.note(99, 4).1], [false, false, true]);
         f.timers.stop_keeping_time();
         assert!(f.note(98, 5).1);
+        // A thread has promised a check at 100 ms. No other thread needs a notification until the promise ends.
+        let f = Fixture::new();
+        let (first, _) = f.note(100, 1);
+        f.timers.keep_time();
+        f.timers.cancel(first);
+        let (again, must_notify) = f.note(100, 2);
+        assert!(!must_notify);
+        f.timers.cancel(again);
+        f.timers.stop_keeping_time();
+        assert!(f.note(150, 3).1);
         // The thread wakes once at the reported deadline, even if the timer of this deadline was cancelled.
         let f = Fixture::new();
         let (first, _) = f.note(10, 1);
@@ -608,7 +657,8 @@ mod tests {
         let keys: Vec<_> = (0..COUNT)
             .map(|_| f.timers.insert(None, at(1 + rng.below(10_000) as u64), Fire::Wake(Waker::noop().clone(), None)).0)
             .collect();
-        let bytes = || f.timers.shards.iter().map(|shard| shard.wheel.lock().bytes()).sum::<usize>();
+        let bytes = || f.timers.bytes();
+        assert!(bytes() >= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
         assert!(bytes() <= 72 * COUNT, "{}", bytes() as f64 / COUNT as f64);
         // Measures the memory again in two cases: while timers move to lower levels of the wheel, and after nine of ten
         // timers were cancelled.
@@ -643,6 +693,10 @@ mod tests {
         f.note(0, 1);
         assert_eq!(f.timers.wait(), Some(Duration::ZERO));
         assert_eq!((f.timers.fire_due(), f.log()), (1, vec![1]));
+        // All timers are due at their insertion, so no timer moves to another level of the wheel during the turn.
+        let many = 2 * BATCH + 1;
+        (0..many as u64).for_each(|what| _ = f.note(50, what));
+        assert_eq!((f.timers.fire_due(), f.log().len()), (many, many));
     }
 
     #[test]

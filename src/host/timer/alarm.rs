@@ -94,6 +94,9 @@ struct State {
     /// For tests: number of threads that were started.
     #[cfg(test)]
     started: usize,
+    /// For tests: number of times that a thread has looked for the next alarm.
+    #[cfg(test)]
+    checks: usize,
 }
 
 impl AlarmWaker {
@@ -149,7 +152,12 @@ impl AlarmWaker {
     fn serve(&self) {
         loop {
             self.timers.fire_due();
-            let state = self.state.lock();
+            #[cfg_attr(not(test), expect(unused_mut, reason = "only tests count the checks"))]
+            let mut state = self.state.lock();
+            #[cfg(test)]
+            {
+                state.checks += 1;
+            }
             match self.timers.wait() {
                 Some(time) if time.is_zero() => {}
                 Some(time) => drop(wait_within(&self.changed, state, time)),
@@ -234,7 +242,11 @@ mod tests {
         alarms.ring(Duration::ZERO, bell.waker());
         bell.heard(2);
         assert!(late.rung.lock().is_empty());
-        assert_eq!(alarms.state.lock().started, 1);
+        let state = alarms.state.lock();
+        assert_eq!(state.started, 1);
+        // The thread sleeps between the alarms. Each set alarm wakes the thread at most once.
+        assert!(state.checks < 50, "{}", state.checks);
+        drop(state);
         alarms.call_off(far);
         alarms.call_off(long);
         assert_eq!((alarms.timers.len(), Arc::strong_count(&late)), (0, 1));
@@ -262,6 +274,27 @@ mod tests {
         // An alarm that never rings does not prevent the exit of the thread.
         alarms.ring(Duration::MAX, bell.waker());
         gone(&alarms);
+    }
+
+    /// The thread does not exit if an alarm is set at the end of its idle time. In this test, the alarm is set without a
+    /// notification of the thread.
+    #[test]
+    fn the_idle_thread_does_not_exit_if_an_alarm_is_set() {
+        let (alarms, bell) = (Arc::new(AlarmWaker::new(Duration::from_millis(20))), Bell::new());
+        let mut rings = 0;
+        loop {
+            alarms.ring(Duration::ZERO, bell.waker());
+            rings += 1;
+            bell.heard(rings);
+            // While this thread holds the lock, the alarm thread does not exit.
+            let state = alarms.state.lock();
+            if state.running {
+                let soon = alarms.clock.now() + Duration::from_millis(60);
+                let _ = alarms.timers.insert(None, soon, Fire::Wake(bell.waker(), None));
+                break;
+            }
+        }
+        bell.heard(rings + 1);
     }
 
     #[test]

@@ -113,6 +113,45 @@ mod tests {
     use crate::host::timer::wheel::Wheel;
     use crate::platform::random::Rng;
 
+    #[test]
+    fn a_timer_that_has_ended_does_not_match_a_later_timer_in_its_slot() {
+        let pending = Pending::default();
+        assert!(!pending.has_any().unwrap());
+        let ended = pending.begin();
+        assert!(pending.has_any().unwrap() && pending.is_there(ended));
+        assert_eq!(pending.end(ended), Some(None));
+        assert!(!pending.has_any().unwrap());
+        let later = pending.begin();
+        assert_eq!(later.slot, ended.slot);
+        assert!(!pending.is_there(ended) && !pending.set(ended, Key::NONE, Instant::FAR));
+        assert_eq!(pending.end(ended), None);
+        assert!(pending.is_there(later) && pending.set(later, Key::NONE, Instant::FAR));
+        assert_eq!(pending.end(later), Some(Some((Key::NONE, Instant::FAR))));
+    }
+
+    /// 9.2b: the deadlines are read in pieces. A reserved timer has no deadline.
+    #[test]
+    fn the_deadlines_are_read_in_pieces() {
+        for count in [0, 1, PIECE, PIECE + 1, 4 * PIECE] {
+            let pending = Pending::default();
+            for number in 0..count {
+                let timer = pending.begin();
+                assert!(number % 3 == 0 || pending.set(timer, Key::NONE, Instant::from_ns(number as u64)));
+            }
+            let (mut deadlines, mut from, mut pieces) = (Vec::new(), Some(0), 0);
+            while let Some(start) = from {
+                from = pending.deadlines(start, &mut deadlines).unwrap();
+                pieces += 1;
+                assert!(from.is_none_or(|next| next == pieces * PIECE), "{from:?} after {pieces}");
+            }
+            let capacity = pending.0.lock().timers.capacity();
+            assert_eq!(pieces, capacity.div_ceil(PIECE).max(1));
+            deadlines.sort_unstable();
+            let expected = (0..count).filter(|number| number % 3 != 0).map(|number| Instant::from_ns(number as u64));
+            assert!(deadlines.into_iter().eq(expected), "{count}");
+        }
+    }
+
     /// 4.7j: after a burst, the table frees memory although an older timer remains.
     #[test]
     fn the_memory_of_a_burst_is_freed_although_an_older_timer_remains() {

@@ -782,9 +782,9 @@ impl Builder {
     /// A time under 2 ms is treated as 2 ms. With `Duration::MAX`, no step is a long step. A runtime without workers
     /// has no monitor thread, so no long step is noticed.
     ///
-    /// The monitor thread also ensures that a long step does not delay sockets and timers. If the set time is longer
-    /// than 50 ms, the monitor thread would react too late. In this case, the runtime wakes a second worker each time
-    /// that a socket wakes a worker. This second wake-up makes programs with sockets slower.
+    /// The monitor thread also ensures that a long step does not delay sockets and timers. With a threshold of more
+    /// than 50 ms, the monitor thread reacts too late. In this case, the runtime wakes a second worker each time that a
+    /// socket wakes a worker. This second wake-up makes programs with sockets slower.
     pub fn long_step_threshold(mut self, time: Duration) -> Self {
         self.long_step = time;
         self

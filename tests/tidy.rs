@@ -442,7 +442,7 @@ fn each_test_named_on_the_page_about_life_cycles_exists() {
 /// The guide cannot compile these programs, because axum, futures-rustls and the other crates are not dependencies of
 /// this crate.
 #[test]
-fn the_guide_shows_the_programs_of_the_package_bridges() {
+fn the_guide_shows_the_programs_of_the_bridges_package() {
     for (guide, program) in [
         ("src/guide/tutorial/embedding.rs", "examples/apps/bridges/src/bin/axum_server.rs"),
         ("src/guide/sockets.rs", "examples/apps/bridges/src/bin/tokio_traits.rs"),

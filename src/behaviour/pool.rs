@@ -329,7 +329,7 @@ where
         fresh: &mut Vec<(usize, Ref<Control<M>>)>,
     ) -> Result<(), Exit> {
         // After the exit of the member, the pool may have removed this position, and may have added the position again
-        // for another member. But the member may also be a replacement of this turn.
+        // for another member. But the member may also be a replacement that was started during this turn.
         if !self.is_listed(place, &former) {
             self.members.replace(fresh);
             if !self.is_listed(place, &former) {

@@ -24,8 +24,8 @@ use crate::process::state::current::Current;
 
 /// Number of slots in the smallest chunk of a shard.
 const FIRST: usize = if cfg!(procession_loom) { 1 } else { 64 };
-/// Number of consecutive chunks with the same size. The next chunks are twice as large. In a large table, at most a
-/// fifth of the allocated slots has never been used.
+/// Number of consecutive chunks with the same size. The next chunks are twice as large. In a large table, at least four
+/// fifths of the allocated slots have been used.
 const CHUNKS_PER_SIZE: usize = if cfg!(procession_loom) { 1 } else { 4 };
 /// Number of chunks that cover all 32-bit indices.
 const CHUNKS: usize = 26 * CHUNKS_PER_SIZE;

@@ -249,9 +249,9 @@ impl Host {
     ///
     /// A thread of the trace writes the file, so no worker waits for the file. Each worker stores its events in a
     /// buffer of 512 KiB. A worker records bursts of at most 4,096 events, and about 50,000 events per second over a
-    /// longer time. A worker that produces more events skips whole turns. The trace contains the numbers of skipped
-    /// events. [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is the sum of these numbers. Several traces
-    /// of a runtime can run at the same time.
+    /// longer time. A worker that produces more events skips whole turns. The trace contains the counts of skipped
+    /// events. [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is the sum of these counts. Several traces of
+    /// a runtime can run at the same time.
     ///
     /// ```
     /// # use procession::{Context, Runtime};

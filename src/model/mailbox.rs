@@ -118,8 +118,8 @@ impl Mail {
         }
     }
 
-    /// Receives the first event of a turn, as a hand-written process does. The second value of the result says whether
-    /// the process waits with the slot open.
+    /// Receives the first event of a turn, as a hand-written process does. The second value of the result is true if
+    /// the process waits and its slot is open for a message.
     fn next_of_events(&self, taken: &mut Option<Box<Taken<u32>>>) -> (Option<u32>, bool) {
         let receiver_turn = ReceiverTurn::in_test();
         match self.glance() {

@@ -216,8 +216,9 @@ pub(crate) struct Recorder {
     /// Number of sessions that read the rings. A flight recorder counts as a session. Events are recorded only while
     /// this number is not 0.
     sessions: AtomicUsize,
-    /// One ring for each worker slot. Only the thread in the slot writes the ring. A simulation has no such ring. All
-    /// threads of a simulation write the first shared ring, so that events with the same virtual time stay in order.
+    /// One ring for each worker slot. Only the thread in the slot writes to the ring. A simulation has no such ring.
+    /// All threads of a simulation write to the first shared ring, so that events with the same virtual time stay in
+    /// order.
     workers: Box<[OnceLock<Ring>]>,
     /// Rings that all other threads share. A thread writes a ring under the lock.
     shared: Box<[(TallyLock<()>, OnceLock<Ring>)]>,

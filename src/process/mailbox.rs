@@ -200,7 +200,7 @@ impl<M> Inbox<M> {
         self.lock().peak()
     }
 
-    /// Returns the last check of the process whether it should yield.
+    /// Returns the record of the last check of the process. In this check, the process asks whether it should yield.
     pub(crate) fn yield_check(&self) -> &YieldCheck {
         self.state.beside()
     }

@@ -165,8 +165,8 @@ pub(crate) struct Queues<T> {
     /// Whether the task in the `next` slot is new, that is, whether the task has not run yet. If the `next` slot is
     /// empty, this field has no meaning.
     slot_is_new: Cell<bool>,
-    /// Remaining budget. At most this number of tasks from the `next` slot and the queue of new tasks run before a task
-    /// of the deque.
+    /// Remaining budget. The worker runs at most this number of tasks from the `next` slot and the queue of new tasks
+    /// together. Then the worker runs a task of the deque.
     budget: Cell<u8>,
     /// Number of times that the budget was used up.
     spent: Cell<u32>,

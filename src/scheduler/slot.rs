@@ -135,8 +135,8 @@ impl WorkerSlot {
 
     /// Returns the report that the current step blocks, if the step was handed over.
     pub(crate) fn blocked_report(&self) -> Option<BlockedReport> {
-        // SeqCst includes acquire, which pairs with `mark_handed_over`: a thread that sees HANDED_OVER also sees the
-        // time, and the request to yield that came before the report.
+        // SeqCst includes acquire, which pairs with the release in `mark_handed_over`. Therefore a thread that sees
+        // HANDED_OVER also sees two earlier writes: the time, and the request to yield.
         let is_handed_over = self.duty.load(Ordering::SeqCst) == HANDED_OVER;
         is_handed_over.then(|| {
             let since = self.blocked_since.load(Ordering::Relaxed);

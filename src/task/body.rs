@@ -376,8 +376,8 @@ fn refuse_entry(entry: Option<Box<Entry>>) -> Result<(), InitError> {
     match entry {
         Some(entry) if !entry.name.is_empty() => {
             let Entry { name, input } = *entry;
-            // The drop of the input may panic. A return value that exists at this time would be leaked, so the input is
-            // dropped before the error is created.
+            // The input is dropped before the error is created. If the drop panics, an error that already exists would
+            // be leaked.
             drop(input);
             Err(InitError::UnknownEntry { entry: name.into_owned(), known: Vec::new() })
         }

@@ -200,8 +200,9 @@ impl Host {
         self.phase() == Phase::Open && shared.observer.is_none() && !shared.metrics.recorder().is_on()
     }
 
-    /// Applies the phase of the runtime to a new process, reports the process to the observer and to the trace, and
-    /// sets its cancel sources, its link and its monitor. `any` returns another reference to the process.
+    /// Prepares a new process. If the runtime is shutting down, cancels or kills the process. Reports the process to
+    /// the observer and to the trace. Sets its cancel sources, its link and its monitor. `any` returns another
+    /// reference to the process.
     ///
     /// A plain spawn needs nothing of this. Therefore [`begin`](Self::begin) skips the call, which would cost 50
     /// instructions.

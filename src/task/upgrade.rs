@@ -36,8 +36,8 @@ impl<M: Send + 'static> Context<M> {
     /// call. The new body has started when its first poll has returned without an error. If the process was spawned
     /// with [`manual_start`](crate::ProcessBuilder::manual_start), the new body has started when the new body has
     /// called [`mark_started`](crate::SelfHandle::mark_started). A [`Server`](crate::Server) has started when its
-    /// `init` has returned. Until the new body has started, this body waits for the returned future. Other futures that
-    /// this body polls concurrently continue.
+    /// `init` has returned. Until the new body has started, this body waits for the returned future. If this body polls
+    /// other futures concurrently, these futures continue.
     ///
     /// ```
     /// # use procession::{Context, Exit, Reply, Runtime};

@@ -692,7 +692,7 @@ fn the_prometheus_text_of_several_runtimes_is_well_formed() {
         for _ in 0..processes {
             rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
         }
-        // Only the second runtime has the figure of a command.
+        // Only the metrics of the second runtime include a command.
         if processes == 3 {
             rt.block_on(rt.spawn_process(Performs)).unwrap();
         }

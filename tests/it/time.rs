@@ -1038,7 +1038,7 @@ fn a_waker_may_wait_for_a_process_that_was_woken_in_the_same_turn() {
     });
 }
 
-/// 4.6a, 7.1a: a timer calls a waker of another executor on a worker that was parked. The waker blocks until a later
+/// 4.6a, 7.1a: on a worker that was parked, a timer calls a waker of another executor. The waker blocks until a later
 /// timer of a process has fired. The other worker fires this timer.
 #[test]
 fn a_blocked_waker_of_a_parked_worker_does_not_stop_the_timers() {

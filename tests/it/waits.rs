@@ -169,7 +169,7 @@ fn the_details_of_a_process_contain_the_number_of_its_pending_sleeps() {
 /// 9.2b: the details contain the number of sleeps, even if the process has a thousand sleeps. The counter of waits in
 /// the head of a process is too small for this number.
 #[test]
-fn the_details_of_a_process_count_a_thousand_sleeps() {
+fn a_thousand_sleeps_are_counted_in_the_details_of_a_process() {
     let rt = lone();
     let sleeper = rt.spawn(async move |mut ctx: Context<usize>| {
         let mut sleeps: Vec<_> = (0..1_000).map(|_| Box::pin(ctx.sleep(HOUR))).collect();

@@ -1,4 +1,4 @@
-//! Chapter 7: tests in virtual time, with many orders of the processes.
+//! Chapter 7: tests in virtual time, with many schedules of the processes.
 //!
 //! The processes of a program run in a different order in each run. If a test passes once, the test can still fail in
 //! another order. A [`Simulation`](crate::Simulation) runs the same processes on one thread. A *seed* determines the

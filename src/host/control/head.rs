@@ -172,7 +172,7 @@ struct RarestParts {
     /// that runs the process changes this part only if `Head::waiting` is 0 or at its maximum. The total number of
     /// waits is the sum of this field and `Head::waiting`.
     waiting: AtomicU32,
-    /// Records of the operations that the process waits for, after the first two records.
+    /// Records of the operations that the process waits for, from the third record onwards.
     waits: Lock<MoreWaits>,
     /// Number of pending [`Exited`](crate::future::Exited) futures of the process.
     awaited: AtomicU32,

@@ -75,7 +75,7 @@ impl UntypedCompletion {
         }
     }
 
-    /// Moves the right to answer out of `self`. A later drop of `self` has no effect.
+    /// Takes from `self` the right to send the answer. A later drop of `self` has no effect.
     pub(crate) fn take(&mut self) -> Self {
         Self(self.0.take())
     }

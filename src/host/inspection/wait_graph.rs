@@ -172,9 +172,9 @@ impl Host {
     /// 1. A process changes the table in the step that forwards the reply. If the first reading finds that the process
     ///    waits, all second readings see the forwards of its earlier steps. Therefore, if a callee has forwarded the
     ///    reply and then waits, the second reading of the caller finds the new callee.
-    /// 2. Each forward has a higher number than all earlier forwards, and the generation contains the highest number of
-    ///    the forwards that the node shows. If a node is unchanged, none of its replies was forwarded between the two
-    ///    readings, not even to another process and back.
+    /// 2. Forwards are numbered in ascending order. The generation of a node contains the number of the newest forward
+    ///    that the node shows. If a node is unchanged, none of its replies was forwarded between the two readings, not
+    ///    even to another process and back.
     /// 3. The end of a call first wakes the caller, and then removes the entry of the table. If a reading misses the
     ///    entry, this reading also finds that the caller was woken. A started call that was never polled is an
     ///    exception, because its answer wakes no process. The edge of this call then leads to the receiver of the

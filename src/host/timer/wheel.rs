@@ -442,7 +442,7 @@ mod tests {
         assert_eq!((wheel.nearest(), wheel.len()), (None, 0));
     }
 
-    /// A visit in pieces sees each entry once, also an entry that is due and was not popped.
+    /// An incremental traversal visits each entry once, including an entry that is due and was not popped.
     #[test]
     fn a_visit_in_pieces_sees_each_entry_once() {
         let mut wheel = Wheel::new();

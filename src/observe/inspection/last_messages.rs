@@ -102,7 +102,8 @@ pub enum MessageKind {
         type_name: &'static str,
     },
     /// The answer to a command. For a hand-written process, the ends of its calls and sleeps are also answers, with a
-    /// command type [`BuiltinCommand`](crate::BuiltinCommand). The reply to a call of an async body is not recorded.
+    /// command type [`BuiltinCommand`](crate::BuiltinCommand). If an async body makes a call, the reply to this call is
+    /// not recorded.
     Answer {
         /// Name of the type of the command. All commands that are identified by a name have the type
         /// [`NamedCommand`](crate::NamedCommand).

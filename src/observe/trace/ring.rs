@@ -58,9 +58,9 @@ impl Ring {
     #[inline]
     pub(crate) fn push(&self, record: Record) {
         let number = self.writer.written.load(Relaxed);
-        // Pairs with the acquire fence in `read`. If a reader has copied one of the words that this call stores below,
-        // the second load of `written` by this reader returns at least `number`. The reader then discards the record
-        // that these words overwrite.
+        // Pairs with the acquire fence in `read`. This call stores several words below. If a reader has copied one of
+        // these words, its second load of `written` returns `number` or more. The reader then discards the record that
+        // these words overwrite.
         if !planted!("trace_writer_has_no_fence") {
             fence(Release);
         }

@@ -344,8 +344,8 @@ mod tests {
         let mut drawn = slabs.draw(most);
         assert!((1..=most).contains(&drawn.count()));
         while let Some(block) = drawn.pop() {
-            // SAFETY: the block has at least `tested_bytes` bytes. The block was drawn just now, so it has no other
-            // owner.
+            // SAFETY: the block has at least `tested_bytes` bytes. The block was taken out of the free list just now,
+            // so it has no other owner.
             unsafe { block.write_bytes(block.addr().get().div_euclid(LINE) as u8, tested_bytes(slabs)) };
             out.push(block);
         }

@@ -309,8 +309,8 @@ mod tests {
         assert!(poller.poll(Wait::For(None), &mut Vec::new()));
         assert!(!poller.turns.calls.lock().is_woken);
         poller.waker().wake_by_ref();
-        // The wait of the helper thread (`Wait::Alone`) also takes the event of a wake-up, and stores a record of
-        // this wake-up for the timekeeper.
+        // `Wait::Alone` is the wait of the helper thread. This wait consumes the event of a wake-up. Therefore it
+        // records this wake-up for the timekeeper.
         assert!(poller.poll(Wait::Alone, &mut Vec::new()));
         assert!(poller.turns.calls.lock().is_woken);
         assert!(poller.poll(Wait::For(None), &mut Vec::new()));

@@ -122,7 +122,7 @@ impl RunState {
     }
 
     /// Begins a turn. The process was taken from a queue, and is about to check for events. Returns true if the process
-    /// was recalled.
+    /// was [recalled](Self::recall).
     #[inline]
     pub(crate) fn begin(&self) -> bool {
         match self.0.load(Ordering::Relaxed) {

@@ -40,7 +40,8 @@ impl Client {
         Ok(())
     }
 
-    /// Sends the request once, and then on a new thread, at most once per interval, until the client is stopped.
+    /// Sends the request once. Then starts a thread that repeats the request, at most once per interval, until the
+    /// client is stopped.
     pub(crate) fn repeat(mut self, name: &str, interval: Duration) -> Repeated {
         let request = request(name, "");
         self.ask(&request).expect("the console replies");

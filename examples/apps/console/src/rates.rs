@@ -71,8 +71,9 @@ impl MessageRates {
 
     /// Adds a reading of the live trace. A new trace counts from zero.
     ///
-    /// A process with many messages exceeds the limits of the trace. The trace then loses whole turns, and counts their
-    /// events. The console assumes that the lost events contain the same share of messages as the other events.
+    /// A process with many messages exceeds the limits of the trace. The trace then drops whole turns, and counts the
+    /// events that it has dropped. The console assumes that the lost events contain the same share of messages as the
+    /// other events.
     pub fn add(&mut self, trace: &Trace) {
         let Trace { now_ns, received, read: events, lost, .. } = *trace;
         let now = Counts { now_ns, received, events, lost };

@@ -207,8 +207,8 @@ fn last_replies(recorded: &Value) -> Vec<(String, &Value)> {
     replies
 }
 
-/// Asserts that two values have the same keys. Compares the rows of two lists only if all rows have the same keys. For
-/// example, the keys of a worker's row depend on the state of the worker.
+/// Asserts that two values have the same keys. Compares the rows of two lists only if both lists have the same set of
+/// keys. For example, the keys of a worker's row depend on the state of the worker.
 fn assert_same_keys(path: &str, recorded: &Value, fresh: &Value) {
     let keys = |value: &Value| value.as_object().map(|fields| fields.keys().cloned().collect::<Vec<_>>());
     match (recorded, fresh) {

@@ -8,7 +8,7 @@
 pub(crate) mod blocked_step;
 pub(crate) mod forwarded;
 pub(crate) mod head;
-mod listening;
+pub(crate) mod listening;
 mod steps;
 pub(crate) mod suspension;
 pub(crate) mod waits;

@@ -443,7 +443,7 @@ fn a_hand_written_process_reads_all_urgent_messages() {
     assert_eq!((read, steps), ((0..=300).collect(), 3));
 }
 
-/// 2.3j, 1.4b: a step reads its maximum number of urgent messages, and then passes its events to `EntryPoints`. The
+/// 2.3j: a step reads its maximum number of urgent messages, and then passes its events to `EntryPoints`. The
 /// next step still reads the other messages.
 #[test]
 fn a_process_that_delegates_its_steps_reads_all_urgent_messages() {

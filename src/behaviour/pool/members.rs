@@ -401,6 +401,63 @@ mod tests {
         assert_eq!(Arc::strong_count(&members), 1);
     }
 
+    /// The key function of a pool may own a value with a destructor. The destructor runs without the lock of the closed
+    /// mailbox.
+    #[cfg(not(any(procession_loom, procession_shuttle)))]
+    #[test]
+    fn a_closed_mailbox_drops_its_router_without_its_lock() {
+        use crate::Address;
+
+        /// Router that looks at its mailbox when it is dropped.
+        #[derive(Debug)]
+        struct Looks(Address<u8>, Arc<AtomicBool>);
+
+        impl Drop for Looks {
+            fn drop(&mut self) {
+                let is_closed = self.0.control().inbox.refuses() == Some(false);
+                self.1.store(is_closed, Ordering::SeqCst);
+            }
+        }
+
+        impl Router<u8> for Looks {
+            fn route(&self, message: u8, _: &dyn Fn()) -> Result<(), Unrouted<u8>> {
+                Err(Unrouted::Later(message))
+            }
+
+            fn route_urgent(&self, message: u8) -> Result<(), u8> {
+                Err(message)
+            }
+
+            fn refuses(&self) -> bool {
+                true
+            }
+
+            fn refuses_urgent(&self) -> bool {
+                true
+            }
+
+            fn queues(&self) -> bool {
+                true
+            }
+
+            fn inherit(&self, unread: Vec<u8>) -> Result<(), Vec<u8>> {
+                Err(unread)
+            }
+
+            fn targets(&self) -> Box<dyn Any> {
+                Box::new(())
+            }
+        }
+
+        let rt = crate::Runtime::builder().workers(0).build().unwrap();
+        let (address, mailbox) = rt.mailbox::<u8>();
+        let saw_closed = Arc::new(AtomicBool::new(false));
+        let control = address.control();
+        control.inbox.route_to(&**control, Arc::new(Looks(address.clone(), Arc::clone(&saw_closed))));
+        drop(mailbox);
+        assert!(saw_closed.load(Ordering::SeqCst));
+    }
+
     #[test]
     fn keys_are_spread_evenly_and_move_only_to_the_new_bucket() {
         const KEYS: u64 = 10_000;

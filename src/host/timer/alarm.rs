@@ -245,7 +245,7 @@ mod tests {
         let state = alarms.state.lock();
         assert_eq!(state.started, 1);
         // The thread sleeps between the alarms. Each set alarm wakes the thread at most once.
-        assert!(state.checks < 50, "{}", state.checks);
+        assert!((1..50).contains(&state.checks), "{}", state.checks);
         drop(state);
         alarms.call_off(far);
         alarms.call_off(long);

@@ -240,22 +240,17 @@ impl Shared {
         all
     }
 
-    /// Kills all processes. The kill of a mailbox that belongs to no process calls the waker of its reader. A foreign
-    /// waker may block until a process has exited. Therefore the processes are killed before the other mailboxes.
-    fn kill_processes(&self) {
-        let processes = self.alive();
-        delay_wakers(|| processes.iter().for_each(|control| control.kill()));
-        drop_each(processes);
-    }
-
     fn close_and_kill(&self) {
         self.advance(Phase::Closed);
         self.pid_table.close();
-        self.kill_processes();
-        // This loop kills the mailboxes that belong to no process, and the processes that were spawned after the first
-        // loop.
+        // The kill of a mailbox that belongs to no process calls the waker of its reader. A foreign waker may block
+        // until a process has exited. Therefore the processes are killed before the mailboxes.
         let all = self.pid_table.all();
-        all.iter().for_each(|control| control.kill());
+        let kill = |is_outside| {
+            all.iter().filter(|control| control.head().is_outside() == is_outside).for_each(|control| control.kill());
+        };
+        delay_wakers(|| kill(false));
+        kill(true);
         drop_each(all);
         // A receiver may be the host of another runtime, and that runtime may hold this host. The drop of the receivers
         // breaks this reference cycle.

@@ -676,8 +676,8 @@ fn a_silent_supervisor_hides_no_other_supervisor() {
             format!("{} {} {} {}", row["depth"], text("name"), text("state"), row["supervisor"]["strategy"])
         };
         let rows: Vec<_> = rows["rows"].as_array().unwrap().iter().map(text).collect();
-        let whole = ["0 whole up \"one for one\"", "1 below whole up \"one for one\"", "2 - up null"];
-        let partial = ["0 partial up \"one for one\"", "1 below partial up null"];
+        let whole = ["0 whole running \"one for one\"", "1 below whole running \"one for one\"", "2 - running null"];
+        let partial = ["0 partial running \"one for one\"", "1 below partial running null"];
         assert_eq!(rows, [&["0 silent unknown null"][..], &partial, &whole].concat());
         for pid in [tops[0].pid(), child] {
             rt.resume(pid).unwrap();

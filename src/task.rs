@@ -474,6 +474,14 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
         self.around.end_step(Some(exit));
     }
 
+    #[cold]
+    fn close_timers(&mut self, exit: &Exit, close: &dyn Fn()) {
+        let ending = self.current.ending(self.around.head().address());
+        close();
+        drop(ending);
+        self.around.end_step(Some(exit));
+    }
+
     #[inline]
     fn last_state(&self, name: Option<std::borrow::Cow<'static, str>>) -> Option<LastState> {
         Some(LastState { name, type_name: X::name(), unread: self.unread })

@@ -10,10 +10,10 @@
 //!    step that passes the exit to another process. If step 1 came later, two processes could receive different exits
 //!    of the same process.
 //! 2. **Close the mailbox.** Step 2 and each sender change the mailbox under the lock of the mailbox. Therefore, for
-//!    each message, either the mailbox refuses the message, or step 5 finds the message. Steps 3, 5 and 6 must come
+//!    each message, either the mailbox refuses the message, or step 5 finds the message. Steps 3, 6 and 8 must come
 //!    after step 2. Another thread may add a name, a group or the first timer at the same time. The other thread first
-//!    announces the addition, and then checks whether the mailbox is open. If the mailbox is still open, step 3, 5 or 6
-//!    finds the announced addition. If steps 3, 5 and 6 came before step 2, a name, a membership or a timer could
+//!    announces the addition, and then checks whether the mailbox is open. If the mailbox is still open, step 3, 6 or 8
+//!    finds the announced addition. If steps 3, 6 and 8 came before step 2, a name, a membership or a timer could
 //!    remain after the exit. After step 2, the failure of a linked process no longer changes the exit. Therefore the
 //!    process does not count as a receiver of such a failure.
 //! 3. **Release the names.** Step 3 comes before step 4, because destructors in step 4 may run for a long time. During
@@ -24,11 +24,10 @@
 //!    messages to the closed mailbox instead. Step 4 comes before step 5, because the messages of step 4 are older than
 //!    the messages of step 5. If a destructor panics, the panic replaces the exit. Therefore step 4 only stores the
 //!    replies that the state drops, and step 7 notifies the callers.
-//! 5. **Deliver the unread messages** of the closed mailbox. Then **close the timers**. If a supervisor keeps a mailbox
-//!    for the successor of the process, or the process is a member of a pool, a router takes the messages. Otherwise
-//!    they become dead letters. Step 5 comes before step 10. Therefore a supervisor that receives the exit already
-//!    finds the messages for the successor, and no timer of the process fires after step 10 has published the exit. A
-//!    timer may own a message with a reply. Therefore step 5 comes before step 7.
+//! 5. **Deliver the unread messages** of the closed mailbox. If a supervisor keeps a mailbox for the successor of the
+//!    process, or the process is a member of a pool, a router takes the messages. Otherwise they become dead letters.
+//!    Step 5 comes before step 10. Therefore a supervisor that receives the exit already finds the messages for the
+//!    successor.
 //! 6. **Count the exit, leave the groups, remove the pid.** Step 6 tells other threads that the process is gone. A
 //!    thread learns this from a failed look-up of the pid, or from the notice that the process left a group. Before the
 //!    failed look-up or the notice, the process has already sent its last message. A monitor or link to a removed pid
@@ -37,12 +36,13 @@
 //!    - The process count of the host no longer includes the process. Therefore the process limit of the host does not
 //!      refuse a successor.
 //!    - The process is in no group. The notices to the group monitors precede all other events about the exit.
-//! 7. **Notify the callers** whose replies were dropped: by the state, by a timer, by an unread message, or by a panic
-//!    in `close` or in the last step of the process. Step 7 comes after step 4, because no panic replaces the exit
-//!    after step 4. Step 7 also comes after step 6. Therefore a caller that receives the exit does not find the pid any
-//!    more.
-//! 8. **Close the yields.** The futures that step 4 drops cancel their own yields. Step 8 cancels all other yields. Step
-//!    8 comes before step 10. Therefore, before step 10, the command handlers see that no process wants their answers.
+//! 7. **Notify the callers** whose replies were dropped: by the state, by an unread message, or by a panic in `close` or
+//!    in the last step of the process. Step 7 comes after step 4, because no panic replaces the exit after step 4. Step
+//!    7 also comes after step 6. Therefore a caller that receives the exit does not find the pid any more.
+//! 8. **Close the yields and the timers.** The futures that step 4 drops cancel their own yields and timers. Step 8
+//!    cancels all other yields and timers. Step 8 comes before step 10. Therefore no timer of the process fires after
+//!    step 10 has published the exit. Before step 10, the command handlers also see that no process wants their
+//!    answers. A timer may own a message with a reply. Step 8 notifies the callers of these replies.
 //! 9. **Enter the state `Complete`.** Step 9 comes before step 10. Therefore a process that receives the exit finds the
 //!    exited process in this state.
 //! 10. **Publish the exit** to the list of the last exits, to the observer, to the futures that wait for the exit, to
@@ -100,6 +100,8 @@ pub(crate) trait ExitOwner {
     fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>);
     /// Step 7: notifies the callers whose replies this thread has stored in the last turn and in steps 4 and 5.
     fn notify_callers(&mut self, exit: &Exit);
+    /// Step 8: calls `close`, which drops the timers, and notifies the callers whose replies the timers owned.
+    fn close_timers(&mut self, exit: &Exit, close: &dyn Fn());
     /// Step 10: returns the data about the process that the observer and the crash report use. `name` is the oldest
     /// name of the process. Returns `None` if the mailbox belongs to no process.
     fn last_state(&self, name: Option<Cow<'static, str>>) -> Option<LastState>;
@@ -128,6 +130,10 @@ impl ExitOwner for NoProcess {
     }
 
     fn notify_callers(&mut self, _: &Exit) {}
+
+    fn close_timers(&mut self, _: &Exit, close: &dyn Fn()) {
+        close();
+    }
 
     fn last_state(&self, _: Option<Cow<'static, str>>) -> Option<LastState> {
         None
@@ -159,17 +165,16 @@ impl<M: Send + 'static> Control<M> {
         if let Some(remains) = remains {
             host.dead_letters_of(head, remains.settle(&self.inbox).into_iter());
         }
-        // 5. Close the timers.
-        if let Some(pending) = head.pending_if_any() {
-            pending.close(&host.shared().timers);
-        }
         // 6. Count the exit, leave the groups, remove the pid.
         owner.take_entry(host.remove_exited(head));
         // 7. Notify the callers.
         owner.notify_callers(&exit);
-        // 8. Close the yields.
+        // 8. Close the yields and the timers.
         if let Some(yields) = head.yields_if_any() {
             yields.close();
+        }
+        if let Some(pending) = head.pending_if_any() {
+            owner.close_timers(&exit, &|| pending.close(&host.shared().timers));
         }
         // 9. Enter `Complete`. A mailbox that belongs to no process never enters `Complete`.
         if !head.is_outside() {
@@ -307,14 +312,14 @@ impl Host {
         self.trace_end(head, last);
     }
 
-    /// Performs steps 5, 6 and 10 for an attached receiver. An attached receiver has a pid, but no mailbox, no names
+    /// Performs steps 6, 8 and 10 for an attached receiver. An attached receiver has a pid, but no mailbox, no names
     /// and no state. A cancellation may have set a timer that holds a reference to the receiver. Therefore this
     /// function closes the timers. A shutdown does not wait for an attached receiver.
     pub(super) fn end_attached(&self, head: &Head, exit: &Exit) {
+        drop(self.remove_exited(head));
         if let Some(pending) = head.pending_if_any() {
             pending.close(&self.shared().timers);
         }
-        drop(self.remove_exited(head));
         head.publish_exit_of_no_process(exit);
     }
 

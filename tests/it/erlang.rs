@@ -332,7 +332,8 @@ impl Stage {
                 let mut line = "children:".to_owned();
                 for child in tree.children {
                     let name = child.name.unwrap();
-                    let _ = write!(line, " {}-{}", name.strip_prefix("tree ").unwrap(), child.state);
+                    let state = if child.state == ChildState::Running { "up" } else { "down" };
+                    let _ = write!(line, " {}-{state}", name.strip_prefix("tree ").unwrap());
                 }
                 self.tell(line);
             }

@@ -267,8 +267,8 @@ fn a_refused_spawn_drops_the_inherited_values_without_the_lock_of_the_name() {
     });
 }
 
-/// 2.5b: the drop of the last reference to an added host drops its handlers. The destructor of such a handler may look up
-/// a name.
+/// 2.5b: the drop of the last reference to an added host drops its handlers. The destructor of such a handler may look
+/// up a name.
 #[test]
 fn the_destructor_of_a_handler_may_look_up_a_name() {
     struct Never;

@@ -276,8 +276,8 @@ mod tests {
         gone(&alarms);
     }
 
-    /// The thread does not exit if an alarm is set at the end of its idle time. In this test, the alarm is set without a
-    /// notification of the thread.
+    /// The thread does not exit if an alarm is set at the end of its idle time. In this test, the alarm is set without
+    /// a notification of the thread.
     #[test]
     fn the_idle_thread_does_not_exit_if_an_alarm_is_set() {
         let (alarms, bell) = (Arc::new(AlarmWaker::new(Duration::from_millis(20))), Bell::new());

@@ -377,8 +377,8 @@ mod tests {
         }
     }
 
-    /// 12.3d: the system reports an event of a socket. Before the event is handled, the socket is deregistered, and a new
-    /// source gets the same index and the same descriptor. The event wakes no operation of the new source.
+    /// 12.3d: the system reports an event of a socket. Before the event is handled, the socket is deregistered, and a
+    /// new source gets the same index and the same descriptor. The event wakes no operation of the new source.
     #[test]
     fn a_stale_event_does_not_reach_a_new_source_with_the_same_index() {
         let poller = poller();

@@ -1,5 +1,6 @@
-//! The images in the folder `screenshots`, and the images of the console in the folder `src/guide`. The file `screenshots.json` beside this file contains the replies of a real
-//! program. The test plays these replies back, draws the screens, and compares the screens with the images.
+//! The images in the folder `screenshots`, and the images of the console in the folder `src/guide`. The file
+//! `screenshots.json` beside this file contains the replies of a real program. The test plays these replies back, draws
+//! the screens, and compares the screens with the images.
 //!
 //! After a change of a view, this command draws the images again:
 //!

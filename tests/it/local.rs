@@ -23,16 +23,21 @@ impl Drop for Dropped {
     }
 }
 
+/// A value that records whether it is dropped inside the context of tokio.
+#[cfg(feature = "tokio")]
+struct UsesTokio(Rc<Cell<bool>>);
+
+#[cfg(feature = "tokio")]
+impl Drop for UsesTokio {
+    fn drop(&mut self) {
+        self.0.set(tokio::runtime::Handle::try_current().is_ok());
+    }
+}
+
 /// 1.5c, 8.2d: the drop of a `LocalSet` runs the exits of its processes inside the context of tokio.
 #[cfg(feature = "tokio")]
 #[test]
 fn the_drop_of_a_local_set_enters_the_context_of_tokio() {
-    struct UsesTokio(Rc<Cell<bool>>);
-    impl Drop for UsesTokio {
-        fn drop(&mut self) {
-            self.0.set(tokio::runtime::Handle::try_current().is_ok());
-        }
-    }
     let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let rt = Runtime::builder().workers(0).tokio(tokio.handle().clone()).build().unwrap();
     let (local, is_inside) = (rt.local_set(), Rc::new(Cell::new(false)));
@@ -263,12 +268,6 @@ fn two_drivers_of_a_local_set_lose_no_wake_up() {
 #[cfg(feature = "tokio")]
 #[test]
 fn a_future_of_a_local_set_is_dropped_inside_the_context_of_tokio() {
-    struct UsesTokio(Rc<Cell<bool>>);
-    impl Drop for UsesTokio {
-        fn drop(&mut self) {
-            self.0.set(tokio::runtime::Handle::try_current().is_ok());
-        }
-    }
     let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let rt = Runtime::builder().workers(0).tokio(tokio.handle().clone()).build().unwrap();
     let (local, is_inside) = (rt.local_set(), Rc::new(Cell::new(false)));

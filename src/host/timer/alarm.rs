@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use crate::host::timer::{Fire, Key, Timers};
 use crate::platform::clock::Clock;
+#[cfg(test)]
+use crate::platform::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use crate::platform::sync::{Arc, Condvar, Mutex, OnceLock, thread, wait_within};
 use crate::process::catch::{catch, drop_caught};
 
@@ -83,6 +85,9 @@ struct AlarmWaker {
     /// The alarm thread waits on this condition variable. The wait ends when the next alarm is due, or when an earlier
     /// alarm is set.
     changed: Condvar,
+    /// For tests: number of times that a thread has looked for the next alarm.
+    #[cfg(test)]
+    checks: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -94,16 +99,21 @@ struct State {
     /// For tests: number of threads that were started.
     #[cfg(test)]
     started: usize,
-    /// For tests: number of times that a thread has looked for the next alarm.
-    #[cfg(test)]
-    checks: usize,
 }
 
 impl AlarmWaker {
     fn new(idle: Duration) -> Self {
         let clock = Clock::real();
         let timers = Timers::new(clock.clone(), 0);
-        Self { clock, timers, idle, state: Mutex::default(), changed: Condvar::new() }
+        Self {
+            clock,
+            timers,
+            idle,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            #[cfg(test)]
+            checks: AtomicUsize::new(0),
+        }
     }
 
     fn ring(self: &Arc<Self>, after: Duration, waker: Waker) -> Key {
@@ -152,12 +162,9 @@ impl AlarmWaker {
     fn serve(&self) {
         loop {
             self.timers.fire_due();
-            #[cfg_attr(not(test), expect(unused_mut, reason = "only tests count the checks"))]
-            let mut state = self.state.lock();
             #[cfg(test)]
-            {
-                state.checks += 1;
-            }
+            self.checks.fetch_add(1, SeqCst);
+            let state = self.state.lock();
             match self.timers.wait() {
                 Some(time) if time.is_zero() => {}
                 Some(time) => drop(wait_within(&self.changed, state, time)),
@@ -242,11 +249,10 @@ mod tests {
         alarms.ring(Duration::ZERO, bell.waker());
         bell.heard(2);
         assert!(late.rung.lock().is_empty());
-        let state = alarms.state.lock();
-        assert_eq!(state.started, 1);
+        assert_eq!(alarms.state.lock().started, 1);
         // The thread sleeps between the alarms. Each set alarm wakes the thread at most once.
-        assert!((1..50).contains(&state.checks), "{}", state.checks);
-        drop(state);
+        let checks = alarms.checks.load(SeqCst);
+        assert!((1..50).contains(&checks), "{checks}");
         alarms.call_off(far);
         alarms.call_off(long);
         assert_eq!((alarms.timers.len(), Arc::strong_count(&late)), (0, 1));

@@ -12,7 +12,8 @@
 //! waker and then reads the state word. The poller writes the state word, and then takes the wakers under the same
 //! lock. Therefore either the operation sees the readiness, or the poller finds the waker.
 
-use std::collections::VecDeque;
+mod waiters;
+
 use std::io;
 use std::task::{Poll, Waker};
 
@@ -20,6 +21,8 @@ use mio::Token;
 use mio::event::Event;
 
 use crate::platform::poller::SocketWait;
+pub(crate) use crate::platform::poller::source::waiters::WaiterKey;
+use crate::platform::poller::source::waiters::Waiters;
 use crate::platform::sync::Mutex;
 use crate::platform::sync::atomic::{AtomicU32, Ordering};
 
@@ -77,11 +80,6 @@ impl Direction {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen(u32);
 
-/// Identifies a waiting operation of a source. The key is not `Copy`. If the key were `Copy`, a closure could store
-/// the key in a copy of the guard's field, and the guard of the operation would not see the key.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct WaiterKey(u64);
-
 /// Number that the system gives to a descriptor or a socket.
 #[cfg(unix)]
 pub(crate) type RawDescriptor = std::os::fd::RawFd;
@@ -105,18 +103,6 @@ pub(crate) struct Source {
     descriptor: RawDescriptor,
     state: AtomicU32,
     waiters: Mutex<Waiters>,
-}
-
-#[derive(Debug, Default)]
-struct Waiters {
-    /// For each direction, the waker that the last call of a `poll_…` function has passed.
-    polled: [Option<Waker>; 2],
-    /// The waiting futures of each direction. The lists are boxed, because most sockets never have a waiting future.
-    futures: Option<Box<[WaitingFutures; 2]>>,
-    next: u64,
-    /// Number of keys that the searches have compared.
-    #[cfg(test)]
-    compared: usize,
 }
 
 impl Source {
@@ -342,105 +328,12 @@ impl Source {
     }
 }
 
-impl Waiters {
-    /// Moves the wakers of a direction to `ready`.
-    fn take(&mut self, direction: Direction, ready: &mut Vec<Waker>) {
-        ready.extend(self.polled[direction as usize].take());
-        if let Some(futures) = &mut self.futures {
-            futures[direction as usize].take(ready);
-        }
-    }
-
-    fn register(&mut self, direction: Direction, waker: Waker, key: &mut Option<WaiterKey>) -> Option<Waker> {
-        let known = key.as_ref().and_then(|key| self.find(direction, key));
-        let futures = &mut self.futures.get_or_insert_default()[direction as usize];
-        if let Some(at) = known {
-            let former = futures.entries[at].1.replace(waker);
-            futures.without_waker -= usize::from(former.is_none());
-            return former;
-        }
-        *key = Some(WaiterKey(self.next));
-        futures.entries.push_back((WaiterKey(self.next), Some(waker)));
-        self.next += 1;
-        None
-    }
-
-    fn remove(&mut self, key: &WaiterKey) -> Option<Waker> {
-        [Direction::Read, Direction::Write].into_iter().find_map(|direction| {
-            let at = self.find(direction, key)?;
-            self.futures.as_mut()?[direction as usize].remove(at)
-        })
-    }
-
-    /// Returns the position of a waiting future in the list of its direction.
-    fn find(&mut self, direction: Direction, key: &WaiterKey) -> Option<usize> {
-        let entries = &self.futures.as_ref()?[direction as usize].entries;
-        let compare = |(known, _): &(WaiterKey, Option<Waker>)| {
-            #[cfg(test)]
-            {
-                self.compared += 1;
-            }
-            known.cmp(key)
-        };
-        entries.binary_search_by(compare).ok()
-    }
-}
-
-/// Number of entries for which an empty list keeps its memory.
-const KEPT: usize = 64;
-
-/// The futures that wait for one direction of a socket, in the order of their arrival.
-#[derive(Debug, Default)]
-struct WaitingFutures {
-    /// The waker of a removed future is `None`. Therefore the removal of a future moves no other entry. The keys
-    /// ascend, so a search is a binary search. The first entry has a waker.
-    entries: VecDeque<(WaiterKey, Option<Waker>)>,
-    /// Number of entries without a waker.
-    without_waker: usize,
-}
-
-impl WaitingFutures {
-    fn wakers(&self) -> impl Iterator<Item = &Waker> {
-        self.entries.iter().filter_map(|(_, waker)| waker.as_ref())
-    }
-
-    /// Moves the wakers to `ready`, and empties the list.
-    fn take(&mut self, ready: &mut Vec<Waker>) {
-        ready.extend(self.entries.drain(..).filter_map(|(_, waker)| waker));
-        self.without_waker = 0;
-        self.shrink();
-    }
-
-    /// Removes a future and returns its waker. If more than half of the entries have no waker, these entries are
-    /// removed. Therefore the mean time of a call is constant.
-    fn remove(&mut self, at: usize) -> Option<Waker> {
-        let waker = self.entries[at].1.take()?;
-        self.without_waker += 1;
-        while let Some((_, None)) = self.entries.front() {
-            self.entries.pop_front();
-            self.without_waker -= 1;
-        }
-        if self.without_waker > self.entries.len() / 2 {
-            self.entries.retain(|(_, waker)| waker.is_some());
-            self.without_waker = 0;
-        }
-        self.shrink();
-        Some(waker)
-    }
-
-    /// Releases the memory of an empty list that was long.
-    fn shrink(&mut self) {
-        if self.entries.is_empty() && self.entries.capacity() > KEPT {
-            self.entries = VecDeque::new();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::task::Wake;
 
     use super::*;
+    use crate::platform::poller::source::waiters::KEPT;
     use crate::platform::sync::atomic::AtomicUsize;
     use crate::platform::sync::{Arc, thread};
 

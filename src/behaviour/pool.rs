@@ -377,11 +377,11 @@ where
 
     /// Starts the first members. If the pool is cancelled, this function returns before all members have started.
     ///
-    /// Each append copies the list of members. Therefore new members are appended only when their number exceeds the
-    /// length of the list, and the total cost of the copies is linear. But if the key of a message determines the
-    /// member, all members are appended together at the end of this function. A shorter list would map the key of an
-    /// urgent message to another member. With a routing by key, all messages that are not urgent wait in the queue of
-    /// the pool during the start.
+    /// Each append copies the list of members. Therefore the new members are appended only when there are more new
+    /// members than members in the list. With this rule, the total cost of the copies is linear. But if the key of a
+    /// message determines the member, all members are appended together at the end of this function. A shorter list
+    /// would map the key of an urgent message to another member. With a routing by key, all messages that are not
+    /// urgent wait in the queue of the pool during the start.
     async fn start(&mut self) -> Result<(), Exit> {
         let (mut fresh, mut listed) = (Vec::new(), 0);
         for place in 0..self.least {

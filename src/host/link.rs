@@ -352,7 +352,7 @@ pub(crate) fn exit_for_peers(pid: Pid, exit: &Exit) -> Exit {
         (origin, first) = (*further, reason);
     }
     match exit {
-        // Usually the exit `Linked` is not nested. A clone of an exit that is not nested only increments the reference
+        // Usually the exit `Linked` is not nested. In this case, a clone of the exit only increments the reference
         // count of the reason.
         Exit::Linked { reason, .. } if std::ptr::eq(&**reason, first) => exit.clone(),
         _ => Exit::Linked { origin, reason: Arc::new(first.clone()) },

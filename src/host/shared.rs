@@ -165,8 +165,8 @@ impl Shared {
         }
     }
 
-    /// Returns whether each process has the flag `OBSERVED` from its spawn to its exit: the runtime has an observer, or
-    /// records the last messages of each process.
+    /// Returns whether each process has the flag `OBSERVED` from its spawn to its exit. This is true if the runtime has
+    /// an observer or records the last messages of each process.
     #[inline]
     pub(crate) fn observes_all(&self) -> bool {
         // Two conditions without a branch between them: each spawn calls this function.

@@ -136,8 +136,8 @@ impl<T: AsFd> Async<T> {
     /// Use this method if another library reads the descriptor and does not return `WouldBlock`. Call this method
     /// before the library reads, and let the library read until the descriptor has no more data. The system reports
     /// only changes: if the library leaves data in the descriptor, the system does not report this data again. If the
-    /// program called this method after the library had read, this method would discard the event of data that arrived
-    /// between the read and the call.
+    /// program calls this method only after the library has read the descriptor, new data may arrive between the read
+    /// and the call. The call then discards the event of this data.
     ///
     /// ```
     /// # use procession::net::Async;

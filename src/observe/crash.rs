@@ -107,8 +107,8 @@ pub struct CrashReport {
     /// The processes that were linked with the process at its exit. The list contains at most 16 processes.
     pub links: Vec<Pid>,
     /// The last messages and other events that the process accepted, oldest first. The list also contains messages that
-    /// the process has not read, but does not state which messages are unread. The list is empty without
-    /// [`Builder::inspect`](crate::Builder::inspect), and if the [number of
+    /// the process has not read, but does not state which messages are unread. The list is empty if
+    /// [`Builder::inspect`](crate::Builder::inspect) was not called, or if the [number of
     /// records](crate::observe::InspectOptions::last_messages) is 0.
     pub last_messages: Vec<LastMessage>,
     /// Whether more processes were linked than `links` contains.

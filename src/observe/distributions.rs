@@ -38,7 +38,8 @@ macro_rules! distributions {
             /// for a thread of the blocking pool. The runtime measures the commands that a process yields in a turn
             /// whose [step time](Self::step_time) is measured. At most 64 commands of one process are measured at the
             /// same time. A cancelled or detached command is not recorded. All named commands have the type
-            /// [`NamedCommand`](crate::NamedCommand). A command type is listed after its first measured command.
+            /// [`NamedCommand`](crate::NamedCommand). The list contains a command type as soon as one command of this
+            /// type was measured.
             pub command_time: Vec<CommandTime>,
             /// Sampling interval of all distributions except `mailbox_time`. If the value is n, the runtime measures
             /// one of n durations. Default: 64. With [`Builder::sample_every_step`](crate::Builder::sample_every_step),

@@ -109,8 +109,8 @@ impl Exit {
     }
 
     /// Returns the first error of type `E` among the causes of this exit. The first cause is the error that the process
-    /// returned, or the `InitError`. The sources of the first cause are also causes. The causes of a `Linked` exit are
-    /// the causes of the exit of its `origin`.
+    /// returned, or the `InitError`. Each further cause is the [`source`](std::error::Error::source) of the cause
+    /// before it. The causes of a `Linked` exit are the causes of the exit of its `origin`.
     pub fn error<E: Error + 'static>(&self) -> Option<&E> {
         chain(self.source()?).find_map(|e| e.downcast_ref())
     }

@@ -634,7 +634,7 @@ mod tests {
     #[test]
     fn a_reference_returns_the_type_and_the_size_of_its_value() {
         static NAMED: VTable = Ref::<RefCounted<u64>>::kind(Task::NONE, Some(std::any::type_name::<u64>));
-        // SAFETY: `NAMED` is a kind of the value. The result owns the only strong count.
+        // SAFETY: `NAMED` was created for the type of the value. The result owns the only strong count.
         let named = unsafe { Ref::with(&NAMED, 1, |header| RefCounted { header, value: 7_u64 }) };
         assert_eq!((named.type_name(), Ref::counted(7_u64).type_name()), (Some("u64"), None));
         assert_eq!(named.bytes(), size_of::<RefCounted<u64>>());

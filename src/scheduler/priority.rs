@@ -60,8 +60,8 @@ impl<T> PriorityQueues<T> {
         pushed
     }
 
-    /// The argument `look` is the number of the worker's attempt to find a task. If a task of high or low priority
-    /// comes first at this attempt, takes this task. Otherwise returns `None`.
+    /// The worker numbers its attempts to find a task, and `look` is the number of the present attempt. If a task of
+    /// high or low priority comes first at this attempt, takes this task. Otherwise returns `None`.
     #[cold]
     pub(super) fn first(&self, look: u32) -> Option<T> {
         if look.is_multiple_of(LOW_EVERY) {

@@ -627,8 +627,9 @@ impl<T: Task> Worker<T> {
         // This function does not check whether the scheduler stops, because a stop sets the tokens of all slots.
         if scheduler.has_work() && !planted!("idle_no_second_look") {
             self.wake_up();
-            // The task may have been pushed while this worker counted as searching. A push during a search wakes no
-            // worker. Therefore this worker searches again, and wakes the next worker when it finds a task.
+            // The task may have been pushed while this worker was still counted as a searching worker. A push during a
+            // search wakes no worker. Therefore this worker searches again, and wakes the next worker when it finds a
+            // task.
             self.searching.set(self.searching.get() || scheduler.idle.start_searching(scheduler.present()));
             if !self.searching.get() {
                 // Enough workers search already, and one of them will find the task. Until a searching worker finds the

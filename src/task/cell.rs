@@ -303,7 +303,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // One reference count belongs to the right to run. If `left` is true, this function also releases the reference
         // count that the pid table owned.
         let counts = 1 + u32::from(left);
-        // The join handle owns a reference count. If the cell has exactly `counts` reference counts, the handle was
+        // The join handle owns a reference count. If the number of references is exactly `counts`, the handle was
         // dropped, and no task can receive the outcome.
         if cell.shell.control.header.is_alone_with(counts) {
             cell.shell.discard(outcome);

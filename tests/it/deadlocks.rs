@@ -1121,8 +1121,8 @@ fn callees(host: &Host, pid: Pid) -> Vec<Option<Pid>> {
     host.process_details(pid).unwrap().waits_for.into_iter().filter_map(callee).collect()
 }
 
-/// 9.2d, 9.2e: a forwarded reply is an edge to the process that must answer. This process may be several forwards away.
-/// The processes that have forwarded the reply belong to no deadlock, although they call the caller.
+/// 9.2d, 9.2e: a forwarded reply is an edge to the process that must answer. The reply may have been forwarded several
+/// times. The processes that have forwarded the reply belong to no deadlock, although they call the caller.
 #[test]
 fn the_receiver_of_a_forwarded_reply_is_part_of_a_deadlock() {
     let graph = graph_of(|host| {
@@ -1402,8 +1402,8 @@ fn a_forwarded_reply_of_an_earlier_call_hides_no_deadlock_with_another_callee() 
     });
 }
 
-/// A request of the test with many forwards. The request contains the address of the caller, because each process
-/// `front` calls the caller after it has forwarded the request.
+/// A request of the test with many forwards. The request contains the address of its sender. Each process `front`
+/// forwards the request and then calls the sender.
 enum Passed {
     Ask(u64, Address<Question>, Question),
 }

@@ -175,7 +175,7 @@ fn a_deadlock_is_explained() {
     assert!(text[2].starts_with("     <"), "{text:?}");
 }
 
-/// Spawns a process whose step blocks until the sender is dropped. Returns when the step has begun.
+/// Spawns a process whose step blocks until the sender is dropped. Waits until the step has begun.
 fn blocked(
     rt: &Runtime,
     name: &'static str,

@@ -593,8 +593,8 @@ impl Process for Armed {
     }
 }
 
-/// 11: a supervisor drops a child that it refuses or removes, and a hand-written process whose spawn was refused. A
-/// panic in one of these drops does not affect the supervisor.
+/// 11: a supervisor drops a child that it refuses or removes. The supervisor also drops a hand-written process whose
+/// spawn was refused. A panic in one of these drops does not affect the supervisor.
 #[test]
 fn a_panic_in_the_drop_of_a_child_does_not_affect_the_supervisor() {
     const TAKEN: Name<()> = Name::new("taken");

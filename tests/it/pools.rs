@@ -639,9 +639,9 @@ fn a_member_that_was_busy_at_the_last_check_stays() {
             for one in [0, 1, 2].map(|_| job(LONG / 100)) {
                 one.await?;
             }
-            // The first of these jobs keeps the first member busy, and the second job keeps the second member busy for
-            // the time `busy`. After the third job, the third member is idle. The second member and the third member
-            // have then received two messages each.
+            // The first of these jobs keeps the first member busy until the end of the test. The second job keeps the
+            // second member busy for the duration `busy`. After the third job, the third member is idle. The second
+            // member and the third member have then received two messages each.
             let [_busy, second] = [job(100 * LONG), job(busy)];
             job(Duration::ZERO).await?;
             second.await?;
@@ -913,8 +913,8 @@ fn a_large_pool_starts_its_members_in_several_turns() {
     rt.block_on(wait_for_all_exits(&rt));
 }
 
-/// 2.3j, 6.4g: a pool that routes by key refuses a message if its members are full. A value of the type `Recipient`
-/// knows this before it converts the message, so it returns the message. The same holds for a kept mailbox.
+/// 2.3j, 6.4g: a pool that routes by key refuses a message if its members are full. A `Recipient` detects this before
+/// it converts the message, so the caller gets the original message back. The same holds for a kept mailbox.
 #[test]
 fn a_recipient_returns_a_message_that_no_member_accepts() {
     struct Number(u8);

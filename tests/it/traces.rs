@@ -562,7 +562,7 @@ impl Observer for ReadyCount {
 /// 9.3d: a trace at its limit skips turns. A wake-up in a skipped turn is still reported to the observer of the
 /// runtime whose process is woken.
 #[test]
-fn the_observer_of_another_runtime_receives_a_wake_up_in_a_skipped_turn() {
+fn a_wake_up_in_a_skipped_turn_is_reported_to_the_observer_of_another_runtime() {
     within(60, || {
         let ready = ReadyCount::default();
         let (traced, observed) = (alone().build().unwrap(), alone().observer(ready.clone()).build().unwrap());

@@ -100,7 +100,7 @@ fn the_handler_of_an_unanswered_command_is_named() {
 /// 9.2g: the finding states a time since which the oldest known command has no answer: the time at which the process of
 /// the command began to wait.
 #[test]
-fn the_age_of_an_unanswered_command_is_bounded_by_the_wait_of_its_process() {
+fn an_unanswered_command_is_at_most_as_old_as_the_wait_of_its_process() {
     let mut simulation = Simulation::with_host(5, HostBuilder::new("").handler(Keeper)).unwrap();
     let host = simulation.host().clone();
     simulation.run(async {
@@ -139,8 +139,8 @@ fn the_age_of_an_unanswered_command_is_bounded_by_the_wait_of_its_process() {
     });
 }
 
-/// 9.2g: a cancelled command is neither outstanding nor part of a finding, although it is never counted as a
-/// completion. Therefore the guide `troubleshooting` does not compare the counters `yields` and `completions`.
+/// 9.2g: a cancelled command is never counted as a completion. Nevertheless, the command is not outstanding, and no
+/// finding names it. Therefore the guide `troubleshooting` does not compare the counters `yields` and `completions`.
 #[test]
 fn a_cancelled_command_is_not_outstanding() {
     let mut simulation = Simulation::with_host(5, HostBuilder::new("").handler(Keeper)).unwrap();

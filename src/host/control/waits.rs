@@ -183,8 +183,8 @@ impl WaitRecord {
 /// Table of all records of a process that are not in the [places](WaitRecord) of the first two records.
 #[derive(Debug, Default)]
 pub(crate) struct MoreWaits {
-    /// Number of records that are equal to the key. If the number is -n, n equal records that are still in a
-    /// [`WaitRecord`] were removed and no longer count.
+    /// Number of records that are equal to the key. A negative number -n means: n equal records are still stored in a
+    /// [`WaitRecord`], but no longer count.
     counts: BTreeMap<Wait, i32>,
     /// Number of changes of the table so far.
     changes: u32,

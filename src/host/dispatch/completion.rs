@@ -197,8 +197,8 @@ pub(crate) fn guarded<T>(handle: impl FnOnce() -> T) -> Result<T, Reason> {
     Current::with(|current| guarded_on(current, handle))
 }
 
-/// Does the same as [`guarded`]. `current` is the state of this thread. The attribute has `always` for the reason that
-/// `Dispatcher::dispatch_inline` states.
+/// Does the same as [`guarded`]. `current` is the state of this thread. The attribute is `inline(always)` for the
+/// reason that `Dispatcher::dispatch_inline` states.
 #[inline(always)]
 pub(super) fn guarded_on<T>(current: &Current, handle: impl FnOnce() -> T) -> Result<T, Reason> {
     let outer = current.handler.begin();

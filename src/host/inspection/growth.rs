@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn only_a_mailbox_that_was_not_read_between_the_readings_grows() {
         let pid = pid();
-        // The former reading began at the recent time 100.
+        // The previous reading began when the recent time of the clock was 100.
         let growth = |former, now| {
             let mut reading = MailboxReading::begin(Instant::from_ns(110), Instant::from_ns(100));
             reading.add(pid, former);

@@ -13,8 +13,8 @@ pub(crate) fn begin(owner: &Ref<dyn AnyControl>) -> PendingTimer {
     let pending = owner.head().pending();
     let timer = pending.begin();
     // The first timer creates the table. At the same time, the process may exit, find no table, and close nothing. This
-    // check handles this race. The exit first closes the mailbox, under the lock of the mailbox, and then searches for
-    // the table. Therefore, if the mailbox is still open here, the exit closes the table later.
+    // check handles this race. The exit first closes the mailbox, under the lock of the mailbox, and then looks up the
+    // table. Therefore, if the mailbox is still open here, the exit closes the table later.
     if owner.is_closed() {
         pending.close(&owner.head().host().shared().timers);
     }

@@ -362,8 +362,8 @@ impl<T> Wheel<T> {
     }
 
     /// Returns the list for an entry with this tick. An entry that is not in the map `far` is in this list. If the tick
-    /// lies in the descending slot or before this slot, the list is the descending slot. Therefore a new entry comes
-    /// behind the older entries.
+    /// lies in the descending slot or before this slot, the entry goes into the list of the descending slot. Therefore
+    /// a new entry comes behind the older entries.
     fn list_of(&self, tick: u64) -> usize {
         match self.descending {
             Some(slot) if tick >> width(slot) <= self.now >> width(slot) => slot,

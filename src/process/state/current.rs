@@ -667,9 +667,9 @@ impl Current {
         self.steps(process) && self.is_own_waker(waker) && !self.has(note::NO_TIMER)
     }
 
-    /// Begins the period in which a sleep of the process may leave its timer and its reference on this thread. In this
-    /// period, replies that are dropped during an unwinding are stored. The call of [`end_keeping`](Self::end_keeping)
-    /// ends this period.
+    /// Begins the period in which a sleep of the process may leave its timer and its reference on this thread. If an
+    /// unwinding drops a reply in this period, the reply is stored. The call of [`end_keeping`](Self::end_keeping) ends
+    /// this period.
     #[inline]
     pub(crate) fn begin_keeping(&self) {
         self.note(note::KEEPS);

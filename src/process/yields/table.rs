@@ -239,9 +239,10 @@ impl Table {
         self.slots.get_mut(key).filter(|slot| tag.refers_to(slot.number)).map(|slot| (key, slot))
     }
 
-    /// Removes cancelled commands with chosen tags from the pending commands, if more than half of the pending
-    /// commands may be cancelled. The caller has cancelled a command with a chosen tag. The caller drops the returned
-    /// commands after the unlock, because the drop runs user code.
+    /// Counts a cancellation. If there were more cancellations than half of the pending commands since the last
+    /// removal, removes the cancelled commands with chosen tags from the pending commands. The caller has cancelled a
+    /// command with a chosen tag. The caller drops the returned commands after the unlock, because the drop runs user
+    /// code.
     ///
     /// If each cancellation searched the pending commands, many cancellations would take quadratic time. This
     /// function takes constant time on average.

@@ -21,7 +21,7 @@ use socket2::{SockRef, TcpKeepalive};
 #[cfg(unix)]
 use crate::platform::poller::unix_accept::accept;
 
-/// Idle time of a TCP connection after which the system asks the client whether it still exists.
+/// Idle time of a TCP connection after which the system sends a keep-alive probe to the client.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Connection to a client.

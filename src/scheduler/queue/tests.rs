@@ -281,7 +281,7 @@ fn tasks_from_other_queues_run_in_their_order() {
 }
 
 #[test]
-fn a_single_item_can_be_stolen_from_every_queue() {
+fn a_thief_can_steal_the_only_item_of_each_queue() {
     for order in ORDERS {
         let (queues, remote) = Queues::new(order);
         let (thief, _) = Queues::new(order);

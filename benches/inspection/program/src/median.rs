@@ -11,7 +11,8 @@ impl Median {
     /// values are independent. No other assumption is necessary.
     ///
     /// With fewer than six values, the interval contains all values, and its confidence is below 95 %. The number of
-    /// values is at most 1,000, because the smallest probability of the distribution must be a normal number.
+    /// values is at most 1,000, because otherwise the smallest probability of the distribution would be a subnormal
+    /// floating-point number.
     ///
     /// # Panics
     /// Panics if there is no value.

@@ -37,7 +37,7 @@ impl Quantity {
     }
 }
 
-/// The runtime with which a bar compares procession.
+/// The other runtime of a bar. A bar is a limit for the ratio of procession to this runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Against {
     One(Runner),

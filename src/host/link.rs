@@ -67,8 +67,8 @@ pub(crate) trait Linkable {
 
     fn has_ended(&self) -> bool;
 
-    /// Returns whether the mailbox is closed. An exiting process closes its mailbox before it publishes its exit. A
-    /// process with a closed mailbox already has its own exit.
+    /// Returns whether the mailbox is closed. An exiting process closes its mailbox before it publishes its exit. If
+    /// the mailbox is closed, the exit of the process has already begun, and no link can change this exit.
     fn is_closed(&self) -> bool;
 
     /// Puts a signal into the mailbox.

@@ -120,11 +120,11 @@ pub enum Finding {
     UnansweredCommands {
         /// Type and number of the commands.
         commands: CommandCount,
-        /// Approximate latest time at which the oldest known command was performed. This time is the earliest of the
-        /// following times: the [yields of the measured commands](CommandCount::measured_since), and the [start of the
-        /// wait](ProcessInfo::waiting_since) of each process that performed such a command and waits. The oldest
-        /// command may be older than this time. The start of a wait may be too early, so this time may also be too
-        /// early. `None` if no command was measured, and no process of such a command waits.
+        /// Approximate latest time at which the oldest known command was performed. This time is the earliest of two
+        /// times: the time of the first [yield of a measured command](CommandCount::measured_since), and the earliest
+        /// [start of a wait](ProcessInfo::waiting_since) of the processes that wait and have performed such a command.
+        /// The oldest command may be older than this time. The start of a wait may be too early, so this time may also
+        /// be too early. `None` if no command was measured, and no process of such a command waits.
         since: Option<Instant>,
         /// Time from `since` to the explanation: an approximate lower bound of the age of the oldest known command.
         lasts: Option<Duration>,

@@ -4,8 +4,8 @@
 //! Each worker writes its events to a ring of its own, without a lock and without I/O. All other threads share a few
 //! rings, each with a lock. A reader copies the records out of the rings: see [`reader`]. If a worker produces events
 //! faster than its limit, the worker discards the events of whole turns, and counts the discarded turns. Therefore a
-//! trace neither stops a worker nor needs unbounded memory. With a flight recorder, a worker has no limit, and
-//! overwrites its oldest events: see [`flight`].
+//! trace neither stops a worker nor needs unbounded memory. With a flight recorder, a worker records events without a
+//! limit. When its buffer is full, the worker overwrites its oldest events: see [`flight`].
 //!
 //! The events of a process are recorded only while its flag `OBSERVED` is set. A runtime that has neither a trace nor a
 //! flight recorder nor an observer never sets this flag. In each turn, this flag is tested together with the flag for a

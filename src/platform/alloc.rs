@@ -275,8 +275,9 @@ pub(crate) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
         if shelf.loaded.count() == ROUNDS {
             shelf.unload(size);
         }
-        // SAFETY: `push` needs a block of the list's size that belongs to the caller. The caller owns the block. `take`
-        // allocated the block with this layout, so the block has the block size of this list.
+        // SAFETY: the caller of `push` must own the block, and the block must have the block size of this list. The
+        // caller owns the block. `take` allocated the block with this layout, so the block has the block size of this
+        // list.
         unsafe { shelf.loaded.push(block) };
     });
     if kept.is_err() {

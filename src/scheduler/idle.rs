@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(idle.wake_many(1).collect::<Vec<_>>(), [0, 5]);
         assert_eq!((idle.load().searchers(), idle.is_sleeping(0)), (0, false));
         // In this test, the guests of the slots 0 and 5 are not polled again after their wake-up. The next push must
-        // not rely on these two guests.
+        // not assume that these two guests will run the new task.
         idle.announce_polled(6, false);
         assert_eq!(idle.wake_many(1).collect::<Vec<_>>(), [6]);
         idle.announce(3, false);

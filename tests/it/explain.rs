@@ -292,7 +292,7 @@ fn a_long_step_that_ignores_the_request_to_yield_is_explained() {
     });
 }
 
-/// 9.2g: if all threads of the blocking pool run jobs and further jobs wait, the pool is a finding.
+/// 9.2g: if all threads of the blocking pool run jobs and further jobs wait, a finding reports the pool.
 #[test]
 fn a_busy_blocking_pool_is_explained() {
     within(60, || {

@@ -692,7 +692,7 @@ fn refused_blocking_work_spends_the_budget() {
 /// 4.6b: a sleep with a duration of zero pauses only once, even if other futures of its body spend the whole budget
 /// of each turn.
 #[test]
-fn a_sleep_without_a_wait_completes_beside_a_greedy_future() {
+fn a_sleep_of_zero_duration_completes_although_another_future_is_greedy() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let body = rt.spawn(async |ctx: Context| {

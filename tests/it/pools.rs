@@ -838,7 +838,7 @@ fn kills_of_members_lose_only_messages_in_progress() {
             std::thread::spawn(move || {
                 let mut kills = 0_u32;
                 // On a busy machine, all senders may end before this thread has killed a member. In this case, the
-                // thread kills a member after the end of the senders.
+                // thread kills a member after the senders have ended.
                 while kills == 0 || !over.load(SeqCst) {
                     if let Some(victim) = host.members(crew).first() {
                         kills += u32::from(host.kill(victim.pid()).is_ok());

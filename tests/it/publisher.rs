@@ -108,8 +108,8 @@ async fn yields(ctx: Context) {
     }
 }
 
-/// 9.4b: the publisher passes absolute counters, present gauges, and the durations since its previous call. The
-/// publisher describes each figure once.
+/// 9.4b: the publisher passes the absolute values of the counters, the present values of the gauges, and the durations
+/// since its previous call. The publisher describes each figure once.
 #[test]
 fn a_snapshot_goes_to_the_recorder_of_the_metrics_facade() {
     let rt = Runtime::builder().workers(0).sample_every_step(true).build().unwrap();

@@ -208,7 +208,7 @@ fn a_completion_after_the_exit_is_discarded() {
 /// 3.3e: `complete_yield` refuses the pid of an exited process, an unknown tag, the tag of an answered command, and an
 /// answer of the wrong type. The error returns the answer.
 #[test]
-fn an_invalid_answer_by_tag_is_refused() {
+fn complete_yield_refuses_an_invalid_answer() {
     let shelf = Shelf::default();
     let rt = Runtime::builder().workers(0).handler(shelf.clone()).build().unwrap();
     let (handle, counted) = once(&rt, false);

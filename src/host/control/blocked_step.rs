@@ -1,8 +1,8 @@
 //! The steps that block their threads in [`Runtime::block_on`](crate::Runtime::block_on), for inspection.
 //!
 //! If a step calls `block_on`, the process has the state `Running`, but the process waits for a future, the *inner
-//! future*. While the inner future is pending, each wait of this future for another process is a wait of the process.
-//! Only a step that calls `block_on` has a record here, so other processes need no memory.
+//! future*. While the inner future is pending, the process waits for each process that the inner future waits for. Only
+//! a step that calls `block_on` has a record here, so other processes need no memory.
 
 use std::collections::BTreeSet;
 

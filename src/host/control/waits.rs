@@ -79,7 +79,7 @@ impl Wait {
     }
 }
 
-/// Number of bits of the kind in [`WaitRecord::word`].
+/// Number of bits that the kind of the wait occupies in [`WaitRecord::word`].
 const KIND_BITS: u32 = 4;
 const KIND: u32 = (1 << KIND_BITS) - 1;
 

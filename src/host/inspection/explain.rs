@@ -169,12 +169,12 @@ impl Host {
     /// After the call, the caller checks that the progress has not changed.
     ///
     /// The order of the readings matters. A timer is an example of a source of wake-ups. Usually, a source makes a
-    /// process ready before the source counts as gone. If a source counts as gone before it has made the process
-    /// ready, the thread of the source is not parked until the process is ready. Therefore, if all sources are gone,
-    /// each process that a source has made ready is in a queue, or a thread has taken this process. A worker may take
-    /// a task after the first reading of the worker's state, and before the reading of the queues. In this case, the
-    /// second reading of the state finds that the worker is not parked, or the worker has already counted the poll of
-    /// the task.
+    /// process ready before the source counts as gone. If a source counts as gone before it has made the process ready,
+    /// the thread of the source is not parked until the process is ready. Therefore, if all sources are gone, each
+    /// process that a source has made ready is in a queue, or a thread has taken this process. A worker may take a task
+    /// after the first reading of the worker's state, and before the reading of the queues. In this case, there are two
+    /// possibilities: the second reading of the state finds that the worker is not parked, or the worker has already
+    /// counted the poll of the task.
     ///
     /// The queue of a [`LocalSet`](crate::LocalSet) is not a queue of the scheduler. A timer may make a local process
     /// ready after the caller has read this process. Therefore the last reading is the run state of each process. If

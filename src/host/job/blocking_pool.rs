@@ -27,8 +27,8 @@ pub(crate) trait Job: Send {
     fn is_wanted(&self) -> bool;
 }
 
-/// Reason why the pool refuses a job. The pool converts this reason to a failure with a text after the release of the
-/// pool's lock.
+/// Reason why the pool refuses a job. After the pool has released its lock, the pool converts this reason to a failure
+/// with a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     /// All threads are busy, the pool can start no further thread, and the queue is full. The value is the number of

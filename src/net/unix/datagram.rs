@@ -270,8 +270,8 @@ impl UnixDatagram {
     }
 
     /// The poll function of [`send_to`](Self::send_to). If several tasks call this function or another poll function
-    /// that sends, only the task that called last is woken. This function makes no pause: on Linux, while the queue of
-    /// the receiver is full, the task is woken after each failed call.
+    /// that sends, only the task that called last is woken. This function does not pause between attempts: on Linux,
+    /// while the queue of the receiver is full, the task is woken after each failed call.
     ///
     /// # Errors
     /// Fails under the same conditions as [`send_to`](Self::send_to).

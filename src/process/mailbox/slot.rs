@@ -109,8 +109,8 @@ impl SlotAccess {
     }
 }
 
-/// Panics if the field of a mailbox does not belong to the mailbox of this process. In most callers, the compiler
-/// removes the check, because the caller obtains the mailbox from the process.
+/// Panics if `field` is not a field in the mailbox of this process. In most callers, the compiler removes the check,
+/// because the caller obtains the mailbox from the process.
 #[inline]
 fn check_owner<T>(own: &impl Own, field: &T) {
     assert!(own.owns(ptr::from_ref(field).cast()), "the mailbox belongs to another process");

@@ -221,9 +221,9 @@ impl RunnableProcess {
         // Another thread may run the process as soon as the process waits, so the right is released before the process
         // waits.
         let at = ManuallyDrop::new(self).0;
-        // SAFETY: the count of this right keeps the value alive until the process waits, and no code accesses the
-        // reference after that point. A task begins with its header, and the run state follows the header. The pointer
-        // of a right has the provenance of the whole cell.
+        // SAFETY: this right owns one unit of the reference count. This unit keeps the value alive until the process
+        // waits. After that point, no code accesses the value through this reference. A task begins with its header,
+        // and the run state follows the header. The pointer of a right has the provenance of the whole cell.
         let state = unsafe { behind::<RunState>(at) };
         // SAFETY: `RunState::wait` requires the right to run the process, and `self` was this right. The right is used
         // again only if `wait` returns false. In this case, `wait` has not released the right. If `open` is true, the
@@ -406,8 +406,8 @@ unsafe fn wake_at(at: NonNull<Header>, wake: impl FnOnce(&RunState) -> bool) -> 
     let must_queue = wake(unsafe { behind::<RunState>(at) });
     // SAFETY: the transition returned true only if it changed the process from waiting to active. A value that is not a
     // task always has the run state *Over*. This value was in another run state, so this value is a task. No right to
-    // run exists for a waiting process, so the new right is the only right. The strong count of the right is the count
-    // that the process kept while it waited. By contract the pointer has the provenance of the whole cell.
+    // run exists for a waiting process, so the new right is the only right. The right to run needs a strong count. The
+    // process kept this strong count while it waited. By contract the pointer has the provenance of the whole cell.
     must_queue.then(|| PendingSchedule(Some(unsafe { RunnableProcess::new(at) })))
 }
 

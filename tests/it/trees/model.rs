@@ -439,7 +439,7 @@ impl Model {
         None
     }
 
-    /// Whether the supervisor of a node may process the exit of this node.
+    /// Whether the supervisor of a node may handle the exit of this node.
     fn may_be_processed(&self, place: Place) -> bool {
         let node = &self.nodes[place];
         let is_over = matches!(node.life, Life::Over(_)) && self.is_over(place);

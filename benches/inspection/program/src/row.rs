@@ -8,7 +8,7 @@ use procession::{Builder, Context, Exit, Runtime};
 
 use crate::client;
 
-/// Number of waiting processes beside the two processes that exchange messages.
+/// Number of waiting processes, in addition to the two processes that exchange messages.
 const WAITING: usize = 1_000;
 
 /// Interval between two requests of a console. A console usually sends one request per second. With a hundred requests

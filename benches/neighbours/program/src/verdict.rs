@@ -54,7 +54,7 @@ impl Against {
     }
 }
 
-/// Maximum ratio of procession to another runtime.
+/// Maximum ratio of the cost on procession to the cost on another runtime.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bar {
     pub(crate) against: Against,

@@ -211,8 +211,8 @@ impl Batch {
         }
     }
 
-    /// Returns a new batch without commands. The new batch contains a copy of the bytes behind the commands of the old
-    /// batch. If a failed shard still holds the old batch, the connection continues with the copy.
+    /// Returns a new batch without commands. The new batch contains a copy of the bytes that follow the commands of the
+    /// old batch. If a failed shard still holds the old batch, the connection continues with the copy.
     pub(crate) fn remainder(&self) -> Self {
         let start = self.start();
         let shift = |arg: &Arg| Arg { start: arg.start - start as u32, end: arg.end - start as u32 };

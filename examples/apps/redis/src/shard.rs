@@ -57,8 +57,8 @@ impl fmt::Debug for Op {
 /// The commands of one pipeline for one shard, and their replies.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    /// The batch that contains the arguments of the commands. While the connection has the box, this field is `None`:
-    /// the connection must be the only owner of the batch.
+    /// The batch that contains the arguments of the commands. While the connection owns this value, the field is
+    /// `None`, because the connection must be the only owner of the batch.
     batch: Option<Arc<Batch>>,
     resp3: bool,
     ops: Vec<Op>,

@@ -100,8 +100,8 @@ fn the_order_of_a_pipeline_is_kept() {
     });
 }
 
-/// When its replies reach 256 KiB, a shard returns the message, but never in the middle of a command. So no
-/// command of another client runs while the shard has handled only some keys of a command.
+/// When its replies reach 256 KiB, a shard returns the message, but never in the middle of a command. Therefore, if a
+/// command has several keys, the shard handles all these keys before it runs a command of another client.
 #[test]
 fn a_command_with_several_keys_is_atomic_in_one_shard() {
     let limits = Limits { output: 1_000, ..Limits::default() };

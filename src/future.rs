@@ -5,6 +5,7 @@
 pub use crate::context::address::Exited;
 pub use crate::context::address::send_wait::{AddressSink, SendWait};
 pub use crate::context::call::Call;
+pub use crate::context::call::wait::CallWait;
 pub use crate::context::cooperative::Cooperative;
 pub use crate::context::mailbox::Receive;
 pub use crate::context::multi_call::MultiCall;

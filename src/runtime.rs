@@ -479,7 +479,8 @@ impl Builder {
     }
 
     /// Sets the observer. The runtime calls the observer for every change of the state of a process. Default: no
-    /// observer. Without an observer, a change of state costs one predicted branch.
+    /// observer. Without an observer, a change of state costs one predicted branch. A runtime has one observer: a
+    /// second call replaces the first observer.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observer = Some(Arc::new(observer));
         self

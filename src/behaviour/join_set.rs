@@ -213,7 +213,8 @@ impl<T: Send + 'static> JoinSet<T> {
     }
 
     /// Asks all processes to exit. After the time `grace`, the processes that still run are killed, even if they were
-    /// cancelled before with a longer grace period. The processes stay in the set until they are joined.
+    /// cancelled before with a longer grace period. With `Duration::MAX`, no process is killed. The processes stay in
+    /// the set until they are joined.
     pub fn cancel_all(&self, reason: impl Into<Reason>, grace: Duration) {
         let reason = reason.into();
         // A task may await the exit of one member, and its waker may block until another member has exited. Therefore

@@ -102,7 +102,7 @@ impl Scope {
     }
 
     /// Sets the maximum time between the cancellation of the children and their exits. After this time, the children
-    /// are killed. Default: 1 s.
+    /// are killed. Default: 1 s. With `Duration::MAX`, the children are never killed.
     pub fn grace(&self, time: Duration) -> &Self {
         self.shared.state.lock().grace = time;
         self

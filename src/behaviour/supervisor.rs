@@ -200,13 +200,28 @@ pub enum SupervisorMessage {
 }
 
 /// Identifies a child, either by its name or by the pid of its running instance.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ChildId {
     /// Name of the child.
     Name(Cow<'static, str>),
     /// Pid of the running instance, or of its [kept mailbox](Child::keep_mailbox). The pid of a kept mailbox also
     /// identifies the child while no instance runs.
     Pid(Pid),
+}
+
+impl fmt::Display for ChildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Pid(pid) => pid.fmt(f),
+        }
+    }
+}
+
+impl From<Cow<'static, str>> for ChildId {
+    fn from(name: Cow<'static, str>) -> Self {
+        Self::Name(name)
+    }
 }
 
 impl<N> From<Name<N>> for ChildId {

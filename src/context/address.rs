@@ -11,6 +11,7 @@ use std::hash::{Hash, Hasher};
 use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures::future::FusedFuture;
 
@@ -22,7 +23,7 @@ use crate::host::refs::RecordedWait;
 use crate::host::registry::target::{DestinationRef, Route, Target};
 use crate::observe::Counter;
 use crate::process::error::{Addressee, SendError};
-use crate::process::exit::Exit;
+use crate::process::exit::{Exit, Reason};
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::budget::BudgetPause;
@@ -94,6 +95,11 @@ impl<M: Send + 'static> Address<M> {
         self.control.head.pid()
     }
 
+    /// Returns the host of the process.
+    pub fn host(&self) -> &Host {
+        self.control.head.host()
+    }
+
     /// Sends a message. This method never blocks. Messages from one sender arrive in the order in which they were sent.
     ///
     /// The [`MailboxCapacity`](crate::MailboxCapacity) of the mailbox determines what happens when the mailbox is full.
@@ -124,8 +130,8 @@ impl<M: Send + 'static> Address<M> {
     /// urgent messages, and never drops an urgent message. A [`Pool`](crate::Pool) passes an urgent message to one of
     /// its members. If no member accepts the urgent message, the send fails.
     ///
-    /// An urgent message does not interrupt the current step of the receiver. To stop a process, use [`Host::cancel`]
-    /// or [`Host::kill`].
+    /// An urgent message does not interrupt the current step of the receiver. To stop a process, use
+    /// [`cancel`](Self::cancel) or [`kill`](Self::kill).
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
@@ -156,7 +162,8 @@ impl<M: Send + 'static> Address<M> {
     ///
     /// This method immediately calls `request`, which makes the message from the `Reply`. The first poll of the future,
     /// or [`Call::start`], sends the message. If the call fails, the future resolves to a
-    /// [`CallError`](crate::CallError).
+    /// [`CallError`](crate::CallError). If the mailbox is full, the call fails immediately. To wait for free space, use
+    /// [`call_wait`](Self::call_wait).
     ///
     /// ```
     /// # use procession::{Context, Exit, Reply, Runtime};
@@ -187,10 +194,33 @@ impl<M: Send + 'static> Address<M> {
         self.control.inbox.is_closed()
     }
 
+    /// Asks the process to exit: see [`Host::cancel`]. If the process has not exited after the time `grace`, the
+    /// runtime kills the process. If the process has already exited, this method has no effect.
+    pub fn cancel(&self, reason: impl Into<Reason>, grace: Duration) {
+        let host = self.host();
+        host.cancel_until(&self.control.any(), reason.into(), host.now() + grace);
+    }
+
+    /// Kills the process: see [`Host::kill`]. If the process has already exited, this method has no effect.
+    pub fn kill(&self) {
+        self.control.any().kill();
+    }
+
     /// Returns a future that waits until the process has exited, and then resolves to the exit of the process.
     #[track_caller]
     pub fn exited(&self) -> Exited {
         Exited::new(Some(self.control.any()))
+    }
+
+    /// Returns the number of messages that are in the mailbox now, including the urgent messages. A sender can use this
+    /// number to reduce its load. The call takes the lock of the mailbox for a short time.
+    ///
+    /// A process may take several messages out of the mailbox together, and then read the messages one by one. The
+    /// number includes neither the messages that the process has taken out, nor the messages of senders that wait for
+    /// free space. Events such as exits and answers do not count. If the process is a [`Pool`](crate::Pool), the number
+    /// includes only the messages in the queue of the pool.
+    pub fn mailbox_len(&self) -> usize {
+        self.control.inbox.messages()
     }
 
     /// Returns the maximum number of unread messages that were in the mailbox at the same time.

@@ -6,6 +6,7 @@
 //! calls for which a process waits.
 
 pub(crate) mod answer;
+pub(crate) mod wait;
 
 use std::any::type_name;
 use std::future::Future;
@@ -556,6 +557,13 @@ impl<T> Call<T> {
             self.record_limit();
         }
         self
+    }
+}
+
+impl<T> Call<T> {
+    /// Polls the time limit. If the call has no time limit, the result is `Poll::Pending`.
+    fn poll_limit(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.limit.as_deref_mut().map_or(Poll::Pending, |limit| Pin::new(limit).poll(cx))
     }
 }
 

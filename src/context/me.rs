@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::context::address::Address;
 use crate::context::address::send_wait::SendWait;
+use crate::context::call::wait::CallWait;
 use crate::context::call::{Call, Reply};
 use crate::context::multi_call::{Callees, MultiCall};
 use crate::context::perform::Perform;
@@ -180,6 +181,17 @@ impl<M: Send + 'static> SelfHandle<M> {
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
         self.host().call_from(self.waiter(), to, request)
+    }
+
+    /// Returns a future that sends a request and resolves to the reply. If the mailbox is full, the future waits for
+    /// free space: see [`Address::call_wait`].
+    #[track_caller]
+    pub fn call_wait<N: Send + 'static, T: Send + 'static>(
+        &self,
+        to: impl Target<N>,
+        request: impl FnOnce(Reply<T>) -> N,
+    ) -> CallWait<N, T> {
+        CallWait::new(self.host(), Some(self.waiter()), to.destination().keep(), request)
     }
 
     /// Calls several processes at the same time: see [`Host::multi_call`].

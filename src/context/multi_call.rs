@@ -59,7 +59,7 @@ pub(crate) trait Expand<N> {
 ///   request to a member does not wait in the queue of the pool: a full member refuses the request, and the request
 ///   overtakes messages that wait in the queue;
 /// - any other [`Target`](crate::Target), for example an address: the process of the target. A multi-call to a name
-///   that no process has calls no process;
+///   that no process has calls no process. A text is the name of a process, and not the name of a group;
 /// - a slice or a `Vec` of addresses: the processes of the addresses, in order. The address of a pool counts as one
 ///   process. To call a group whose name is a text, pass `&host.members(name)`.
 #[expect(private_bounds, reason = "only the crate lists the processes")]

@@ -6,6 +6,7 @@ pub(crate) mod groups;
 use std::any::type_name;
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
 use crate::context::mailbox::Mailbox;
@@ -76,6 +77,12 @@ impl<M> PartialEq for Name<M> {
 }
 
 impl<M> Eq for Name<M> {}
+
+impl<M> Hash for Name<M> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
 
 impl<M> fmt::Debug for Name<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -46,7 +46,7 @@
 //! | address that accepts one kind of message | `Recipient<M>` | `DerivedActorRef` | `Recipient<M>` | [`Recipient<A>`](crate::Recipient) |
 //! | send without an answer | `do_send`, `try_send` | `cast` | `tell` | [`send`](crate::Address::send) |
 //! | send, and wait for free space in the mailbox | `send(…).await`, which also waits for the answer | – | `tell(…).await` | [`send_wait`](crate::Address::send_wait) |
-//! | request with an answer | `send(…).await` | `call` | `ask(…).await` | [`call`](crate::Address::call) |
+//! | request with an answer | `send(…).await` | `call` | `ask(…).await` | [`call`](crate::Address::call); [`call_wait`](crate::Address::call_wait) also waits for free space |
 //! | the answer | return value | `RpcReplyPort` | return value, `DelegatedReply` | [`Reply`](crate::Reply), now or later |
 //! | let another actor answer | – | send the `RpcReplyPort` in a message | `Context::forward` | [`Reply::forward`](crate::Reply::forward) |
 //! | time limit of a request | `timeout` | argument of `call` | `reply_timeout` | [`Call::timeout`](crate::future::Call::timeout) |

@@ -76,8 +76,8 @@
 //! # What surprises Erlang users
 //!
 //! - **No pre-emption.** A process that computes without an `await` keeps its worker. The runtime detects the long step
-//!   after 10 to 20 ms, and a replacement thread runs the other processes. Call [`should_yield`](crate::should_yield)
-//!   in long loops.
+//!   after 10 to 20 ms, and a replacement thread runs the other processes. If
+//!   [`should_yield`](crate::should_yield) returns true in a long loop, call `yield_now`.
 //! - **Messages are moved, not copied.** After a send, the sender no longer owns the message. A shared value needs an
 //!   `Arc`.
 //! - **One message type.** A process declares its message type, and the compiler checks each message. A reply does not

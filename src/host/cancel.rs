@@ -102,7 +102,7 @@ impl CancelToken {
     }
 
     /// Requests the exit of all processes and tasks of this token. Processes that have not exited after `grace` are
-    /// killed. Returns false if the token was already cancelled.
+    /// killed. With `Duration::MAX`, no process is killed. Returns false if the token was already cancelled.
     ///
     /// The call returns after it has notified all processes and tasks of each token that this call has cancelled. The
     /// duration of the call is proportional to the number of these processes and tasks. If a process is cancelled

@@ -10,8 +10,10 @@ use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
+
+use futures::future::FusedFuture;
 
 use crate::host::control::{AnyControl, Head, Listening, flag, poll_news};
 use crate::host::shared::Shared;
@@ -35,7 +37,8 @@ impl Host {
     /// Shuts the runtime down in an orderly way. The shutdown begins with this call. The runtime refuses new work from
     /// outside and cancels every process. During the shutdown, processes may still perform commands to clean up. The
     /// runtime keeps running until the last process has exited, or until the time `within` has passed. Then the runtime
-    /// kills the processes that have not exited, and refuses all work.
+    /// kills the processes that have not exited, and refuses all work. With `Duration::MAX`, the shutdown waits without
+    /// a limit.
     ///
     /// The returned future resolves to a report that lists the killed processes. The future resolves when all processes
     /// have exited. At the deadline, the runtime kills the remaining processes. The future then resolves when the
@@ -89,7 +92,7 @@ impl Host {
         // In virtual time, the future needs no alarm, because the timer in this function ends the shutdown and wakes
         // the future.
         let ring: Ring = if self.shared().clock.is_virtual() { |_, _| None } else { |at, w| Some(alarm::ring(at, w)) };
-        Shutdown { ended: self.clone().ended_by(deadline, ring), report: None }
+        Shutdown { ended: self.clone().ended_by(deadline, ring), report: None, is_over: false }
     }
 
     #[inline]
@@ -314,6 +317,7 @@ pub struct Shutdown {
     ended: AllEnded<Option<Alarm>, Ring>,
     /// The report of the shutdown. This field is set if the shutdown has killed processes.
     report: Option<ShutdownReport>,
+    is_over: bool,
 }
 
 impl fmt::Debug for Shutdown {
@@ -328,18 +332,26 @@ impl Future for Shutdown {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ShutdownReport> {
         let this = &mut *self;
         loop {
-            let Poll::Ready(all_ended) = Pin::new(&mut this.ended).poll(cx) else { return Poll::Pending };
+            let all_ended = ready!(Pin::new(&mut this.ended).poll(cx));
             if let Some(report) = &this.report {
+                this.is_over = true;
                 return Poll::Ready(report.clone());
             }
             let report = this.ended.host.shared().end_shutdown(all_ended);
             if report.left.is_empty() {
+                this.is_over = true;
                 return Poll::Ready(report);
             }
             // The killed processes exit now. The only exception is a process in a step that does not return.
             this.report = Some(report);
             this.ended.kills();
         }
+    }
+}
+
+impl FusedFuture for Shutdown {
+    fn is_terminated(&self) -> bool {
+        self.is_over
     }
 }
 

@@ -6,7 +6,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::fmt;
-use std::ops::{Add, AddAssign, Sub};
+use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::time::Duration;
 
 use crate::platform::sync::Arc;
@@ -19,10 +19,15 @@ use crate::platform::this_thread::THIS_THREAD;
 /// A moment on the clock of a runtime, stored as the number of nanoseconds since the runtime was created. The clock is
 /// either real or virtual.
 ///
-/// The sum `Instant + Duration` is a later instant. The difference `Instant - Instant` is the `Duration` between the
-/// two instants. Both operations saturate: if a later instant is subtracted from an earlier instant, the result is
-/// zero, and no sum is later than the largest instant. The largest instant is about 584 years after the start, and
-/// means *never*. Do not compare instants of different runtimes: the result has no meaning.
+/// The sum `Instant + Duration` is a later instant, and the difference `Instant - Duration` is an earlier instant. The
+/// difference `Instant - Instant` is the `Duration` between the two instants. All operations saturate: if a later
+/// instant is subtracted from an earlier instant, the result is zero, no difference is before the start, and no sum is
+/// later than the largest instant. The largest instant is about 584 years after the start, and means *never*. If a
+/// duration is subtracted from the largest instant, the result is the largest instant. Do not compare instants of
+/// different runtimes: the result has no meaning.
+///
+/// With the feature `serde`, an instant implements `Serialize`. The serialized value is the number of nanoseconds since
+/// the start.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Instant(u64);
 
@@ -38,6 +43,11 @@ impl Instant {
     /// Returns the number of nanoseconds since the start.
     pub(crate) const fn ns(self) -> u64 {
         self.0
+    }
+
+    /// Returns the time from the creation of the runtime to this instant.
+    pub fn since_start(self) -> Duration {
+        Duration::from_nanos(self.0)
     }
 
     /// Returns the time from `earlier` to this instant. If `earlier` is later than this instant, returns zero.
@@ -56,6 +66,26 @@ impl Add<Duration> for Instant {
 impl AddAssign<Duration> for Instant {
     fn add_assign(&mut self, time: Duration) {
         *self = *self + time;
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Self;
+    fn sub(self, time: Duration) -> Self {
+        if self == Self::FAR { self } else { Self(self.0.saturating_sub(whole_ns(time))) }
+    }
+}
+
+impl SubAssign<Duration> for Instant {
+    fn sub_assign(&mut self, time: Duration) {
+        *self = *self - time;
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Instant {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0)
     }
 }
 

@@ -87,6 +87,8 @@ pub enum SendErrorKind {
     UnknownTag,
     /// An answer came too late: the command was already answered or cancelled.
     Spent,
+    /// The mailbox had no free space within the [time limit](crate::future::SendWait::timeout) of the send.
+    TimedOut,
 }
 
 impl fmt::Display for SendErrorKind {
@@ -103,6 +105,7 @@ impl fmt::Display for SendErrorKind {
                 f.write_str("the process has no command with this tag; take pid and tag from `Completion::into_tag`")
             }
             Self::Spent => f.write_str("the command was already answered or cancelled; answer each command once"),
+            Self::TimedOut => f.write_str("the mailbox had no free space within the time limit of the send"),
         }
     }
 }

@@ -10,9 +10,10 @@ use std::hash::{Hash, Hasher};
 use std::{fmt, io};
 
 use crate::platform::sync::Arc;
-use crate::process::error::{InitError, NameError, NoProcess};
+use crate::process::error::{BuildError, InitError, NameError, NoProcess};
 use crate::process::failure::{CallError, Failure};
 use crate::process::pid::Pid;
+use crate::process::pid::text::ParsePidError;
 
 /// Box for any error. A body that returns a `BoxError` as its error can use `?` on every error type that converts
 /// into a `BoxError`.
@@ -283,6 +284,30 @@ impl From<NoProcess> for Exit {
 impl From<NameError> for Exit {
     fn from(error: NameError) -> Self {
         Self::failed(error)
+    }
+}
+
+impl From<BuildError> for Exit {
+    fn from(error: BuildError) -> Self {
+        Self::failed(error)
+    }
+}
+
+impl From<ParsePidError> for Exit {
+    fn from(error: ParsePidError) -> Self {
+        Self::failed(error)
+    }
+}
+
+impl From<&str> for Exit {
+    fn from(text: &str) -> Self {
+        Self::failed(text)
+    }
+}
+
+impl From<String> for Exit {
+    fn from(text: String) -> Self {
+        Self::failed(text)
     }
 }
 

@@ -172,6 +172,9 @@ pub enum CallError {
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Send(SendErrorKind::Full) => {
+                f.write_str("call refused: the mailbox is full; wait with `call_wait`, or raise its `MailboxCapacity`")
+            }
             Self::Send(kind) => write!(f, "call refused: {kind}"),
             Self::Died(exit) => write!(f, "the called process exited before it replied: {exit}"),
             Self::Dropped => f.write_str("the called process dropped the `Reply` without an answer"),

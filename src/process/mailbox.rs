@@ -192,6 +192,12 @@ impl<M> Inbox<M> {
         state.queued_len() + state.urgent_len() + state.aside.as_deref().map_or(0, |aside| aside.signals.len())
     }
 
+    /// Returns the number of queued messages, including the urgent messages.
+    pub(crate) fn messages(&self) -> usize {
+        let state = self.lock();
+        state.queued_len() + state.urgent_len()
+    }
+
     /// Returns the largest number of messages that were queued at one time. For an unbounded mailbox, the result is the
     /// larger of two numbers. The first number is the largest length that was recorded. The length is recorded only
     /// when messages are taken out and when an urgent message arrives. The second number is the number of ordinary

@@ -315,7 +315,7 @@ fn the_replies_state_yield_checks_blocking_waits_and_growing_mailboxes() {
         let (rt, mut client) = lone(&folder);
         let (open, wait) = mpsc::channel::<()>();
         let waits = rt.spawn(async move |ctx: Context<u8>| {
-            should_yield();
+            _ = should_yield();
             ctx.host().spawn_blocking(move || _ = wait.recv()).await
         });
         rt.block_on(rt.spawn(async |_: Context| ())).unwrap();

@@ -273,7 +273,7 @@ fn a_long_step_that_ignores_the_request_to_yield_is_explained() {
         let rt = Runtime::builder().workers(1).build().unwrap();
         let gate = blocked(&rt, "ignores", |wait| {
             while wait.try_recv() == Err(mpsc::TryRecvError::Empty) {
-                should_yield();
+                _ = should_yield();
             }
         });
         // The system may suspend the thread of the step. Until the thread runs again, the step has not checked.

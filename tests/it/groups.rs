@@ -378,3 +378,21 @@ fn the_members_of_a_large_group_are_listed_in_order() {
         guests.into_iter().for_each(|guest| drop(rt.block_on(guest)));
     }
 }
+
+/// 2.5: a mailbox without a process joins a group, receives a message to the group, and leaves the group. The drop of
+/// the mailbox also ends the membership.
+#[test]
+fn a_mailbox_without_a_process_joins_a_group() {
+    const NEWS: Group<u8> = Group::new("news");
+    let rt = lone();
+    let (address, mut mailbox) = rt.mailbox::<u8>();
+    let (_, other) = rt.mailbox::<u8>();
+    mailbox.join_group(NEWS);
+    other.join_group("news");
+    assert_eq!(rt.broadcast(NEWS, 7), 2);
+    assert_eq!(mailbox.try_receive(), Some(7));
+    other.leave_group(NEWS);
+    assert_eq!(rt.members(NEWS), [address]);
+    drop(mailbox);
+    assert!(rt.members(NEWS).is_empty());
+}

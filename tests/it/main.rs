@@ -52,6 +52,7 @@ mod process;
 mod publisher;
 mod reentrant;
 mod refused;
+mod rooms;
 mod runtimes;
 mod scheduling;
 mod scopes;

@@ -120,6 +120,7 @@ fn sends(table: &mut Table) {
         SendErrorKind::TagInUse,
         SendErrorKind::UnknownTag,
         SendErrorKind::Spent,
+        SendErrorKind::TimedOut,
     ] {
         table.add(&format!("SendErrorKind {kind:?}"), kind);
     }
@@ -291,6 +292,7 @@ fn exits_and_failures(table: &mut Table, pid: Pid) {
     }
     for (name, error) in [
         ("CallError Send", CallError::Send(SendErrorKind::NoProcess)),
+        ("CallError Send, full", CallError::Send(SendErrorKind::Full)),
         ("CallError Died", CallError::Died(panicked)),
         ("CallError Dropped", CallError::Dropped),
         ("CallError TimedOut", CallError::TimedOut),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use futures::future::FusedFuture;
 use procession::observe::*;
 use procession::*;
 
@@ -167,4 +168,93 @@ fn a_pid_is_serialized_as_text_or_numbers() {
             ],
         );
     });
+}
+
+/// 7.2a: the difference of an instant and a duration is an earlier instant. The difference is never before the start,
+/// and *never* stays *never*.
+#[test]
+fn an_instant_minus_a_duration_is_an_earlier_instant() {
+    let rt = lone();
+    let second = Duration::from_secs(1);
+    let start = rt.now() - Duration::MAX;
+    assert_eq!((start.since_start(), start - second), (Duration::ZERO, start));
+    let mut later = start + 3 * second;
+    assert_eq!(later.since_start(), 3 * second);
+    later -= second;
+    assert_eq!((later, later - start), (start + 2 * second, 2 * second));
+    let never = start + Duration::MAX;
+    assert_eq!(never - second, never);
+}
+
+/// 1.6a: two recipients of the same process are equal and have the same hash.
+#[test]
+fn two_recipients_of_the_same_process_are_equal() {
+    let rt = lone();
+    let (one, other) = (rt.spawn(idle), rt.spawn(idle));
+    let recipients: [Recipient<u8>; 3] = [one.recipient(), one.recipient(), other.recipient()];
+    let set: HashSet<_> = recipients.iter().cloned().collect();
+    assert_eq!((set.len(), set.contains(&one.recipient())), (2, true));
+    assert!(!recipients[0].is_closed());
+    one.kill();
+    settle(&rt);
+    assert!(recipients[0].is_closed() && !recipients[2].is_closed());
+}
+
+/// 2.5: names of processes, names of groups and the ids of children can be keys of a map, and have a text.
+#[test]
+fn names_are_keys_of_a_map() {
+    const NAME: Name<u8> = Name::new("one");
+    const GROUP: Group<u8> = Group::new("one");
+    let names: HashSet<_> = [NAME, Name::new("one"), Name::new("other")].into_iter().collect();
+    let groups: HashSet<_> = [GROUP, Group::new("one"), Group::new("other")].into_iter().collect();
+    assert_eq!((names.len(), groups.len(), GROUP.to_string()), (2, 2, String::from("one")));
+    let rt = lone();
+    let pid = rt.spawn(idle).pid();
+    let children: HashSet<supervisor::ChildId> = [NAME.into(), String::from("one").into(), pid.into()].into();
+    let mut texts: Vec<_> = children.iter().map(ToString::to_string).collect();
+    texts.sort();
+    assert_eq!(texts, [pid.to_string(), String::from("one")]);
+}
+
+/// 11: the errors of this crate and texts convert into an `Exit`.
+#[test]
+fn errors_and_texts_convert_into_an_exit() {
+    fn build() -> Result<Runtime, Exit> {
+        Ok(Runtime::builder().workers(1_000).build()?)
+    }
+    fn parse() -> Result<Pid, Exit> {
+        Ok("no pid".parse::<Pid>()?)
+    }
+    assert!(build().unwrap_err().error::<BuildError>().is_some());
+    assert!(parse().unwrap_err().error::<ParsePidError>().is_some());
+    assert_eq!(Exit::from("broken").to_string(), Exit::from(String::from("broken")).to_string());
+    assert!(Exit::from("broken").to_string().contains("broken"));
+}
+
+/// 4.1b, 4.8: an address cancels and kills its process. After the exit, both calls have no effect.
+#[test]
+fn an_address_cancels_and_kills_its_process() {
+    let rt = lone();
+    let body = async |ctx: Context<u8>| -> Result<(), Exit> { Err(Exit::Cancelled(ctx.cancelled().await)) };
+    let (cancelled, killed) = (rt.spawn(body), rt.spawn(body));
+    let addresses = [cancelled.address(), killed.address()];
+    addresses[0].cancel("enough", Duration::MAX);
+    addresses[1].kill();
+    assert_eq!(rt.block_on(cancelled).unwrap_err(), Exit::Cancelled("enough".into()));
+    assert_eq!(rt.block_on(killed).unwrap_err(), Exit::Killed);
+    for address in &addresses {
+        address.cancel("late", Duration::ZERO);
+        address.kill();
+        assert_eq!(address.host().processes_alive(), 0);
+    }
+}
+
+/// 4.1: the future of a shutdown has ended after it has resolved, so `select!` accepts the future.
+#[test]
+fn the_future_of_a_shutdown_ends() {
+    let rt = lone();
+    let mut shutdown = rt.host().shutdown(Duration::from_secs(1));
+    assert!(!shutdown.is_terminated());
+    assert!(rt.block_on(&mut shutdown).left.is_empty());
+    assert!(shutdown.is_terminated());
 }

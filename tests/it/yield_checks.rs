@@ -146,11 +146,11 @@ fn a_check_inside_block_on_belongs_to_the_process_that_made_it() {
         let inside = Arc::clone(&rt);
         let outer = rt.spawn(async move |ctx: Context| {
             if outer_checks {
-                should_yield();
+                _ = should_yield();
             }
             let inner = ctx.spawn(async move |ctx: Context| {
                 if inner_checks {
-                    should_yield();
+                    _ = should_yield();
                 }
                 ctx.yield_now().await;
                 Ok::<_, Exit>(row(ctx.host(), ctx.pid()))
@@ -197,7 +197,7 @@ fn the_check_of_a_failed_step_does_not_count_for_another_process() {
     let rt = lone();
     for _ in 0..3 {
         let fails = rt.spawn(async |_: Context| {
-            should_yield();
+            _ = should_yield();
             panic!("after the check");
         });
         let next = rt.spawn(body);

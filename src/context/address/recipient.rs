@@ -3,6 +3,7 @@
 
 use std::any::type_name;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use crate::context::address::Address;
 use crate::host::control::Control;
@@ -43,6 +44,7 @@ pub struct Recipient<A> {
 /// A control block that accepts messages of type `A`.
 pub(crate) trait Takes<A>: Send + Sync {
     fn pid(&self) -> Pid;
+    fn is_closed(&self) -> bool;
     fn deliver_converted(&self, message: A) -> Result<(), SendError<A>>;
     fn deliver_urgent_converted(&self, message: A) -> Result<(), SendError<A>>;
 }
@@ -50,6 +52,10 @@ pub(crate) trait Takes<A>: Send + Sync {
 impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
     fn pid(&self) -> Pid {
         self.head.pid()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.inbox.is_closed()
     }
 
     fn deliver_converted(&self, message: A) -> Result<(), SendError<A>> {
@@ -99,10 +105,30 @@ impl<A> fmt::Debug for Recipient<A> {
     }
 }
 
+/// Two recipients are equal if they belong to the same process.
+impl<A> PartialEq for Recipient<A> {
+    fn eq(&self, other: &Self) -> bool {
+        self.to.is_same(&other.to)
+    }
+}
+
+impl<A> Eq for Recipient<A> {}
+
+impl<A> Hash for Recipient<A> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.to.pid().hash(state);
+    }
+}
+
 impl<A> Recipient<A> {
     /// Returns the pid of the process.
     pub fn pid(&self) -> Pid {
         self.to.pid()
+    }
+
+    /// Returns whether the mailbox of the process is closed: see [`Address::is_closed`].
+    pub fn is_closed(&self) -> bool {
+        self.to.is_closed()
     }
 
     /// Sends a message. This method never blocks.

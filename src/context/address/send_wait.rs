@@ -6,12 +6,14 @@ use std::any::type_name;
 use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use std::{fmt, mem};
 
 use futures::Sink;
 use futures::future::FusedFuture;
 
 use crate::context::address::Address;
+use crate::context::time::Sleep;
 use crate::host::Host;
 use crate::host::control::Control;
 use crate::host::control::waits::{Wait, WaitKind};
@@ -53,13 +55,20 @@ impl<M: Send + 'static> WaitingSend<M> {
             (self.control.head.host().gone(), message)
         })
     }
+
+    /// Stops waiting, and takes the message back. Returns `None` if the message has already entered the mailbox.
+    fn take_back(&self) -> Option<M> {
+        let (message, waker) = self.control.inbox.give_up(self.number)?;
+        drop(waker);
+        Some(message)
+    }
 }
 
 impl<M: Send + 'static> Drop for WaitingSend<M> {
     fn drop(&mut self) {
         let head = &self.control.head;
         self.recorded.end(head.host(), || Wait::on(WaitKind::Room, head.pid(), Some(self.line)));
-        drop(self.control.inbox.give_up(self.number));
+        drop(self.take_back());
     }
 }
 
@@ -97,6 +106,7 @@ enum State<M: Send + 'static> {
 /// - if an attached `Deliver` refuses the message, for any reason;
 /// - if the receiver takes messages of another type;
 /// - if the receiver's mailbox takes [no messages at all](crate::Limits::mailbox_capacity);
+/// - if the mailbox has no free space within the time limit of [`timeout`](Self::timeout);
 /// - if the runtime has shut down.
 ///
 /// # Cancel safety
@@ -105,6 +115,7 @@ enum State<M: Send + 'static> {
 #[must_use = "futures do nothing unless polled"]
 pub struct SendWait<M: Send + 'static> {
     state: State<M>,
+    limit: Option<Box<Sleep>>,
     pause: BudgetPause,
     /// Source line at which the future was created. Inspections show this line.
     line: &'static Location<'static>,
@@ -173,7 +184,49 @@ impl<M: Send + 'static> SendWait<M> {
     #[track_caller]
     pub(crate) fn new(host: Host, to: Destination<M>, message: M) -> Self {
         let state = State::Unsent { host, to, message: Mutex::new(message) };
-        Self { state, pause: BudgetPause::default(), line: Location::caller() }
+        Self { state, limit: None, pause: BudgetPause::default(), line: Location::caller() }
+    }
+
+    /// Sets a time limit. The time limit starts when this method is called. If the message has not entered the mailbox
+    /// in time, the future fails with [`SendErrorKind::TimedOut`] and returns the message. A second time limit replaces
+    /// the first time limit. Even with a time limit of zero, the first poll tries to send the message.
+    ///
+    /// ```
+    /// # use procession::{MailboxCapacity, Runtime, SendErrorKind};
+    /// # use std::time::Duration;
+    /// let rt = Runtime::builder().workers(0).build()?;
+    /// let (address, _mailbox) = rt.mailbox_with(MailboxCapacity::Reject(1));
+    /// address.send(1)?;
+    /// let refused = rt.block_on(address.send_wait(2).timeout(Duration::from_millis(1))).unwrap_err();
+    /// assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::TimedOut, 2));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn timeout(mut self, time: Duration) -> Self {
+        let host = match &self.state {
+            State::Unsent { host, .. } => host,
+            State::Waiting(waiting) => waiting.control.head.host(),
+            State::Untyped(waiting) => waiting.control.head.host(),
+            State::Over => return self,
+        };
+        self.limit = Some(Box::new(host.limit(time)));
+        self
+    }
+
+    /// Polls a message that waits for free space. If the time limit has passed, takes the message back.
+    fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), (SendErrorKind, M)>> {
+        let sent = match &mut self.state {
+            State::Waiting(waiting) => waiting.poll(cx),
+            State::Untyped(waiting) => waiting.poll(cx).map_err(|(refusal, payload)| (refusal, typed(payload))),
+            State::Unsent { .. } | State::Over => Poll::Pending,
+        };
+        let Some(limit) = self.limit.as_deref_mut().filter(|_| sent.is_pending()) else { return sent };
+        ready!(Pin::new(limit).poll(cx));
+        let message = match &self.state {
+            State::Waiting(waiting) => waiting.take_back(),
+            State::Untyped(waiting) => waiting.take_back().map(typed),
+            State::Unsent { .. } | State::Over => None,
+        };
+        Poll::Ready(message.map_or(Ok(()), |message| Err((SendErrorKind::TimedOut, message))))
     }
 
     fn refuse(host: &Host, to: Addressee, (kind, message): (SendErrorKind, M)) -> SendError<M> {
@@ -203,23 +256,19 @@ impl<M: Send + 'static> Future for SendWait<M> {
                 Err(refused) => Poll::Ready(Err(Self::refuse(&host, to.destination().receiver(), refused))),
             };
             refund_if_pending(is_taken, &polled);
-            return polled;
+            // Without a time limit, a second poll of the waiting message is not necessary.
+            if polled.is_ready() || self.limit.is_none() {
+                return polled;
+            }
         }
-        let (sent, host, pid) = match &mut self.state {
-            State::Waiting(waiting) => {
-                let sent = ready!(waiting.poll(cx));
-                let head = &waiting.control.head;
-                (sent, head.host().clone(), head.pid())
-            }
-            State::Untyped(waiting) => {
-                let sent = ready!(waiting.poll(cx)).map_err(|(refusal, payload)| (refusal, typed(payload)));
-                let head = &waiting.control.head;
-                (sent, head.host().clone(), head.pid())
-            }
-            State::Unsent { .. } | State::Over => return Poll::Pending,
+        let sent = ready!(self.poll_waiting(cx));
+        let state = mem::replace(&mut self.state, State::Over);
+        let head = match &state {
+            State::Waiting(waiting) => &waiting.control.head,
+            State::Untyped(waiting) => &waiting.control.head,
+            State::Unsent { .. } | State::Over => unreachable!("only a waiting message is ready"),
         };
-        self.state = State::Over;
-        Poll::Ready(sent.map_err(|refused| Self::refuse(&host, Addressee::Process(pid), refused)))
+        Poll::Ready(sent.map_err(|refused| Self::refuse(head.host(), Addressee::Process(head.pid()), refused)))
     }
 }
 
@@ -247,7 +296,7 @@ impl Host {
 
 impl<M: Send + 'static> Address<M> {
     /// Returns a future that sends a message. If the mailbox is full, the future waits for free space. This method does
-    /// the same as [`Host::send_wait`].
+    /// the same as [`Host::send_wait`]. For a request with a reply, use [`call_wait`](Self::call_wait).
     ///
     /// # Errors
     /// If the message is refused, the error contains the message and the reason: see [`SendWait`].

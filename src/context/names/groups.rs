@@ -3,7 +3,9 @@
 //! the public types and methods. The table of groups is in `host::registry::groups`.
 
 use std::any::type_name;
+use std::borrow::Cow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
 use crate::context::address::Address;
@@ -76,6 +78,24 @@ impl<M> PartialEq for Group<M> {
 
 impl<M> Eq for Group<M> {}
 
+impl<M> Hash for Group<M> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl<M> fmt::Display for Group<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl<M> From<Group<M>> for Cow<'static, str> {
+    fn from(group: Group<M>) -> Self {
+        Cow::Borrowed(group.name)
+    }
+}
+
 impl<M> AsRef<str> for Group<M> {
     fn as_ref(&self) -> &str {
         self.name
@@ -133,15 +153,12 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// [leaves](Self::leave_group) the group. If this process is already a member or has exited, this method has no
     /// effect.
     pub fn join_group(&self, group: impl IntoGroup<M>) {
-        let head = &self.control().head;
-        let lives = || !self.control().inbox.is_closed();
-        head.host().namespace().groups().join(group.text().to_owned().into(), &self.any(), head.groups(), lives);
+        join(self.control(), group.text());
     }
 
     /// Removes this process from a group. If this process is not a member, this method has no effect.
     pub fn leave_group(&self, group: impl IntoGroup<M>) {
-        let head = &self.control().head;
-        head.host().namespace().groups().leave(group.text(), head.pid(), head.groups());
+        leave(self.control(), group.text());
     }
 
     /// Monitors a group of this host. Returns the reference of the monitor and the pids of the current members. The
@@ -197,10 +214,33 @@ impl<M: Send + 'static> SelfHandle<M> {
 }
 
 impl<M: Send + 'static> Mailbox<M> {
+    /// Adds the process of this mailbox to a group: see [`SelfHandle::join_group`]. A mailbox of
+    /// [`Host::mailbox`](crate::Host::mailbox) belongs to no process. Such a mailbox stays a member until it is dropped
+    /// or leaves the group.
+    pub fn join_group(&self, group: impl IntoGroup<M>) {
+        join(self.control(), group.text());
+    }
+
+    /// Removes the process of this mailbox from a group: see [`SelfHandle::leave_group`].
+    pub fn leave_group(&self, group: impl IntoGroup<M>) {
+        leave(self.control(), group.text());
+    }
+
     /// Monitors a group of this host: see [`SelfHandle::monitor_group`].
     pub fn monitor_group(&self, group: impl AsRef<str>) -> (MonitorRef, Vec<Pid>) {
         monitor(self.control(), group.as_ref())
     }
+}
+
+fn join<M: Send + 'static>(control: &Ref<Control<M>>, group: &str) {
+    let head = &control.head;
+    let lives = || !control.inbox.is_closed();
+    head.host().namespace().groups().join(group.to_owned().into(), &control.any(), head.groups(), lives);
+}
+
+fn leave<M: Send + 'static>(control: &Ref<Control<M>>, group: &str) {
+    let head = &control.head;
+    head.host().namespace().groups().leave(group, head.pid(), head.groups());
 }
 
 fn monitor<M: Send + 'static>(control: &Ref<Control<M>>, group: &str) -> (MonitorRef, Vec<Pid>) {

@@ -13,7 +13,8 @@ use crate::process::state::Ref;
 use crate::process::state::priority::Priority;
 
 impl Host {
-    /// Asks a process to exit. If the process has not exited after the time `grace`, the runtime kills the process.
+    /// Asks a process to exit. If the process has not exited after the time `grace`, the runtime kills the process. With
+    /// a time of zero, the process has no time to clean up. With [`Duration::MAX`], the runtime never kills the process.
     ///
     /// The process receives one cancel event. If the exit of the process was already requested, this call has no
     /// effect. A later cancellation in another way, for example by a [token](crate::CancelToken), a deadline or a

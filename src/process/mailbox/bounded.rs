@@ -49,8 +49,9 @@ pub enum MailboxCapacity {
 }
 
 impl MailboxCapacity {
-    /// Returns the policy and the capacity. If there is a `limit`, and the capacity is larger or unlimited, returns
-    /// `Reject` with the capacity `limit`. If there is neither a capacity nor a `limit`, returns `None`.
+    /// Returns the policy and the capacity. If there is a `limit`, and the capacity is larger, the capacity is `limit`.
+    /// If the capacity is unlimited, or if the `limit` is 0, the policy is `Reject`. If there is neither a capacity nor
+    /// a `limit`, returns `None`.
     #[inline]
     pub(crate) fn within(self, limit: Option<usize>) -> Option<(OverflowPolicy, usize)> {
         let bound = match self {
@@ -60,8 +61,8 @@ impl MailboxCapacity {
             Self::DropNewest(most) => Some((OverflowPolicy::DropNewest, most.max(1))),
         };
         match (bound, limit) {
-            (Some((_, most)), Some(limit)) if limit < most => Some((OverflowPolicy::Reject, limit)),
-            (None, Some(limit)) => Some((OverflowPolicy::Reject, limit)),
+            (Some((policy, most)), Some(limit)) if (1..most).contains(&limit) => Some((policy, limit)),
+            (None, Some(limit)) | (Some(_), Some(limit @ 0)) => Some((OverflowPolicy::Reject, limit)),
             (bound, _) => bound,
         }
     }

@@ -908,6 +908,7 @@ pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 /// # assert_eq!(rt.block_on(rt.spawn(sum))?, 49_995_000);
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
+#[must_use = "if the result is true, the process should end its turn, for example with `yield_now`"]
 pub fn should_yield() -> bool {
     Current::with(|current| {
         current.note_yield_check();

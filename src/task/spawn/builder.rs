@@ -120,13 +120,17 @@ impl ProcessBuilder {
 
     /// Registers the process in its host under this [name](crate::Name). The process has the name before its first
     /// step, and until it exits. If the name is taken, the spawn is refused with [`SpawnErrorKind::NameTaken`].
+    ///
+    /// This method does not know the body, so the compiler does not check that the message type of the name is the
+    /// message type of the body. If the types differ, each send to the name fails with
+    /// [`SendErrorKind::WrongType`](crate::SendErrorKind::WrongType).
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.options.name = Some(name.into());
         self
     }
 
     /// Sets the maximum number of messages in the mailbox, and the policy for a full mailbox. Default: unbounded. If
-    /// [`Limits::mailbox_capacity`] sets a lower limit, the lower limit applies.
+    /// [`Limits::mailbox_capacity`] sets a lower limit, the lower limit applies with the policy of `bound`.
     ///
     /// ```
     /// # use procession::{MailboxCapacity, Context, SendErrorKind, Runtime};

@@ -39,6 +39,7 @@ use crate::process::command::{Command, StreamCommand};
 use crate::process::exit::{BoxError, Reason};
 use crate::process::failure::Failure;
 use crate::process::state::current::Current;
+use crate::task::body::is_large;
 
 /// Return type of a handler function: the reply, or a `Result` whose error becomes the failure.
 ///
@@ -119,14 +120,39 @@ where
     F: Fn(C) -> Fut + Send + Sync + 'static,
 {
     fn handle(&self, command: C, completion: Completion<C::Reply>) {
-        match guarded(|| (self.0)(command)) {
-            Ok(future) => {
-                let host = completion.host().clone();
-                host.start(HandlerTask::new(FutureAnswer::<C>::Later(completion), future));
-            }
-            Err(text) => completion.fail(Failure::Panicked(text)),
+        if const { is_large::<Fut, ()>() } {
+            start_or_fail::<C, _>(guarded(|| boxed((self.0)(command))), completion);
+        } else {
+            start_or_fail::<C, _>(guarded(|| (self.0)(command)), completion);
         }
     }
+}
+
+/// Starts the future of a handler. If the function that creates the future has panicked, the command fails.
+fn start_or_fail<C, Fut>(future: Result<Fut, Reason>, completion: Completion<C::Reply>)
+where
+    C: Command,
+    Fut: Future<Output: IntoReply<C::Reply>> + Send + 'static,
+{
+    match future {
+        Ok(future) => start(FutureAnswer::<C>::Later(completion), future),
+        Err(text) => completion.fail(Failure::Panicked(text)),
+    }
+}
+
+/// Starts the future of a handler. The calling thread runs the first poll.
+fn start<W, Fut>(work: W, future: Fut)
+where
+    W: Work + Send + 'static,
+    Fut: Future<Output: IntoReply<W::Output>> + Send + 'static,
+{
+    let host = work.host().clone();
+    host.start(HandlerTask::new(work, future));
+}
+
+/// Boxes a large future when it is created. Without optimizations, each later move would need a copy on the stack.
+fn boxed<Fut: Future>(future: Fut) -> Pin<Box<Fut>> {
+    Box::into_pin(Box::new(future))
 }
 
 impl<C, A, Fut, F> InlineHandler<C> for ByFuture<F>
@@ -138,10 +164,13 @@ where
 {
     #[inline]
     fn handle_inline(&self, command: C, call: InlineCall<'_, C>) {
-        let future = (self.0)(command);
-        let answer = call.into_future_answer();
-        let host = answer.host().clone();
-        host.start(HandlerTask::new(answer, future));
+        if const { is_large::<Fut, ()>() } {
+            let future = boxed((self.0)(command));
+            start(call.into_future_answer(), future);
+        } else {
+            let future = (self.0)(command);
+            start(call.into_future_answer(), future);
+        }
     }
 }
 
@@ -234,9 +263,11 @@ where
     move |command: C, replies: StreamCompletion<C>| {
         let return_route = replies.return_route();
         // If `f` panics, the completion is dropped during unwinding, and the dispatcher answers with the panic.
-        let future = f(command, replies);
-        let host = return_route.host().clone();
-        host.start(HandlerTask::new(return_route, future));
+        if const { is_large::<Fut, ()>() } {
+            start(return_route, boxed(f(command, replies)));
+        } else {
+            start(return_route, f(command, replies));
+        }
     }
 }
 

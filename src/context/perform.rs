@@ -199,6 +199,13 @@ impl<C: Command> BodyYield<C> {
         Current::with(|current| current.inline_of(self.control.address())?.claim(number))
     }
 
+    /// Returns whether the command with this number is on the inline path.
+    #[cold]
+    fn is_inline(&self, number: Number) -> bool {
+        let contains = |current: &Current| Some(current.inline_of(self.control.address())?.contains(number));
+        Current::with(contains).unwrap_or(false)
+    }
+
     /// Checks whether the inline command has moved to the table of yields. If the command has moved, sets the state to
     /// `Flying` and returns true.
     #[cold]
@@ -363,7 +370,9 @@ impl<C: Command> Future for Perform<C> {
                         body_yield.flies(Tag::inline(number));
                         return Poll::Pending;
                     }
-                    // The command is still on the inline path.
+                    // The command is neither in the table nor on the inline path, because code outside the future has
+                    // cancelled the command.
+                    None if !body_yield.is_inline(number) => Failure::Cancelled,
                     None => {
                         if !Current::with(|current| current.is_own_waker(cx.waker())) {
                             body_yield.move_to_table(|| answer_target(cx));
@@ -384,7 +393,11 @@ impl<C: Command> Future for Perform<C> {
         // No handler has answered. Perhaps the future has never waited. A body that repeats the command must let other
         // tasks run. After a pause, the next poll finds the failure again.
         ready!(pause.spend(cx));
-        body_yield.end();
+        match failure {
+            // There is no command to cancel. A cancellation would leave a record for an answer that never arrives.
+            Failure::Cancelled => body_yield.answered(),
+            _ => body_yield.end(),
+        }
         Poll::Ready(Err(failure))
     }
 }

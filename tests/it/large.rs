@@ -126,3 +126,43 @@ fn a_supervised_child_may_be_large() {
         }
     });
 }
+
+/// 3.3b: the future of a handler may be large, for each method that registers a handler with a future, and for inline
+/// commands and commands of a hand-written process.
+#[test]
+fn the_future_of_a_handler_may_be_large() {
+    struct Ask;
+    impl Command for Ask {
+        type Reply = u8;
+    }
+    struct Flow;
+    impl Command for Flow {
+        type Reply = u8;
+    }
+    impl StreamCommand for Flow {
+        type Item = u8;
+    }
+    async fn large() -> u8 {
+        let mut data = [1_u8; LARGE];
+        crate::step_aside().await;
+        black_box(&mut data)[LARGE - 1]
+    }
+    let thread = std::thread::Builder::new().stack_size(STACK);
+    let run = || {
+        let builder = Runtime::builder().workers(1).stack_size(STACK).handle_async(|_: Ask| large());
+        let builder = builder.handle_stream(|_: Flow, replies: StreamCompletion<Flow>| async move {
+            let data = large().await;
+            replies.complete(data);
+            Ok::<_, Failure>(())
+        });
+        let rt = builder.build().unwrap();
+        let body = rt.spawn(async |ctx: Context| {
+            assert_eq!(ctx.perform(Ask).await?, 1);
+            // The time limit keeps this command off the inline path.
+            assert_eq!(ctx.perform(Ask).timeout(std::time::Duration::from_secs(600)).await?, 1);
+            ctx.stream(Flow).last().await
+        });
+        assert_eq!(block_on(body).unwrap(), 1);
+    };
+    thread.spawn(run).unwrap().join().unwrap();
+}

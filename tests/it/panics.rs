@@ -1342,20 +1342,35 @@ fn a_panic_in_the_drop_of_a_linked_receiver_does_not_interrupt_the_exit() {
     assert!(rt.kill(receiver).is_err());
 }
 
-/// 11: a future without a pid may own the last reference to its host. A panic in the drop of a handler of this host
-/// does not abort the program.
+/// 11: a future without a pid may own the last reference to its host. The drops of several handlers of this host panic.
+/// The panics do not abort the program, and all handlers are dropped.
 #[test]
-fn a_future_may_own_the_last_reference_to_a_host_whose_handler_panics_in_its_drop() {
+fn a_future_may_own_the_last_reference_to_a_host_whose_handlers_panic_in_their_drops() {
     struct Never;
     impl Command for Never {
         type Reply = ();
     }
+    struct NeverEither;
+    impl Command for NeverEither {
+        type Reply = ();
+    }
     let rt = lone();
-    let (bomb, alive) = (Bomb(true), Arc::new(()));
-    let kept = (bomb, Arc::clone(&alive));
-    let builder = HostBuilder::new("other").handle(move |_: Never| {
-        let _ = &kept;
-    });
+    let alive = Arc::new(());
+    let kept = || (Bomb(true), Arc::clone(&alive));
+    let (one, other, third, fourth) = (kept(), kept(), kept(), kept());
+    let builder = HostBuilder::new("other")
+        .handle(move |_: Never| {
+            let _ = &one;
+        })
+        .handle(move |_: NeverEither| {
+            let _ = &other;
+        })
+        .handler_named("third", move |_: NamedCommand, _: Completion<Payload>| {
+            let _ = &third;
+        })
+        .handler_named("fourth", move |_: NamedCommand, _: Completion<Payload>| {
+            let _ = &fourth;
+        });
     let other = rt.add_host(builder).unwrap();
     other.spawn_future(async {});
     drop(other);

@@ -1,10 +1,12 @@
 //! Sections 3 and 4.4 of the specification: commands, handlers, completions, and the wake-ups that completions cause.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::future::{Either, select};
 use procession::*;
 
 use crate::{step_aside, two, within};
@@ -716,4 +718,44 @@ fn each_of_many_commands_may_have_its_own_time_limit() {
     assert_eq!(simulation.now() - begun, Duration::from_secs(27));
     // The time limit of the first command is zero, so this command times out before it is dispatched.
     assert_eq!(shelf.0.lock().unwrap().drain(..).count(), 29);
+}
+
+/// 1.2h, 3.3a: a hand-written process delegates its steps to a body. The body waits for a command that began on the
+/// inline path, and the process cancels this command by its tag. The body receives the cancellation.
+#[test]
+fn a_body_receives_the_cancellation_of_a_command_that_began_inline() {
+    struct Delegates(EntryPoints<(), Failure>, Arc<Mutex<Option<Tag>>>);
+    impl Process for Delegates {
+        type Message = ();
+        type Output = Failure;
+
+        fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
+            self.0.init(start)
+        }
+
+        fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<Failure>, Exit> {
+            if let Some(tag) = self.1.lock().unwrap().take() {
+                assert!(out.cancel_yield(tag));
+            }
+            self.0.step(events, out)
+        }
+    }
+    let shelf = Shelf::default();
+    let rt = Runtime::builder().workers(0).handler(shelf.clone()).build().unwrap();
+    let body = async |mut ctx: Context<()>, (): ()| -> Result<Failure, Exit> {
+        // The message wakes the body. The future of the command is polled first.
+        match select(ctx.perform(Ask(1)), pin!(ctx.receive())).await {
+            Either::Left((answer, _)) => Ok(answer.expect_err("it is cancelled")),
+            Either::Right(_) => panic!("the body has not received the cancellation"),
+        }
+    };
+    let tag = Arc::default();
+    let process = Delegates(EntryPoints::new().entry("", body), Arc::clone(&tag));
+    let process = rt.process().entry("").input(()).spawn_process(process).unwrap();
+    settle(&rt);
+    let completion = shelf.take();
+    *tag.lock().unwrap() = Some(completion.tag());
+    process.send(()).unwrap();
+    assert_eq!(rt.block_on(process).unwrap(), Failure::Cancelled);
+    assert!(completion.is_cancelled());
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::handler::layer::retry::pause;
 use crate::handler::layer::waiters::{Bound, CommandWithHandler, Leave, Line, run_in_order};
-use crate::host::Host;
 use crate::host::dispatch::Handler;
 use crate::host::dispatch::completion::Completion;
 use crate::host::job::blocking_pool::Overflow;
+use crate::host::{Host, Phase};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::catch::drop_caught;
@@ -290,7 +290,11 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
         }
         let command = CommandWithHandler::new(&self.inner, command, completion);
         let rejected = state.line.join(Box::new(command), self.bound, &self.tap);
-        let unattended = !state.line.is_empty() && !std::mem::replace(&mut state.attended, true);
+        // If the runtime of the command has shut down, the attending task would be dropped immediately, and its drop
+        // would search the whole queue for an open runtime. At the end of a runtime with many waiting commands, this
+        // search would run for each further command.
+        let unattended =
+            !state.line.is_empty() && host.phase() != Phase::Closed && !std::mem::replace(&mut state.attended, true);
         drop(state);
         if unattended {
             self.tap.attend(self.rate, &host);

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use crate::process::catch::drop_caught;
 use crate::process::command::{NamedCommand, Streamed, streamed};
 use crate::process::event::Tag;
 use crate::process::failure::Failure;
@@ -90,6 +91,16 @@ pub(crate) enum HandlerKey<'a> {
 impl<E: ?Sized> fmt::Debug for Dispatcher<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dispatcher").field("types", &self.typed.len()).field("names", &self.by_name.keys()).finish()
+    }
+}
+
+/// Drops each handler separately, and catches the panic of each drop. Without this implementation, the panics of two
+/// handlers would abort the program, because the second panic would interrupt the unwinding of the first panic.
+impl<E: ?Sized> Drop for Dispatcher<E> {
+    fn drop(&mut self) {
+        self.typed.drain(..).for_each(|handler| drop(drop_caught(handler)));
+        std::mem::take(&mut self.by_name).into_values().for_each(|handler| drop(drop_caught(handler)));
+        std::mem::take(&mut self.streams_by_name).into_values().for_each(|handler| drop(drop_caught(handler)));
     }
 }
 

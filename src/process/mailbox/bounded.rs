@@ -462,7 +462,8 @@ mod tests {
             (MailboxCapacity::Reject(5), Some(0), Some((Reject, 0))),
             (MailboxCapacity::DropOldest(0), Some(1), Some((DropOldest, 1))),
             (MailboxCapacity::DropOldest(2), Some(2), Some((DropOldest, 2))),
-            (MailboxCapacity::DropNewest(9), Some(2), Some((Reject, 2))),
+            (MailboxCapacity::DropOldest(2), Some(0), Some((Reject, 0))),
+            (MailboxCapacity::DropNewest(9), Some(2), Some((DropNewest, 2))),
             (MailboxCapacity::DropNewest(usize::MAX), None, Some((DropNewest, usize::MAX))),
         ];
         for (bound, limit, within) in table {

@@ -102,6 +102,11 @@ impl InlineCommand {
         (self.holds.get() == Holds::Command).then(|| (self.number.get(), self.handler.get()))
     }
 
+    /// Returns whether the command with this number is in the storage.
+    pub(crate) fn contains(&self, number: Number) -> bool {
+        self.is_busy() && self.number.get() == number
+    }
+
     /// Returns the number of the command that occupied the storage most recently.
     pub(crate) fn number(&self) -> Number {
         self.number.get()

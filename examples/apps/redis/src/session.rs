@@ -89,11 +89,14 @@ pub(crate) fn echo(_: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> Answ
 
 /// Accepts only the number 0, because the server has one database.
 pub(crate) fn select(_: &Session, args: Args<'_>, reply: &mut Encoder<'_>) -> Answer {
-    if integer(args.get(1))? != 0 {
-        return Err("ERR DB index is out of range".into());
+    match i32::try_from(integer(args.get(1))?) {
+        Ok(0) => {
+            reply.ok();
+            Ok(())
+        }
+        Ok(_) => Err("ERR DB index is out of range".into()),
+        Err(_) => Err("ERR value is out of range, value must between -2147483648 and 2147483647".into()),
     }
-    reply.ok();
-    Ok(())
 }
 
 /// The settings that `CONFIG GET` returns. A client cannot change these settings.

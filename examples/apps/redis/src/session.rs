@@ -334,29 +334,26 @@ pub(crate) fn hello(call: &mut SessionCall<'_>) -> Answer {
             None => return Err("ERR Protocol version is not an integer or out of range".into()),
         };
     }
+    // Like Redis 7.0, `HELLO` applies each option before it checks the next option. An error does not undo the earlier
+    // options.
     let mut index = 2;
-    let (mut user, mut name) = (None, None);
     while index < args.len() {
         if args.is(index, "auth") && index + 2 < args.len() {
-            user = Some(args.get(index + 1));
+            // The default user has no password, so the server accepts any password for this user. There is no other
+            // user.
+            if args.get(index + 1) != b"default" {
+                return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
+            }
             index += 3;
         } else if args.is(index, "setname") && index + 1 < args.len() {
-            name = Some(checked_name(args.get(index + 1))?);
+            set_name(call, args.get(index + 1))?;
             index += 2;
         } else {
             let option = String::from_utf8_lossy(args.get(index));
             return Err(format!("ERR Syntax error in HELLO option '{option}'").into());
         }
     }
-    // The default user has no password, so the server accepts any password for this user. There is no other user. Like
-    // Redis, `HELLO` checks only the user of the last option `AUTH`, after all other options.
-    if user.is_some_and(|user| user != b"default") {
-        return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
-    }
     call.session.resp3 = resp3;
-    if let Some(name) = name {
-        call.session.name = name.to_vec();
-    }
     call.server.update_client(call.session);
     let (id, proto) = (call.session.id, if resp3 { 3 } else { 2 });
     let mut reply = call.reply();
@@ -378,11 +375,13 @@ pub(crate) fn hello(call: &mut SessionCall<'_>) -> Answer {
     Ok(())
 }
 
-fn checked_name(name: &[u8]) -> Result<&[u8], Failure> {
-    if name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
-        return Ok(name);
+fn set_name(call: &mut SessionCall<'_>, name: &[u8]) -> Answer {
+    if !name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+        return Err("ERR Client names cannot contain spaces, newlines or special characters.".into());
     }
-    Err("ERR Client names cannot contain spaces, newlines or special characters.".into())
+    call.session.name = name.to_vec();
+    call.server.update_client(call.session);
+    Ok(())
 }
 
 pub(crate) fn client(call: &mut SessionCall<'_>) -> Answer {
@@ -397,8 +396,7 @@ pub(crate) fn client(call: &mut SessionCall<'_>) -> Answer {
             if name.is_empty() { call.reply().null() } else { call.reply().bulk(name) }
         }
         b"setname" => {
-            call.session.name = checked_name(args.get(2))?.to_vec();
-            call.server.update_client(call.session);
+            set_name(call, args.get(2))?;
             call.reply().ok();
         }
         b"setinfo" => call.reply().ok(),

@@ -78,12 +78,6 @@ fn rare_options_get_the_replies_of_redis() {
             ("SET k v PX 10 PX 20000", "+OK\r\n"),
             ("TTL k", ":20\r\n"),
             ("SET k v EX 10 PX 10 EX 10", "-ERR syntax error\r\n"),
-            ("HELLO 3 AUTH alice x", "-WRONGPASS invalid username-password pair or user is disabled.\r\n"),
-            ("HELLO 3 AUTH alice x FOO", "-ERR Syntax error in HELLO option 'FOO'\r\n"),
-            (
-                "HELLO 3 AUTH default x AUTH alice y",
-                "-WRONGPASS invalid username-password pair or user is disabled.\r\n",
-            ),
             ("CONFIG GET [s]ave", "*2\r\n$4\r\nsave\r\n$0\r\n\r\n"),
             ("CONFIG SET x", "-ERR wrong number of arguments for 'config|set' command\r\n"),
             ("CLIENT KILL", "-ERR wrong number of arguments for 'client|kill' command\r\n"),
@@ -92,6 +86,31 @@ fn rare_options_get_the_replies_of_redis() {
         ] {
             client.ask(command, reply).await;
         }
+    });
+}
+
+/// The real Redis 7.0.15 sends the same replies. Redis 7.2 checks all options before it applies the first one.
+#[test]
+fn hello_applies_its_options_in_their_order() {
+    const WRONGPASS: &str = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+    simulate(&config(1), async |world| {
+        let mut client = world.connect();
+        for (command, reply) in [
+            ("HELLO 3 AUTH alice x", WRONGPASS),
+            ("HELLO 3 AUTH alice x FOO", WRONGPASS),
+            ("HELLO 3 AUTH alice x AUTH default y", WRONGPASS),
+            ("HELLO 3 AUTH default x AUTH alice y", WRONGPASS),
+            ("HELLO 3 AUTH default x FOO", "-ERR Syntax error in HELLO option 'FOO'\r\n"),
+            ("HELLO 2 SETNAME bob FOO", "-ERR Syntax error in HELLO option 'FOO'\r\n"),
+            ("CLIENT GETNAME", "$3\r\nbob\r\n"),
+            ("HELLO 3 SETNAME eve AUTH alice y", WRONGPASS),
+            ("CLIENT GETNAME", "$3\r\neve\r\n"),
+        ] {
+            client.send(format!("{command}\r\n")).await;
+            assert_eq!(receive(&mut client).await, reply, "{command}");
+        }
+        client.send("CLIENT LIST\r\n").await;
+        assert!(receive(&mut client).await.contains(" name=eve "));
         client.send("HELLO 3 AUTH default x\r\n").await;
         assert!(receive(&mut client).await.starts_with("%7\r\n"));
     });

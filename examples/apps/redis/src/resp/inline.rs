@@ -16,7 +16,7 @@ pub(super) fn split(line: &mut [u8], mut word: impl FnMut(usize, usize)) -> bool
         let start = at;
         let mut to = at;
         let mut quote = None;
-        while at < end && !(quote.is_none() && is_blank(line[at])) {
+        while at < end && !(quote.is_none() && ends_word(line[at])) {
             let (byte, length) = match (quote, line[at]) {
                 (None, b'"' | b'\'') => {
                     quote = Some(line[at]);
@@ -46,8 +46,15 @@ pub(super) fn split(line: &mut [u8], mut word: impl FnMut(usize, usize)) -> bool
     }
 }
 
+/// Returns true for each byte that the function `isspace` of C accepts. Such bytes may be in front of a word, and one
+/// of these bytes must follow a closing quote.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
+}
+
+/// Returns true if the byte ends a word without quotes. A vertical tab and a form feed do not end such a word.
+fn ends_word(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
 /// Returns the byte that an escape sequence in double quotes stands for, and the length of the sequence.

@@ -28,6 +28,10 @@ fn the_requests_in_the_input_are_found() {
             &[&["SET", "a b", "c d", "A\t\"qxg", "it's\\n", "xy"]],
         ),
         ("SET \"\" ''\r\n", &[&["SET", "", ""]]),
+        // A vertical tab and a form feed separate words, but do not end a word without quotes.
+        ("\x0b\x0cECHO \x0ba\x0bb\x0c\r\n", &[&["ECHO", "a\x0bb\x0c"]]),
+        ("ECHO \"a\"\x0bb\r\n", &[&["ECHO", "a", "b"]]),
+        ("ECHO x\x0b\"b\"\rc\r\n", &[&["ECHO", "x\x0bb", "c"]]),
     ];
     for (bytes, expected) in table {
         let expected = expected.iter().map(|args| args.iter().map(|arg| arg.as_bytes().to_vec()).collect()).collect();

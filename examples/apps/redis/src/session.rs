@@ -300,8 +300,13 @@ pub(crate) fn info(server: &Server, args: Args<'_>, (keys, expiring): (i64, i64)
         &[
             ("connected_clients", stats.clients.to_string()),
             ("maxclients", server.config().max_connections.to_string()),
+            // No command of this server waits for another client.
+            ("blocked_clients", "0".into()),
         ],
     );
+    // `redis-cli --stat` reads these fields. The server neither loads nor saves a file.
+    let persistence = ["loading", "rdb_bgsave_in_progress", "aof_rewrite_in_progress"].map(|name| (name, "0".into()));
+    section("Persistence", &persistence);
     section(
         "Stats",
         &[

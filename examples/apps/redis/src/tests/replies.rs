@@ -195,3 +195,24 @@ fn the_server_describes_itself() {
         assert!(server.contains("# Server\r\nredis_version:7.0.15\r\n") && !server.contains("# Clients"), "{server}");
     });
 }
+
+#[test]
+fn the_reply_to_info_has_the_fields_that_the_option_stat_of_redis_cli_reads() {
+    simulate(&config(2), async |world| {
+        let mut client = world.connect();
+        client.ask("SET a 1", "+OK\r\n").await;
+        let info = client.info().await;
+        for line in [
+            "connected_clients:1",
+            "blocked_clients:0",
+            "loading:0",
+            "rdb_bgsave_in_progress:0",
+            "aof_rewrite_in_progress:0",
+            "total_connections_received:1",
+            "total_commands_processed:2",
+            "db0:keys=1,expires=0,avg_ttl=0",
+        ] {
+            assert!(info.lines().any(|found| found == line), "{line} is not in {info}");
+        }
+    });
+}

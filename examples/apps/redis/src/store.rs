@@ -11,6 +11,9 @@ use procession::Instant;
 
 pub(crate) type Bytes = Box<[u8]>;
 
+/// A collection with at most this capacity keeps its memory.
+const SMALL: usize = 32;
+
 /// Value of a key. The three collections are boxed, so that an entry fits into one cache line.
 #[derive(Debug)]
 #[expect(clippy::box_collection, reason = "a box takes one word of the entry, a queue takes four")]
@@ -41,6 +44,38 @@ impl Value {
             Self::Set(set) => set.is_empty(),
         }
     }
+
+    /// Returns memory to the system if a collection uses only a small part of its memory.
+    fn shrink(&mut self) {
+        match self {
+            Self::String(_) => {}
+            Self::List(list) => {
+                if let Some(capacity) = smaller_capacity(list.len(), list.capacity()) {
+                    list.shrink_to(capacity);
+                }
+            }
+            Self::Hash(hash) => {
+                if let Some(capacity) = smaller_capacity(hash.len(), hash.capacity()) {
+                    hash.shrink_to(capacity);
+                }
+            }
+            Self::Set(set) => {
+                if let Some(capacity) = smaller_capacity(set.len(), set.capacity()) {
+                    set.shrink_to(capacity);
+                }
+            }
+        }
+    }
+}
+
+/// Returns the new capacity of a collection that uses less than an eighth of its capacity, and `None` for any other
+/// collection.
+///
+/// The new capacity is twice the number of elements. So at least as many elements as the collection now has must be
+/// inserted before the collection grows, or half of its elements must be removed before the collection shrinks again.
+/// Therefore the average cost of an operation is constant.
+fn smaller_capacity(len: usize, capacity: usize) -> Option<usize> {
+    (capacity > SMALL && len < capacity / 8).then_some(len * 2)
 }
 
 /// Type that a value can have. Some methods of [`Store`] are generic over this trait.
@@ -211,7 +246,15 @@ impl Store {
         if let Some(expiry) = expiry {
             self.expiries.remove(&expiry);
         }
+        self.shrink();
         Some(value)
+    }
+
+    /// Returns memory to the system if the table uses only a small part of its memory.
+    fn shrink(&mut self) {
+        if let Some(capacity) = smaller_capacity(self.table.len(), self.table.capacity()) {
+            self.table.shrink_to(capacity, |entry| hash(&self.hasher, &entry.key));
+        }
     }
 
     /// Removes a key. Returns true if the key existed and had not expired.
@@ -219,10 +262,13 @@ impl Store {
         self.find(key, now).is_some() && self.remove(key).is_some()
     }
 
-    /// Removes a key if its value is a collection without elements.
-    pub(crate) fn delete_if_empty(&mut self, key: Key<'_>, now: Instant) {
-        if self.value(key, now).is_some_and(|value| value.is_empty()) {
-            self.remove(key);
+    /// Adapts a key to the removal of elements from its value. A collection with few elements returns memory to the
+    /// system. If the collection has no elements, the key is removed.
+    pub(crate) fn trim(&mut self, key: Key<'_>, now: Instant) {
+        match self.value(key, now) {
+            Some(value) if value.is_empty() => _ = self.remove(key),
+            Some(value) => value.shrink(),
+            None => {}
         }
     }
 
@@ -259,12 +305,13 @@ impl Store {
     pub(crate) fn remove_expired(&mut self, now: Instant, most: usize) {
         let ms = self.ms(now);
         for _ in 0..most {
-            let Some(first) = self.expiries.first_entry().filter(|first| first.key().at < ms) else { return };
+            let Some(first) = self.expiries.first_entry().filter(|first| first.key().at < ms) else { break };
             let (expiry, hash) = first.remove_entry();
             if let Ok(entry) = self.table.find_entry(hash, |entry| entry.expiry == Some(expiry)) {
                 entry.remove();
             }
         }
+        self.shrink();
     }
 }
 
@@ -315,5 +362,66 @@ mod tests {
         assert_eq!((store.len(), store.expiring()), (41, 40));
         store.remove_expired(late, 60);
         assert_eq!((store.len(), store.expiring(), store.next_expiry()), (1, 0, None));
+    }
+
+    /// The keys are removed by a command, by the search for an expired key, and by the timer of the shard.
+    #[test]
+    fn the_table_of_keys_shrinks_after_most_keys_were_removed() {
+        const COUNT: u32 = 10_000;
+        let begun = Simulation::new(0).now();
+        let late = begun + Duration::from_millis(6);
+        let removals: [&dyn Fn(&mut Store, u32); 3] = [
+            &|store, n| assert!(store.delete(key(&n.to_be_bytes()), begun)),
+            &|store, n| assert!(store.value(key(&n.to_be_bytes()), late).is_none()),
+            &|store, _| store.remove_expired(late, 1),
+        ];
+        for removal in removals {
+            let mut store = Store::new(FixedState::with_seed(7), begun);
+            for n in 0..COUNT {
+                store.set(key(&n.to_be_bytes()), begun, b"", false);
+                if n >= 10 {
+                    store.expire(key(&n.to_be_bytes()), begun, Some(5));
+                }
+            }
+            let (mut capacity, mut shrunk) = (store.table.capacity(), 0);
+            for n in 10..COUNT {
+                removal(&mut store, n);
+                // A removal can also reduce the capacity by one without a change of the size of the table.
+                shrunk += u32::from(store.table.capacity() < capacity / 2);
+                capacity = store.table.capacity();
+            }
+            assert_eq!(store.len(), 10);
+            assert!(capacity <= 100, "{capacity}");
+            assert!((1..=10).contains(&shrunk), "{shrunk}");
+            for n in 0..10_u32 {
+                assert!(store.value(key(&n.to_be_bytes()), late).is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn a_collection_shrinks_after_most_elements_were_removed() {
+        const COUNT: u32 = 10_000;
+        let now = Simulation::new(0).now();
+        let mut store = Store::new(FixedState::with_seed(7), now);
+        let bytes = |n: u32| Bytes::from(n.to_be_bytes());
+        for n in 0..COUNT {
+            store.get_or_make::<VecDeque<Bytes>>(key(b"list"), now).expect("a list").push_back(bytes(n));
+            store.get_or_make::<HashMap<_, _, _>>(key(b"hash"), now).expect("a hash").insert(bytes(n), bytes(n));
+            store.get_or_make::<HashSet<_, _>>(key(b"set"), now).expect("a set").insert(bytes(n));
+        }
+        for n in 0..COUNT - 10 {
+            store.get_or_make::<VecDeque<Bytes>>(key(b"list"), now).expect("a list").pop_front();
+            store.get_or_make::<HashMap<_, Bytes, _>>(key(b"hash"), now).expect("a hash").remove(&bytes(n));
+            store.get_or_make::<HashSet<_, _>>(key(b"set"), now).expect("a set").remove(&bytes(n));
+            [b"list", b"hash", &b"set"[..]].into_iter().for_each(|name| store.trim(key(name), now));
+        }
+        let list = store.get_or_make::<VecDeque<Bytes>>(key(b"list"), now).expect("a list");
+        assert!(list.len() == 10 && list.capacity() <= 100, "{}", list.capacity());
+        let hash = store.get_or_make::<HashMap<_, Bytes, _>>(key(b"hash"), now).expect("a hash");
+        assert!(hash.len() == 10 && hash.capacity() <= 100, "{}", hash.capacity());
+        assert!((COUNT - 10..COUNT).all(|n| hash.contains_key(&bytes(n))));
+        let set = store.get_or_make::<HashSet<Bytes, _>>(key(b"set"), now).expect("a set");
+        assert!(set.len() == 10 && set.capacity() <= 100, "{}", set.capacity());
     }
 }

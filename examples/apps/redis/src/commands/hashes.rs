@@ -44,7 +44,7 @@ pub(crate) fn hdel(call: &mut Call<'_>) -> Answer {
         Some(hash) => fields.filter(|field| hash.remove(*field).is_some()).count(),
         None => 0,
     };
-    call.store.delete_if_empty(call.key(), call.now);
+    call.store.trim(call.key(), call.now);
     call.reply.int(removed as i64);
     Ok(())
 }

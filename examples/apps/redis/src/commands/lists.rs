@@ -71,7 +71,7 @@ fn pop(call: &mut Call<'_>, end: End, command: &str) -> Answer {
         };
         call.reply.bulk(element.unwrap_or_default());
     }
-    call.store.delete_if_empty(call.key(), call.now);
+    call.store.trim(call.key(), call.now);
     Ok(())
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn srem(call: &mut Call<'_>) -> Answer {
         Some(set) => members.filter(|member| set.remove(*member)).count(),
         None => 0,
     };
-    call.store.delete_if_empty(call.key(), call.now);
+    call.store.trim(call.key(), call.now);
     call.reply.int(removed as i64);
     Ok(())
 }

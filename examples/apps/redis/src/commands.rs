@@ -157,6 +157,12 @@ pub(crate) fn integer(text: &[u8]) -> Result<i64, Failure> {
     parse_int(text).ok_or_else(|| NOT_AN_INTEGER.into())
 }
 
+/// Parses a number of elements. Like Redis, the function accepts zero, too.
+pub(crate) fn positive(text: &[u8]) -> Result<usize, Failure> {
+    let count = parse_int(text).and_then(|count| usize::try_from(count).ok());
+    count.ok_or_else(|| "ERR value is out of range, must be positive".into())
+}
+
 /// A call of a command in a shard.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {

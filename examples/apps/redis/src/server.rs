@@ -113,7 +113,7 @@ fn supervisor_of_shards(server: &Arc<Server>) -> Supervisor {
     let mut supervisor = Supervisor::one_for_one().intensity(10, Duration::from_secs(1));
     for shard in 0..server.config.shards {
         let body = |ctx: Context<Execute>, hasher| {
-            let shard = Shard::new(hasher, ctx.now());
+            let shard = Shard::new(hasher, ctx.now(), ctx.random());
             shard.serve(ctx)
         };
         supervisor = supervisor.add(Child::with_args(shard_name(shard), server.hasher(), body));

@@ -165,8 +165,8 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    pub(crate) fn new(hasher: FixedState, now: Instant) -> Self {
-        Self { store: Store::new(hasher, now) }
+    pub(crate) fn new(hasher: FixedState, now: Instant, seed: u64) -> Self {
+        Self { store: Store::new(hasher, now, seed) }
     }
 }
 

@@ -1,13 +1,17 @@
 //! The data of one shard: a table of keys, and an index of the keys that expire. The methods take the current time as
 //! an argument. This file depends on no process and on no protocol.
 
+mod set;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
-use hashbrown::{HashMap, HashSet, HashTable};
+use hashbrown::{HashMap, HashTable};
 use procession::Instant;
+
+pub(crate) use set::{Random, Set};
 
 pub(crate) type Bytes = Box<[u8]>;
 
@@ -21,7 +25,7 @@ pub(crate) enum Value {
     String(Vec<u8>),
     List(Box<VecDeque<Bytes>>),
     Hash(Box<HashMap<Bytes, Bytes, FixedState>>),
-    Set(Box<HashSet<Bytes, FixedState>>),
+    Set(Box<Set>),
 }
 
 impl Value {
@@ -41,7 +45,7 @@ impl Value {
             Self::String(_) => false,
             Self::List(list) => list.is_empty(),
             Self::Hash(hash) => hash.is_empty(),
-            Self::Set(set) => set.is_empty(),
+            Self::Set(set) => set.len() == 0,
         }
     }
 
@@ -59,11 +63,7 @@ impl Value {
                     hash.shrink_to(capacity);
                 }
             }
-            Self::Set(set) => {
-                if let Some(capacity) = smaller_capacity(set.len(), set.capacity()) {
-                    set.shrink_to(capacity);
-                }
-            }
+            Self::Set(set) => set.shrink(),
         }
     }
 }
@@ -111,12 +111,12 @@ impl Kind for HashMap<Bytes, Bytes, FixedState> {
     }
 }
 
-impl Kind for HashSet<Bytes, FixedState> {
+impl Kind for Set {
     fn of(value: &mut Value) -> Option<&mut Self> {
         if let Value::Set(it) = value { Some(it) } else { None }
     }
     fn make(hasher: &FixedState) -> Value {
-        Value::Set(Box::new(Self::with_hasher(hasher.clone())))
+        Value::Set(Box::new(Self::new(hasher.clone())))
     }
 }
 
@@ -156,12 +156,20 @@ pub(crate) struct Store {
     expiries: BTreeMap<Expiry, u64>,
     /// Number of the next [`Expiry`].
     next: u64,
+    random: Random,
 }
 
 impl Store {
-    /// Makes an empty store. The connections must hash the keys of the commands with this `hasher`, too.
-    pub(crate) fn new(hasher: FixedState, now: Instant) -> Self {
-        Self { hasher, begun: now, table: HashTable::new(), expiries: BTreeMap::new(), next: 0 }
+    /// Makes an empty store. The connections must hash the keys of the commands with this `hasher`, too. The random
+    /// numbers of the store depend on `seed`.
+    pub(crate) fn new(hasher: FixedState, now: Instant, seed: u64) -> Self {
+        let random = Random::new(seed);
+        Self { hasher, begun: now, table: HashTable::new(), expiries: BTreeMap::new(), next: 0, random }
+    }
+
+    /// Returns a generator of random numbers. Each call returns another generator.
+    pub(crate) fn random(&mut self) -> Random {
+        Random::new(self.random.number())
     }
 
     /// Returns the number of keys. An expired key is counted until it is removed.
@@ -339,7 +347,7 @@ mod tests {
     fn a_key_expires_after_its_last_millisecond() {
         let begun = Simulation::new(0).now();
         let at = |ms| begun + Duration::from_millis(ms);
-        let mut store = Store::new(FixedState::with_seed(7), begun);
+        let mut store = Store::new(FixedState::with_seed(7), begun, 1);
         store.set(key(b"a"), begun, b"1", false);
         store.expire(key(b"a"), begun, Some(10));
         assert_eq!(store.next_expiry(), Some(at(11)));
@@ -351,7 +359,7 @@ mod tests {
     #[test]
     fn expired_keys_are_removed_in_bounded_pieces() {
         let begun = Simulation::new(0).now();
-        let mut store = Store::new(FixedState::with_seed(7), begun);
+        let mut store = Store::new(FixedState::with_seed(7), begun, 1);
         for n in 0..100_u8 {
             store.set(key(&[n]), begun, b"", false);
             store.expire(key(&[n]), begun, Some(5));
@@ -376,7 +384,7 @@ mod tests {
             &|store, _| store.remove_expired(late, 1),
         ];
         for removal in removals {
-            let mut store = Store::new(FixedState::with_seed(7), begun);
+            let mut store = Store::new(FixedState::with_seed(7), begun, 1);
             for n in 0..COUNT {
                 store.set(key(&n.to_be_bytes()), begun, b"", false);
                 if n >= 10 {
@@ -403,17 +411,17 @@ mod tests {
     fn a_collection_shrinks_after_most_elements_were_removed() {
         const COUNT: u32 = 10_000;
         let now = Simulation::new(0).now();
-        let mut store = Store::new(FixedState::with_seed(7), now);
+        let mut store = Store::new(FixedState::with_seed(7), now, 1);
         let bytes = |n: u32| Bytes::from(n.to_be_bytes());
         for n in 0..COUNT {
             store.get_or_make::<VecDeque<Bytes>>(key(b"list"), now).expect("a list").push_back(bytes(n));
             store.get_or_make::<HashMap<_, _, _>>(key(b"hash"), now).expect("a hash").insert(bytes(n), bytes(n));
-            store.get_or_make::<HashSet<_, _>>(key(b"set"), now).expect("a set").insert(bytes(n));
+            store.get_or_make::<Set>(key(b"set"), now).expect("a set").insert(&bytes(n));
         }
         for n in 0..COUNT - 10 {
             store.get_or_make::<VecDeque<Bytes>>(key(b"list"), now).expect("a list").pop_front();
             store.get_or_make::<HashMap<_, Bytes, _>>(key(b"hash"), now).expect("a hash").remove(&bytes(n));
-            store.get_or_make::<HashSet<_, _>>(key(b"set"), now).expect("a set").remove(&bytes(n));
+            store.get_or_make::<Set>(key(b"set"), now).expect("a set").remove(&bytes(n));
             [b"list", b"hash", &b"set"[..]].into_iter().for_each(|name| store.trim(key(name), now));
         }
         let list = store.get_or_make::<VecDeque<Bytes>>(key(b"list"), now).expect("a list");
@@ -421,7 +429,7 @@ mod tests {
         let hash = store.get_or_make::<HashMap<_, Bytes, _>>(key(b"hash"), now).expect("a hash");
         assert!(hash.len() == 10 && hash.capacity() <= 100, "{}", hash.capacity());
         assert!((COUNT - 10..COUNT).all(|n| hash.contains_key(&bytes(n))));
-        let set = store.get_or_make::<HashSet<Bytes, _>>(key(b"set"), now).expect("a set");
+        let set = store.get_or_make::<Set>(key(b"set"), now).expect("a set");
         assert!(set.len() == 10 && set.capacity() <= 100, "{}", set.capacity());
     }
 }

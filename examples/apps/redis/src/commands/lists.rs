@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::commands::{Answer, Call, integer};
-use crate::resp::parse_int;
+use crate::commands::{Answer, Call, integer, positive};
 use crate::store::Bytes;
 
 type List = VecDeque<Bytes>;
@@ -46,10 +45,7 @@ pub(crate) fn rpop(call: &mut Call<'_>) -> Answer {
 fn pop(call: &mut Call<'_>, end: End, command: &str) -> Answer {
     let count = match call.args.len() {
         1 => None,
-        2 => {
-            let count = parse_int(call.args.get(1)).and_then(|count| usize::try_from(count).ok());
-            Some(count.ok_or("ERR value is out of range, must be positive")?)
-        }
+        2 => Some(positive(call.args.get(1))?),
         _ => return Err(crate::commands::wrong_arity(command)),
     };
     let Some(list) = call.store.get::<List>(call.key(), call.now)? else {

@@ -1,21 +1,13 @@
 //! Commands on sets.
 
-use foldhash::fast::FixedState;
-use hashbrown::HashSet;
-
-use crate::commands::{Answer, Call};
-use crate::store::Bytes;
-
-type Set = HashSet<Bytes, FixedState>;
+use crate::commands::{Answer, Call, SYNTAX, positive};
+use crate::store::Set;
 
 pub(crate) fn sadd(call: &mut Call<'_>) -> Answer {
     let set = call.store.get_or_make::<Set>(call.key(), call.now)?;
     let mut added = 0;
     for member in call.args.from(1) {
-        if !set.contains(member) {
-            set.insert(member.into());
-            added += 1;
-        }
+        added += i64::from(set.insert(member));
     }
     call.reply.int(added);
     Ok(())
@@ -24,11 +16,37 @@ pub(crate) fn sadd(call: &mut Call<'_>) -> Answer {
 pub(crate) fn srem(call: &mut Call<'_>) -> Answer {
     let members = call.args.from(1);
     let removed = match call.store.get::<Set>(call.key(), call.now)? {
-        Some(set) => members.filter(|member| set.remove(*member)).count(),
+        Some(set) => members.filter(|member| set.remove(member)).count(),
         None => 0,
     };
     call.store.trim(call.key(), call.now);
     call.reply.int(removed as i64);
+    Ok(())
+}
+
+pub(crate) fn spop(call: &mut Call<'_>) -> Answer {
+    let count = match call.args.len() {
+        1 => None,
+        2 => Some(positive(call.args.get(1))?),
+        _ => return Err(SYNTAX.into()),
+    };
+    let mut random = call.store.random();
+    let Some(set) = call.store.get::<Set>(call.key(), call.now)? else {
+        if count.is_some() {
+            call.reply.set(0)
+        } else {
+            call.reply.null()
+        }
+        return Ok(());
+    };
+    let popped = count.unwrap_or(1).min(set.len());
+    if count.is_some() {
+        call.reply.set(popped);
+    }
+    for _ in 0..popped {
+        call.reply.bulk(set.pop(&mut random).unwrap_or_default());
+    }
+    call.store.trim(call.key(), call.now);
     Ok(())
 }
 

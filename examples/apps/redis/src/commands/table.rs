@@ -144,6 +144,13 @@ pub(crate) const TABLE: &[Spec] = &[
     spec("scard", 2, (READ, FIRST, "set"), "Get the number of members in a set", Run::Key(sets::scard)),
     spec("sismember", 3, (READ, FIRST, "set"), "Determine if a value is a member of a set", Run::Key(sets::sismember)),
     spec("smembers", 2, (READ_SLOW, FIRST, "set"), "Get all the members in a set", Run::Key(sets::smembers)),
+    spec(
+        "spop",
+        -2,
+        (WRITE, FIRST, "set"),
+        "Remove and return one or multiple random members from a set",
+        Run::Key(sets::spop),
+    ),
     spec("srem", -3, (WRITE, FIRST, "set"), "Remove one or more members from a set", Run::Key(sets::srem)),
     // ---- Publish and subscribe
     spec(

@@ -162,6 +162,30 @@ fn hashes_and_sets_return_all_their_elements() {
     });
 }
 
+#[test]
+fn spop_removes_random_members_and_returns_them() {
+    simulate(&config(1), async |world| {
+        let mut client = world.connect();
+        let mut orders = std::collections::BTreeSet::new();
+        for _ in 0..20 {
+            client.ask("SADD s a b c d e", ":5\r\n").await;
+            let mut popped = String::new();
+            for (command, header) in [("SPOP s", ""), ("SPOP s 3", "*3\r\n"), ("SPOP s 7", "*1\r\n")] {
+                client.send(format!("{command}\r\n")).await;
+                let reply = receive(&mut client).await;
+                let members = reply.strip_prefix(header).expect("the header");
+                popped.extend(members.split("\r\n").filter(|line| !line.starts_with('$')));
+                client.ask("SCARD s", &format!(":{}\r\n", 5 - popped.len())).await;
+            }
+            let mut sorted: Vec<_> = popped.chars().collect();
+            sorted.sort_unstable();
+            assert_eq!(sorted, ['a', 'b', 'c', 'd', 'e']);
+            orders.insert(popped);
+        }
+        assert!(orders.len() >= 10, "{orders:?}");
+    });
+}
+
 /// The programs `redis-cli` and `redis-benchmark` send these commands when they connect to a server.
 #[test]
 fn the_server_describes_itself() {

@@ -1,5 +1,10 @@
-//! A server for the Redis protocol. Each client has its own process, and supervised processes own the keys. `redis-cli`
-//! and `redis-benchmark` work with the server unchanged. The README describes the architecture.
+//! A server for the Redis protocol. Each client has its own process, and supervised processes own the keys. The README
+//! describes the architecture.
+//!
+//! `redis-cli` and `redis-benchmark` work with the server, but the server does not have all commands of Redis. The
+//! server has no sorted sets. Therefore `redis-benchmark` needs the option
+//! `-t ping,set,get,incr,lpush,rpush,lpop,rpop,sadd,hset,spop,lrange,mset`. The server has no `SCAN`. Therefore the
+//! options `--scan` and `--bigkeys` of `redis-cli` stop with an error.
 
 mod commands;
 mod connection;

@@ -4,8 +4,10 @@
 //!
 //! After Ctrl-C or SIGTERM, the server answers the commands that it has read, and then exits.
 
+mod descriptors;
+
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::pin::pin;
 use std::process::ExitCode;
@@ -115,7 +117,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(options: Options) -> procession::Result {
+fn start(mut options: Options) -> procession::Result {
+    let wanted = options.config.max_connections;
+    let clients = descriptors::most_clients(wanted)?;
+    if clients < wanted {
+        let text = "the limit of file descriptors permits only";
+        let _ = writeln!(io::stderr(), "app-redis: {text} {clients} clients, not {wanted} (see `ulimit -n`)");
+    }
+    options.config.max_connections = clients;
     let rt = Runtime::builder().workers(options.workers).build()?;
     // The main thread only waits, so the processes run only on the worker threads.
     block_on(rt.spawn(move |ctx| run(ctx, options.address, options.config)))?;

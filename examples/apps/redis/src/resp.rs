@@ -20,7 +20,9 @@ const CHUNK: usize = if IS_TEST { 128 } else { 64 << 10 };
 /// A read buffer above this size is freed when it is empty.
 const KEPT: usize = if IS_TEST { 128 } else { 256 << 10 };
 
-/// Limits of a connection. The defaults are the defaults of Redis 7. Redis does not have the last two limits.
+/// Limits of a connection. The defaults of `line`, `bulk`, `multibulk` and `query` are the defaults of Redis 7. The
+/// default of `mail` is the hard limit of Redis for the unsent bytes of a subscriber. Redis does not have the last two
+/// limits.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Maximum length in bytes of an inline command, and of a line that contains a length.
@@ -30,7 +32,8 @@ pub struct Limits {
     /// Maximum number of arguments of a command.
     pub multibulk: i64,
     /// Maximum number of bytes that were read but belong to no executed command. If a client exceeds this limit, the
-    /// server disconnects it.
+    /// server disconnects it. Redis counts only the bytes that it has not parsed yet. So Redis also accepts a command
+    /// that exceeds this limit, if each argument is shorter than the limit. This server counts the whole command.
     pub query: usize,
     /// Maximum number of bytes of the unread messages in the mailbox of a subscriber. The size of a message is its
     /// number of encoded bytes plus 64. If a message would exceed the limit, the server disconnects the subscriber.
@@ -67,8 +70,8 @@ pub(crate) enum ProtocolError {
     Length,
     NoLength(u8),
     Quotes,
-    /// The client has sent too many bytes without a complete command. In this case, Redis closes the connection and
-    /// sends no error text.
+    /// The client has sent too many bytes without a complete command. If its own limit is exceeded, Redis also closes
+    /// the connection and sends no error text.
     LongQuery,
 }
 

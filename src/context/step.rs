@@ -3,6 +3,7 @@
 //! defines exits. The states of a process are described at [`ProcessState`](crate::observe::ProcessState).
 
 use std::any::{Any, TypeId};
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,7 +18,7 @@ use crate::context::time::deadline::answer_at;
 use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::{Control, flag};
 use crate::host::registry::target::Target;
-use crate::observe::Counter;
+use crate::observe::{Counter, Metrics};
 use crate::process::catch::Held;
 use crate::process::command::{BuiltinCommand, Command, StreamCommand, Streamed};
 use crate::process::error::{Addressee, InitError, SendError, SendErrorKind};
@@ -421,6 +422,9 @@ pub struct StepOutput<'a, M: Send + 'static> {
     output: fn() -> (TypeId, &'static str),
     /// The process that replaces the present process after the step.
     successor: Option<Box<dyn Any + Send>>,
+    /// The table of yields and the counters. Both pointers are in the cache line of the process's reference count. Threads
+    /// that answer the commands of this process write to this line. Therefore a step reads the two pointers only once.
+    for_commands: OnceCell<(&'a Yields, &'a Metrics)>,
 }
 
 impl<M: Send + 'static> Deref for StepOutput<'_, M> {
@@ -435,7 +439,8 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// Creates the `StepOutput` for a step of a process with the output type `T`.
     #[inline]
     pub(crate) fn new<T: 'static>(me: &'a SelfHandle<M>, waker: &'a Waker) -> Self {
-        Self { me, waker, output: || (TypeId::of::<T>(), std::any::type_name::<T>()), successor: None }
+        let output = || (TypeId::of::<T>(), std::any::type_name::<T>());
+        Self { me, waker, output, successor: None, for_commands: OnceCell::new() }
     }
 
     /// Returns the output type of the process, and the name of this type.
@@ -472,14 +477,21 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
 
     /// Counts a yield.
     fn count(&self, tag: Tag) {
-        self.me.host().shared().metrics.add(Counter::Yields, 1);
+        self.for_commands().1.add(Counter::Yields, 1);
         if Current::with(Current::is_traced) {
             self.me.host().trace_yield(&self.me.control().head, tag);
         }
     }
 
     fn yields(&self) -> &'a Yields {
-        self.me.control().head.yields()
+        self.for_commands().0
+    }
+
+    fn for_commands(&self) -> (&'a Yields, &'a Metrics) {
+        *self.for_commands.get_or_init(|| {
+            let head = &self.me.control().head;
+            (head.yields(), &head.host().shared().metrics)
+        })
     }
 
     /// Yields a command. The handlers get the commands when the step returns, in the order in which the step yielded

@@ -181,11 +181,11 @@ impl<M: Send + 'static> Control<M> {
             head.enter(head.flags(), ProcessState::Complete);
         }
         // 10. Publish the exit, first to the observer.
-        let last = owner.last_state(name);
+        // Most exits are normal, and most processes are not observed. Then this step collects no data about the process.
         if !exit.is_normal() {
-            host.store_abnormal_exit(head, &exit, last);
-        } else if let Some(last) = last
-            && head.has(flag::OBSERVED)
+            host.store_abnormal_exit(head, &exit, owner.last_state(name));
+        } else if head.has(flag::OBSERVED)
+            && let Some(last) = owner.last_state(name)
         {
             host.observe_exit(head, &exit, &last);
         }

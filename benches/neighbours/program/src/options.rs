@@ -6,19 +6,19 @@ use crate::workload::{self, Workload};
 const USAGE: &str = "\
 usage: neighbours [NAME…] [--quick] [--check] [--bars] [--rounds N] [--ops N] [--growth] [--workers N[,N…]]
                   [--on RUNTIME]… [--here] [--csv FILE] [--svg FILE]
-  NAME          the rows whose names begin so; all without one
-  --quick       a twentieth of the operations, three rounds: shows that it runs, not how fast
-  --check       exit status 1 when a row costs more than 1.5 × the better of tokio and async-executor; without a NAME the
-                basic rows: spawn, message, command, yield; never with --quick
-  --bars        exit status 1 when a row is over one of its bars; never with --quick
-  --rounds N    rounds of each row
-  --ops N       operations of each round
-  --growth      each row with 1,000 operations, 10,000, … up to 10 million
-  --workers N   that many workers, each number in a table of its own; as many as there are cores without it
-  --on RUNTIME  only this one: procession, by-hand, tokio, async-executor, static-executor, actix, kameo, ractor
-  --here        all rounds in this process, not each in one of its own: for a profiler
-  --csv FILE    writes all that was measured
-  --svg FILE    draws it";
+  NAME          run the rows whose names begin with NAME; default: all rows
+  --quick       run 1/20 of the operations in three rounds; the results only show that the program works
+  --check       exit with status 1 if a row costs more than 1.5 times the cheaper of tokio and async-executor; without
+                NAME, run only the basic rows: spawn, message, command, yield; not with --quick
+  --bars        exit with status 1 if a row exceeds one of its bars; not with --quick
+  --rounds N    number of rounds of each row
+  --ops N       number of operations of each round
+  --growth      run each row with 1,000 operations, 10,000, and so on up to 10 million
+  --workers N   number of workers; each number of a list gets its own table; default: the number of cores
+  --on RUNTIME  run only this runtime: procession, by-hand, tokio, async-executor, static-executor, actix, kameo, ractor
+  --here        run all rounds in this process, for a profiler; by default, each round has its own process
+  --csv FILE    write all measured values to FILE
+  --svg FILE    draw the chart to FILE";
 
 #[derive(Debug, Default)]
 pub(crate) struct Options {
@@ -40,7 +40,7 @@ impl Options {
     pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut options = Self::default();
         while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or_else(|| format!("{word} wants a value\n{USAGE}"));
+            let mut value = || words.next().ok_or_else(|| format!("{word} needs a value\n{USAGE}"));
             match word.as_str() {
                 "--quick" => options.quick = true,
                 "--check" => options.check = true,

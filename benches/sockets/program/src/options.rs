@@ -5,14 +5,14 @@ use crate::runner::Runner;
 
 const USAGE: &str = "\
 usage: sockets [NAME…] [--quick] [--bars] [--rounds N] [--ops N] [--workers N] [--on RUNTIME]… [--under COMMAND]
-  NAME             the rows whose names begin so; all without one
-  --quick          a twentieth of the operations, three rounds: shows that it runs, not how fast
-  --bars           exit status 1 when a row misses its goal; never with --quick
-  --rounds N       rounds of each row; 9 without it
-  --ops N          operations of each round; seconds of each round in the row http
-  --workers N      workers of each server; 2 without it
-  --on RUNTIME     only this one: procession, tokio, smol, go, epoll
-  --under COMMAND  runs each server under this command, for example `strace -c -f`";
+  NAME             run the rows whose names begin with NAME; default: all rows
+  --quick          run 1/20 of the operations in three rounds; the results only show that the program works
+  --bars           exit with status 1 if a row misses its goal; not with --quick
+  --rounds N       number of rounds of each row; default: 9
+  --ops N          number of operations of each round; in the row http, the duration of each round in seconds
+  --workers N      number of workers of each server; default: 2
+  --on RUNTIME     run only this runtime: procession, tokio, smol, go, epoll
+  --under COMMAND  run each server under this command, for example `strace -c -f`";
 
 #[derive(Debug, Default)]
 pub(crate) struct Options {
@@ -30,7 +30,7 @@ impl Options {
     pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut options = Self::default();
         while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or_else(|| format!("{word} wants a value\n{USAGE}"));
+            let mut value = || words.next().ok_or_else(|| format!("{word} needs a value\n{USAGE}"));
             match word.as_str() {
                 "--quick" => options.quick = true,
                 "--bars" => options.bars = true,

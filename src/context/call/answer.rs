@@ -160,3 +160,122 @@ impl<P, O, A> Deref for ReplySender<P, O, A> {
         &self.0.party
     }
 }
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use std::task::Wake;
+
+    use super::*;
+    use crate::platform::sync::Arc;
+    use crate::platform::sync::atomic::{AtomicU32, Ordering};
+
+    /// Counts how often the task of the caller is woken.
+    #[derive(Default)]
+    struct Party(Rc<Cell<u32>>);
+
+    impl CallParty for Party {
+        fn wake(&self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+
+    #[derive(Default)]
+    struct Counter(AtomicU32);
+
+    impl Wake for Counter {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    type Receiver = ReplyReceiver<Party, u8, u64>;
+    type Sender = ReplySender<Party, u8, u64>;
+
+    /// Returns both halves of a cell, and the counter of the wake-ups of the task.
+    fn cell(task_listens: bool) -> (Receiver, Sender, Rc<Cell<u32>>) {
+        let wakes = Rc::new(Cell::new(0));
+        let (receiver, sender) = ReplyReceiver::new(task_listens, || Party(Rc::clone(&wakes)), || 7);
+        (receiver, sender, wakes)
+    }
+
+    /// The answer wakes the listener that was registered last.
+    #[test]
+    fn the_answer_wakes_the_last_listener() {
+        #[derive(Debug, Clone, Copy)]
+        enum Step {
+            Task,
+            Other,
+            Later,
+        }
+        use Step::{Later, Other, Task};
+        let cases: [(bool, &[Step], (u32, u32)); 11] = [
+            (true, &[], (1, 0)),
+            (false, &[], (0, 0)),
+            (true, &[Task], (1, 0)),
+            (false, &[Task], (1, 0)),
+            (true, &[Other], (0, 1)),
+            (true, &[Other, Task], (1, 0)),
+            (false, &[Task, Other], (0, 1)),
+            (true, &[Later], (0, 0)),
+            (true, &[Later, Task], (1, 0)),
+            (false, &[Other, Later], (0, 1)),
+            (false, &[Task, Later], (0, 0)),
+        ];
+        for (task_listens, steps, expected) in cases {
+            let (mut receiver, sender, wakes) = cell(task_listens);
+            let other = Arc::new(Counter::default());
+            let waker = Arc::clone(&other).into();
+            for step in steps {
+                match step {
+                    Task => receiver.listen(true, &waker),
+                    Other => receiver.listen(false, &waker),
+                    Later => receiver.listen_later(),
+                }
+            }
+            assert_eq!(receiver.take(), None);
+            assert!(sender.answer(5).is_ok());
+            assert_eq!((wakes.get(), other.0.load(Ordering::Relaxed)), expected, "{task_listens} {steps:?}");
+            assert_eq!((receiver.take(), receiver.take()), (Some(5), None));
+        }
+    }
+
+    /// If the caller no longer waits, the callee learns it, and gets back its answer.
+    #[test]
+    fn a_closed_cell_refuses_the_answer() {
+        let (receiver, sender, wakes) = cell(true);
+        let (watcher, removed) = (Arc::new(Counter::default()), Arc::new(Counter::default()));
+        let [mut key, mut removed_key] = [(); 2].map(|()| WatchKey::default());
+        assert!(!sender.watch(&mut key, &Arc::clone(&watcher).into()));
+        assert!(!sender.watch(&mut removed_key, &Arc::clone(&removed).into()));
+        sender.unwatch(&mut removed_key);
+        assert!(!sender.is_closed());
+        receiver.close();
+        assert_eq!([&watcher, &removed].map(|waker| waker.0.load(Ordering::Relaxed)), [1, 0]);
+        assert!(sender.is_closed() && sender.watch(&mut key, Waker::noop()));
+        let (sender, answer) = sender.answer(5).map_err(|(sender, answer)| (sender.address(), answer)).unwrap_err();
+        assert_eq!((answer, wakes.get()), (5, 0));
+        let (_receiver, other, _) = cell(true);
+        assert!(sender != 0 && other.address() != 0 && other.address() == other.address());
+    }
+
+    /// Each half gives access to its parts. The callee's half is alone if the other half was dropped or never existed.
+    #[test]
+    fn the_halves_give_access_to_their_parts() {
+        let (mut receiver, mut sender, wakes) = cell(false);
+        *receiver.parts().1 += 1;
+        assert_eq!(*receiver.parts().1, 8);
+        assert!(Rc::ptr_eq(&receiver.parts().0.0, &wakes));
+        assert!(Rc::ptr_eq(&receiver.party().0, &wakes) && Rc::ptr_eq(&(*sender).0, &wakes));
+        assert!(sender.party_if_alone().is_none());
+        drop(receiver);
+        assert!(Rc::ptr_eq(&sender.party_if_alone().expect("the other half is dropped").0, &wakes));
+        let mut alone = Sender::alone(Party(Rc::clone(&wakes)), || 7);
+        assert!(alone.party_if_alone().is_some() && !alone.is_closed());
+        let addresses = [alone.address(), sender.address()];
+        assert_ne!(addresses[0], addresses[1]);
+        drop((alone, sender));
+        assert_eq!(Rc::strong_count(&wakes), 1);
+    }
+}

@@ -240,6 +240,137 @@ mod tests {
     use crate::platform::sync::Arc;
     use crate::platform::sync::atomic::AtomicU32;
 
+    /// Waker that counts its calls.
+    #[derive(Default)]
+    struct Counter(AtomicU32);
+
+    impl Wake for Counter {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Counter {
+        fn waker(self: &Arc<Self>) -> Waker {
+            Arc::clone(self).into()
+        }
+
+        fn count(&self) -> u32 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// Sends `answer`, and returns the result and the number of calls of `wake_task`.
+    fn send(slot: &ReplySlot<u64>, answer: u64) -> (Result<(), u64>, u32) {
+        let mut wakes = 0;
+        (slot.send(answer, || wakes += 1), wakes)
+    }
+
+    /// The answer wakes only the listener that was set last.
+    #[test]
+    fn the_answer_wakes_the_last_listener() {
+        let [one, other] = [(); 2].map(|()| Arc::new(Counter::default()));
+        let listens = |listener: &str| match listener {
+            "task" => Some(Listener::Task),
+            "one" => Some(Listener::Other(one.waker())),
+            "other" => Some(Listener::Other(other.waker())),
+            _ => None,
+        };
+        let cases: [(bool, &[&str], [u32; 3]); 9] = [
+            (true, &[], [1, 0, 0]),
+            (false, &[], [0, 0, 0]),
+            (true, &["none"], [0, 0, 0]),
+            (false, &["task"], [1, 0, 0]),
+            (true, &["one"], [0, 1, 0]),
+            (false, &["one", "other"], [0, 0, 1]),
+            (false, &["one", "task"], [1, 0, 0]),
+            (false, &["task", "one"], [0, 1, 0]),
+            (true, &["one", "none"], [0, 0, 0]),
+        ];
+        for (task_listens, listeners, wakes) in cases {
+            let slot = ReplySlot::new(task_listens);
+            listeners.iter().for_each(|listener| slot.listen(listens(listener)));
+            let before = [0, one.count(), other.count()];
+            let (sent, task) = send(&slot, 5);
+            assert_eq!(sent, Ok(()));
+            let after = [task, one.count(), other.count()];
+            assert_eq!([0, 1, 2].map(|at| after[at] - before[at]), wakes, "{task_listens} {listeners:?}");
+            drop(slot);
+            assert_eq!([&one, &other].map(Arc::strong_count), [1, 1], "the slot keeps no waker");
+        }
+    }
+
+    /// A slot accepts one answer. The answer is taken once, and all later answers are refused.
+    #[test]
+    fn a_slot_accepts_one_answer() {
+        let takes: [fn(&mut ReplySlot<u64>) -> Option<u64>; 3] =
+            [|slot| slot.take(), ReplySlot::take_mut, |slot| slot.close()];
+        for take in takes {
+            let mut slot = ReplySlot::new(true);
+            assert!(!slot.may_be_full() && !slot.is_closed());
+            assert_eq!(slot.take(), None);
+            assert!(!slot.is_closed());
+            assert_eq!(send(&slot, 5), (Ok(()), 1));
+            assert!(slot.may_be_full() && slot.is_closed());
+            assert_eq!(send(&slot, 6), (Err(6), 0));
+            assert_eq!(take(&mut slot), Some(5));
+            assert!(!slot.may_be_full() && slot.is_closed());
+            assert_eq!((slot.take(), slot.take_mut(), slot.close()), (None, None, None));
+            assert_eq!(send(&slot, 7), (Err(7), 0));
+        }
+        let slot = ReplySlot::new(true);
+        assert_eq!(slot.close(), None);
+        assert!(slot.is_closed());
+        assert_eq!(send(&slot, 8), (Err(8), 0));
+    }
+
+    #[test]
+    fn a_poll_registers_its_waker() {
+        let [one, other] = [(); 2].map(|()| Arc::new(Counter::default()));
+        let slot = ReplySlot::new(false);
+        assert_eq!(slot.poll(&one.waker()), Poll::Pending);
+        assert_eq!(slot.poll(&other.waker()), Poll::Pending);
+        assert_eq!(Arc::strong_count(&one), 1, "the second waker replaces the first one");
+        assert_eq!(send(&slot, 5), (Ok(()), 0));
+        assert_eq!((one.count(), other.count()), (0, 1));
+        assert_eq!(slot.poll(&one.waker()), Poll::Ready(5));
+        assert_eq!(Arc::strong_count(&one), 1, "a poll that finds the answer stores no waker");
+    }
+
+    /// A watcher is woken when an answer is sent and when the receiver leaves. A watcher that was replaced or removed is
+    /// not woken. A closed slot stores no watcher.
+    #[test]
+    fn a_watcher_is_woken_when_answers_are_refused() {
+        let ends: [fn(&ReplySlot<u64>); 2] =
+            [|slot| assert!(send(slot, 5).0.is_ok()), |slot| assert_eq!(slot.close(), None)];
+        for end in ends {
+            let [replaced, removed, woken, late] = [(); 4].map(|()| Arc::new(Counter::default()));
+            let [mut key, mut removed_key, mut late_key] = [(); 3].map(|()| WatchKey::default());
+            let slot = ReplySlot::new(false);
+            assert!(!slot.watch(&mut key, &replaced.waker()));
+            assert!(!slot.watch(&mut removed_key, &removed.waker()));
+            assert!(!slot.watch(&mut key, &woken.waker()));
+            slot.unwatch(&mut removed_key);
+            assert_eq!([&replaced, &removed, &woken].map(Arc::strong_count), [1, 1, 2]);
+            end(&slot);
+            assert_eq!([&replaced, &removed, &woken].map(|waker| waker.count()), [0, 0, 1]);
+            assert!(slot.watch(&mut late_key, &late.waker()));
+            slot.unwatch(&mut key);
+            slot.unwatch(&mut late_key);
+            assert_eq!([&replaced, &removed, &woken, &late].map(Arc::strong_count), [1; 4]);
+        }
+    }
+
+    /// The drop of a listener does not wake the listener.
+    #[test]
+    fn a_receiver_that_leaves_is_not_woken() {
+        let listener = Arc::new(Counter::default());
+        let slot = ReplySlot::<u64>::new(false);
+        slot.listen(Some(Listener::Other(listener.waker())));
+        assert_eq!(slot.close(), None);
+        assert_eq!((listener.count(), Arc::strong_count(&listener)), (0, 1));
+    }
+
     /// 2.6d: the waker of the receiver panics when it is dropped. If the receiver leaves, the watcher is still woken.
     #[test]
     fn a_panic_in_the_drop_of_the_listener_does_not_lose_a_wake_up() {
@@ -252,16 +383,10 @@ mod tests {
                 panic!("the waker is dropped");
             }
         }
-        struct Counter(AtomicU32);
-        impl Wake for Counter {
-            fn wake(self: Arc<Self>) {
-                self.0.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        let (slot, watcher) = (ReplySlot::<u64>::new(false), Arc::new(Counter(AtomicU32::new(0))));
-        assert!(!slot.watch(&mut WatchKey::default(), &Arc::clone(&watcher).into()));
+        let (slot, watcher) = (ReplySlot::<u64>::new(false), Arc::new(Counter::default()));
+        assert!(!slot.watch(&mut WatchKey::default(), &watcher.waker()));
         slot.listen(Some(Listener::Other(Arc::new(Bomb).into())));
         assert_eq!(slot.close(), None);
-        assert_eq!(watcher.0.load(Ordering::Relaxed), 1);
+        assert_eq!(watcher.count(), 1);
     }
 }

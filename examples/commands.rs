@@ -44,12 +44,12 @@ async fn body(ctx: Context) -> Result<(), Exit> {
     while let Some(n) = slow.next().await {
         sum += n?;
     }
-    println!("all the slow ones: {sum}");
+    println!("sum of all slow answers: {sum}");
 
     let manifest = ctx.perform(ReadFile("Cargo.toml")).await?;
     println!("the manifest has {} bytes", manifest.len());
     match ctx.perform(ReadFile("there is no such file")).await {
-        Err(failure) => println!("a failure is data: {failure}"),
+        Err(failure) => println!("the failure arrives as a value: {failure}"),
         Ok(_) => unreachable!("there is such a file"),
     }
     println!("from another thread: {}", ctx.perform(Later(7)).await?);

@@ -43,7 +43,7 @@ impl Process for Counter {
                 Event::Completed(done) => {
                     let position = self.measuring.iter().position(|tag| done.tag() == *tag);
                     let tag = self.measuring.swap_remove(position.expect("every answer has a tag that we were given"));
-                    self.count += done.take(tag).expect("it is this tag's")?;
+                    self.count += done.take(tag).expect("the answer belongs to this tag")?;
                 }
                 Event::Cancel { reason, .. } => {
                     println!("asked to end: {reason}");

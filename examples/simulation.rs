@@ -61,7 +61,7 @@ async fn transfers(host: Host, days: i64, is_careful: bool) -> Result<(), Exit> 
         clerk.await?;
     }
     let total = a.call(Account::Read).await? + b.call(Account::Read).await?;
-    if total == 100 { Ok(()) } else { Err(Exit::failed(format!("there were 100, and are {total}"))) }
+    if total == 100 { Ok(()) } else { Err(Exit::failed(format!("the total was 100, and is now {total}"))) }
 }
 
 fn main() -> procession::Result {
@@ -74,11 +74,11 @@ fn main() -> procession::Result {
     println!("{}\n", found.downcast_ref::<String>().expect("a text"));
 
     check(0..1_000, |host| transfers(host, 2, true));
-    println!("careful: a thousand orders, and the total is 100 in each");
+    println!("careful: the total is 100 in each of 1,000 runs");
 
     let mut simulation = Simulation::new(1);
     let begun = simulation.now();
     simulation.run(transfers(simulation.host().clone(), 365, true))?;
-    println!("careful: so it is after {} days", (simulation.now() - begun).as_secs() / DAY.as_secs());
+    println!("careful: the total is also 100 after {} days", (simulation.now() - begun).as_secs() / DAY.as_secs());
     Ok(())
 }

@@ -339,7 +339,7 @@ impl Runtime {
                     // A broken pipe must not panic here, because the rest of this function must run.
                     let _ = writeln!(
                         stderr(),
-                        "procession: {} is in a step that does not return; its thread is left behind",
+                        "procession: {} is in a step that does not return; the runtime ends without this thread",
                         head.pid()
                     );
                 }

@@ -50,7 +50,7 @@ pub fn register_against_end() {
     let ends = spawn(&world, move |world| {
         world.end(&ending);
         let second = Ref::counted(TestEntry::default());
-        assert!(world.register(&second).is_ok(), "the end is known, and the name taken");
+        assert!(world.register(&second).is_ok(), "the exit has released the name");
         second
     });
     drop(world.register(&first));
@@ -67,8 +67,8 @@ pub fn two_want_a_name() {
     let rival = one.clone();
     let registers = spawn(&world, move |world| world.register(&rival).is_ok());
     let got = world.register(&other).is_ok();
-    assert!(join(registers) != got, "one of them has it");
-    let holder = world.names.get("n").expect("one of them has it");
+    assert!(join(registers) != got, "one of the two entries has the name");
+    let holder = world.names.get("n").expect("one of the two entries has the name");
     assert_eq!(holder.is_same(&other), got);
     world.end(&one);
     world.end(&other);

@@ -72,7 +72,7 @@ pub fn stale_pid() {
         let removed = remove_from_elsewhere(pid_table, first);
         (removed, insert(pid_table, 2))
     });
-    assert_ne!(get(&pid_table, first), Some(2), "never the new holder");
+    assert_ne!(get(&pid_table, first), Some(2), "a pid never finds the next entry of its slot");
     let removed = remove(&pid_table, first);
     let (also_removed, second) = join(other);
     assert_eq!([removed, also_removed].into_iter().flatten().collect::<Vec<_>>(), [1]);

@@ -118,13 +118,15 @@ pub fn notices_against_pulls() {
     while came.last() != Some(&9) {
         match heard() {
             None => world.own.wait(),
-            Some(_) => match world.yields.collect_notice(world.tag).expect("each notice stands for something") {
-                Ok(item) => {
-                    came.push(number(item));
-                    pull();
+            Some(_) => {
+                match world.yields.collect_notice(world.tag).expect("each notice belongs to an item or to the answer") {
+                    Ok(item) => {
+                        came.push(number(item));
+                        pull();
+                    }
+                    Err(answer) => came.push(number(answer.expect("it was answered"))),
                 }
-                Err(answer) => came.push(number(answer.expect("it was answered"))),
-            },
+            }
         }
     }
     join(handler);

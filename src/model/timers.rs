@@ -70,7 +70,7 @@ pub fn waker_against_fire() {
         waiter.wait();
     }
     join(firing);
-    assert_eq!((Arc::strong_count(&former), Arc::strong_count(&waiter)), (1, 1), "wakers are let go of");
+    assert_eq!((Arc::strong_count(&former), Arc::strong_count(&waiter)), (1, 1), "the wakers are dropped");
 }
 
 /// While one thread fires the due timers of a wheel, later deadlines are inserted into this wheel and into another

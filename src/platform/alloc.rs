@@ -256,7 +256,7 @@ pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
 /// calls this function.
 #[cold]
 fn take_from_depot(size: usize) -> NonNull<u8> {
-    DEPOTS[size].with(|depot| depot.slabs.draw(1)).pop().expect("a drawn slab has free blocks")
+    DEPOTS[size].with(|depot| depot.slabs.draw(1)).pop().expect("`draw` returns at least one block")
 }
 
 /// Frees a block.
@@ -362,7 +362,7 @@ mod tests {
         let kept = || DEPOTS[SIZES - 1].with(|depot| depot.magazines.len());
         let most = KEPT / (ROUNDS * SIZES * LINE);
         let all: BTreeSet<_> = (0..(most + 4) * ROUNDS).map(|_| obtain()).collect();
-        assert_eq!(all.len(), (most + 4) * ROUNDS, "one was given out twice");
+        assert_eq!(all.len(), (most + 4) * ROUNDS, "a block was given out twice");
         assert_eq!(kept(), 0);
         all.into_iter().for_each(give);
         assert_eq!(kept(), most);
@@ -384,7 +384,7 @@ mod tests {
         assert!(catch_unwind(AssertUnwindSafe(|| drop(kept(1)))).is_err());
         assert_eq!(Arc::strong_count(&told), 1);
         let last = kept(0);
-        assert_eq!(last.0, block, "also of one whose drop panicked");
+        assert_eq!(last.0, block, "the block of a value whose drop panicked is also free again");
         drop(last.into_inner());
         assert_eq!(Arc::strong_count(&told), 1);
 

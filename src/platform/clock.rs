@@ -209,7 +209,7 @@ impl Clock {
         let before = clock
             .ns
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |ns| Some(step(ns)))
-            .expect("the closure never gives up");
+            .expect("the closure never returns `None`");
         Instant(step(before))
     }
 }

@@ -100,7 +100,9 @@ impl fmt::Display for SendErrorKind {
                 write!(f, "the receiver takes values of type {expected}; send one of that type")
             }
             Self::ShutDown => f.write_str("the runtime has shut down"),
-            Self::TagInUse => f.write_str("its tag is in flight, or not from `Tag::chosen`; choose another tag"),
+            Self::TagInUse => {
+                f.write_str("the tag belongs to a command in flight, or is not from `Tag::chosen`; choose another tag")
+            }
             Self::UnknownTag => {
                 f.write_str("the process has no command with this tag; take pid and tag from `Completion::into_tag`")
             }

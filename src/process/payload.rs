@@ -167,7 +167,7 @@ mod tests {
         let payload = Payload::new(Payload::new(Payload::new(RefCounted(Arc::clone(&count), [0; 1]))));
         assert_eq!(payload.type_id(), TypeId::of::<RefCounted<1>>());
         assert!(payload.is::<Payload>() && payload.is::<RefCounted<1>>());
-        let payload = payload.downcast::<Payload>().expect("every payload is one");
+        let payload = payload.downcast::<Payload>().expect("every payload is a `Payload`");
         assert_eq!(count.load(Relaxed), 0);
         drop(payload.downcast::<RefCounted<1>>().expect("flat"));
         assert_eq!(count.load(Relaxed), 1);

@@ -447,7 +447,7 @@ impl<T: Task> Deref for ActingGuest<'_, T> {
     type Target = Worker<T>;
 
     fn deref(&self) -> &Worker<T> {
-        self.guard.as_ref().expect("it is there until this is dropped")
+        self.guard.as_ref().expect("the worker exists until this value is dropped")
     }
 }
 

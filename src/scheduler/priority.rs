@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(taken[..6], [Some(100), Some(0), Some(1), Some(2), None, Some(3)]);
         assert_eq!(taken.iter().filter(|taken| taken.is_none()).count(), 3);
         assert_eq!(taken.iter().flatten().filter(|&&taken| taken < 100).count(), 12);
-        assert_eq!(priorities.last(), Some(12), "the high ones before the low ones");
+        assert_eq!(priorities.last(), Some(12), "tasks of high priority run before tasks of low priority");
         let mut rest = Vec::new();
         priorities.drain(&mut rest);
         assert_eq!(rest, [13, 14, 15].into_iter().chain(101..116).collect::<Vec<_>>());

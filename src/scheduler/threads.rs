@@ -131,7 +131,7 @@ impl<T: Task> Scheduler<T> {
     /// user code.
     pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
         for _ in 0..self.options.workers {
-            let Some(worker) = self.occupy(false) else { unreachable!("there are as many slots as workers at least") };
+            let Some(worker) = self.occupy(false) else { unreachable!("there are at least as many slots as workers") };
             if let Err((error, worker)) = self.employ(self.worker_threads.lock(), worker) {
                 drop(worker);
                 self.stop();

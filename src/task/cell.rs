@@ -357,7 +357,7 @@ impl<T> Outcome<T> {
         match self {
             Self::Over(outcome) => outcome.take().map(Held::into_inner),
             Self::Awaited { .. } => unreachable!("it has ended"),
-            Self::Detached => unreachable!("its handle detaches it when it goes"),
+            Self::Detached => unreachable!("the drop of the handle detaches the outcome"),
         }
     }
 }

@@ -142,7 +142,7 @@ impl<M: Send + 'static> Drop for TrialGuard<'_, M> {
     }
 }
 
-const ELSEWHERE: &str = "an upgrade is for the turns of its own process, and was polled elsewhere";
+const ELSEWHERE: &str = "an upgrade was polled outside the turns of its own process; poll it only in these turns";
 
 /// Returns a function that creates the future of a new body. The first poll of this future calls the body.
 fn successor<M: Send + 'static, F: Body<M>>(body: F) -> impl FnOnce(Context<M>) -> Successor<F::Value> + Send {

@@ -315,7 +315,10 @@ mod tests {
                 all.push(slab.has_some());
                 at = Some(slab.next.get()).filter(|&next| Some(next) != self.first);
             }
-            assert!(all.is_sorted_by(|one, next| one >= next), "one that has nothing comes before one that has");
+            assert!(
+                all.is_sorted_by(|one, next| one >= next),
+                "a slab without a free block comes before a slab with a free block"
+            );
             assert_eq!(all.len(), self.used);
             assert!(self.unused.count <= self.spare());
             let some = all.iter().filter(|&&some| some).count();
@@ -388,7 +391,10 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "it takes the interpreter a minute, and uses what the other tests use")]
+    #[cfg_attr(
+        miri,
+        ignore = "the interpreter needs one minute for this test, and the other tests cover the same code"
+    )]
     fn unused_slabs_are_freed_except_the_spare_slabs() {
         let mut slabs = Slabs::new(1024);
         let mut out = Vec::new();
@@ -431,7 +437,7 @@ mod tests {
             }
             most = most.max(out.len());
         }
-        assert!(most > 3 * slabs.blocks(), "only {most} at a time");
+        assert!(most > 3 * slabs.blocks(), "at most {most} blocks are in use at the same time");
         give_back(&mut slabs, out);
         slabs.end();
     }

@@ -36,7 +36,7 @@ impl Page {
 
 impl<const LENGTH: usize, const UNIT: usize> Places<LENGTH, UNIT> {
     pub(super) const fn new() -> Self {
-        assert!(LENGTH.div_ceil(UNIT) <= NONE as usize, "a byte says where one begins");
+        assert!(LENGTH.div_ceil(UNIT) <= NONE as usize, "the position at which a slab begins must fit into one byte");
         Self { pages: HashMap::with_hasher(BuildHasherDefault::new()) }
     }
 
@@ -44,7 +44,7 @@ impl<const LENGTH: usize, const UNIT: usize> Places<LENGTH, UNIT> {
     pub(super) fn insert(&mut self, slab: usize) {
         let (window, within) = (slab / LENGTH, slab % LENGTH);
         let page = self.pages.entry(window / WINDOWS).or_insert_with(|| Box::new(Page::EMPTY));
-        page.begins[window % WINDOWS] = u8::try_from(within / UNIT).expect("there are not so many units");
+        page.begins[window % WINDOWS] = u8::try_from(within / UNIT).expect("the position of the slab fits into a byte");
         page.count += 1;
     }
 
@@ -65,7 +65,7 @@ impl<const LENGTH: usize, const UNIT: usize> Places<LENGTH, UNIT> {
         let window = address / LENGTH;
         match self.begin(window) {
             Some(begin) if begin <= address => begin,
-            _ => self.begin(window - 1).expect("it is part of one"),
+            _ => self.begin(window - 1).expect("the block is part of a slab"),
         }
     }
 

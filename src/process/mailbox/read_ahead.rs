@@ -281,7 +281,7 @@ impl<M> ReadAhead<M> {
         let mut ahead = self.0.take().unwrap_or_else(|| Ahead::new(None));
         let claim = ahead.get_mut().claim.take();
         let first = claim.is_none().then(Claim::first);
-        let present = claim.as_ref().or(first.as_ref()).unwrap_or_else(|| unreachable!("it is one or the other"));
+        let present = claim.as_ref().or(first.as_ref()).unwrap_or_else(|| unreachable!("one of the two claims exists"));
         let former = present.receivers.current.load(Ordering::Relaxed);
         let next = present.succeed(TRIAL);
         let trial = Trial { receivers: Arc::clone(&next.receivers), number: next.number, former };

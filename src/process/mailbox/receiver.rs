@@ -259,7 +259,7 @@ impl<M> Inbox<M> {
         let receiver_turn = ReceiverTurn::in_test();
         let reader = Reader::Task { receiver_turn, may_open_slot: false };
         let (next, _) = self.next_or_wait(own, front, &mut signal, reader);
-        next.map(|message| message.ok_or_else(|| signal.expect("it is one or the other")))
+        next.map(|message| message.ok_or_else(|| signal.expect("the event is a message or a signal")))
     }
 
     /// If the mailbox is unbounded, moves all messages to the back of `front`. If the mailbox is bounded, takes out

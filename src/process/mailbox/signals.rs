@@ -42,7 +42,7 @@ impl SignalPosition {
     fn number(self) -> i64 {
         match self {
             Self::Number(number) => number,
-            Self::Behind { .. } => unreachable!("its receiver has placed it"),
+            Self::Behind { .. } => unreachable!("the receiver has computed the position of the signal"),
         }
     }
 

@@ -282,13 +282,17 @@ mod tests {
         let (receiving, turn) = (Receiving::closing(Some(InTurn::in_test())), InTurn::in_test());
         assert_eq!(slot.take(receiving), None);
         assert_eq!(slot.put(&mut access, one.clone()).is_ok(), fits);
-        assert_eq!(slot.put(&mut access, other.clone()), Err(other.clone()), "there is one, or it is too large");
+        assert_eq!(
+            slot.put(&mut access, other.clone()),
+            Err(other.clone()),
+            "the slot contains a message, or the message is too large"
+        );
         assert_eq!((slot.is_full(), slot.take(receiving)), (fits, fits.then_some(one)));
         access.set_open(true, turn);
         assert_eq!(
             slot.put(&mut access, other.clone()),
             Err(other.clone()),
-            "an open slot takes nothing under the lock"
+            "an open slot accepts no message under the lock"
         );
         access.set_open(false, turn);
         assert_eq!((slot.is_full(), slot.put(&mut access, other).is_ok()), (false, fits));

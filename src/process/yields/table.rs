@@ -201,7 +201,10 @@ pub(super) struct Table {
     cancelled: usize,
     /// The measured commands. Each entry contains the number of a tag, and the time in ns at which the command was
     /// yielded. Only one command in 64 is measured. While no command is measured, this field is `None`.
-    #[expect(clippy::box_collection, reason = "rarely there: a word for each table, not three")]
+    #[expect(
+        clippy::box_collection,
+        reason = "this vector rarely exists, and a box takes one word in each table instead of three"
+    )]
     timed: Option<Box<Vec<(u64, u64)>>>,
     /// Keys of the slots that [`find`](Self::find) looks up by the numbers of their tags. The first slot has no entry.
     pub(super) keys: BTreeMap<u64, u32>,

@@ -375,7 +375,7 @@ impl Arguments {
     }
 
     fn number(&self, name: &str) -> Result<Option<u64>, Fault> {
-        self.read(name, "a whole number, and not negative", Value::as_u64)
+        self.read(name, "a whole number of at least 0", Value::as_u64)
     }
 
     fn flag(&self, name: &str) -> Result<bool, Fault> {
@@ -446,7 +446,7 @@ mod tests {
             (
                 r#"{"request": "processes", "limit": -1}"#,
                 "invalid_argument",
-                "field `limit`: the value is not a whole number, and not negative",
+                "field `limit`: the value is not a whole number of at least 0",
             ),
             (
                 r#"{"request": "processes", "state": "ready"}"#,

@@ -24,7 +24,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 const DEEPEST: usize = 64;
 
 /// Error message if no supervisor answers.
-const OVERDUE: &str = "the supervisors have not answered in time; no worker may be free";
+const OVERDUE: &str = "the supervisors have not answered in time; perhaps no worker is free";
 
 /// Asks all supervisors of the runtime for their children.
 pub(super) fn supervision_tree(host: Host) -> Later {

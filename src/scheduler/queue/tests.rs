@@ -405,7 +405,7 @@ fn thieves_lose_no_item_and_take_no_item_twice() {
             over.store(1, Ordering::SeqCst);
         });
         let wrong = taken.iter().filter(|taken| taken.load(Ordering::Relaxed) != 1).count();
-        assert_eq!(wrong, 0, "lost or doubled, {order:?}");
+        assert_eq!(wrong, 0, "{wrong} tasks were lost or ran twice, {order:?}");
     }
 }
 

@@ -104,7 +104,7 @@ fn a_completed_guest_keeps_no_tasks_and_no_slot() {
         let mut guest =
             Box::pin(scheduler.run(async move { inner.schedule(job(move || set.set()), Placement::Woken) }));
         futures::executor::block_on(guest.as_mut());
-        eventually("what it woke runs", || ran.is_set());
+        eventually("the task that the future has queued runs", || ran.is_set());
         assert_eq!(scheduler.present(), 1);
         drop(guest);
         end(&scheduler);
@@ -208,7 +208,7 @@ fn guests_beyond_the_number_of_slots_wait_for_a_slot() {
         }
         assert_eq!((scheduler.present(), count.0.load(Ordering::SeqCst)), (SLOTS, 0));
         drop(guests.remove(0));
-        assert_eq!(count.0.load(Ordering::SeqCst), 1, "told of the place");
+        assert_eq!(count.0.load(Ordering::SeqCst), 1, "the guest was notified of the free place");
         assert!(poll_once(guests[SLOTS - 1].as_mut(), &count).is_pending());
         assert_eq!(scheduler.present(), SLOTS);
     });
@@ -430,14 +430,14 @@ fn a_forgotten_guest_delays_no_task() {
             let is_done = done.wait();
             let other = thread::spawn(move || inner.block_on(is_done));
             eventually("the other guest sleeps", || asleep(&scheduler, 1));
-            assert_eq!(ran.load(Ordering::SeqCst), queued, "it has found what the first one had");
+            assert_eq!(ran.load(Ordering::SeqCst), queued, "the other guest has found the tasks of the first guest");
             // The guest in `block_on` is the timekeeper, and wakes up for each push.
             driver.0.due.store(true, Ordering::SeqCst);
             eventually("the deadline is seen", || driver.0.fired.load(Ordering::SeqCst));
             for pushed in 1..=3 {
                 let counter = Arc::clone(&counter);
                 scheduler.schedule(job(move || one_more(&counter)), Placement::Woken);
-                eventually("what is pushed runs", || ran.load(Ordering::SeqCst) == queued + pushed);
+                eventually("each pushed task runs", || ran.load(Ordering::SeqCst) == queued + pushed);
             }
             done.set();
             other.join().unwrap();

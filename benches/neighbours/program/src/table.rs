@@ -24,7 +24,7 @@ pub(crate) fn preamble(options: &Options, workers_wanted: Option<usize>) {
         "workers: {workers}, cores: {cores}, {os} {arch}, {allocator}, medians of {rounds} interleaved rounds, ns per operation"
     );
     if options.quick {
-        println!("quick: too few operations to be quoted");
+        println!("quick: do not quote these results, because there are too few operations");
     }
     if cfg!(debug_assertions) {
         println!("built without optimisation: use --release");
@@ -77,7 +77,7 @@ fn bars(row: &Row) -> String {
         .collect();
     if let (Shape::Parallel, Some(tokio)) = (row.shape, row.cost(Runner::Tokio)) {
         let starved = if row.is_starved() { "starved: " } else { "" };
-        words.push(format!("{starved}both parallel in {} of {}", tokio.parallel_rounds, row.rounds));
+        words.push(format!("{starved}both ran in parallel in {} of {} rounds", tokio.parallel_rounds, row.rounds));
     }
     words.join(", ")
 }

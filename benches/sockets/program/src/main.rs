@@ -46,7 +46,7 @@ fn compare(options: &Options) -> ExitCode {
     if runners.contains(&Runner::Go)
         && let Err(error) = go::build()
     {
-        eprintln!("no row of Go: {error}");
+        eprintln!("the row of Go was not measured: {error}");
         runners.retain(|runner| *runner != Runner::Go);
     }
     table::preamble(options, &runners);
@@ -55,7 +55,7 @@ fn compare(options: &Options) -> ExitCode {
         if row.load == Load::Http
             && let Err(error) = load::find_wrk()
         {
-            eprintln!("WARNING: no row {}: {error}", row.name);
+            eprintln!("WARNING: the row {} was not measured: {error}", row.name);
             continue;
         }
         let samples = measure(row, &runners, options);

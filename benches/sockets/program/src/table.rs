@@ -21,7 +21,7 @@ pub(crate) fn preamble(options: &Options, runners: &[Runner]) {
         options.rounds()
     );
     if options.quick {
-        println!("quick: too few operations to be quoted");
+        println!("quick: do not quote these results, because there are too few operations");
     }
     if cfg!(debug_assertions) {
         println!("built without optimisation: use --release");
@@ -31,7 +31,7 @@ pub(crate) fn preamble(options: &Options, runners: &[Runner]) {
     group("CPU", runners.len());
     group("ours : theirs", others(runners).count());
     group("operations per second", runners.len());
-    println!(" | goal: CPU at most × tokio");
+    println!(" | goal: CPU time at most this multiple of tokio");
     print!("{:<NAME$}{:>WIDTH$}", "", "n");
     cells(runners.iter().map(|runner| short(*runner).to_owned()));
     cells(others(runners).map(|(_, runner)| short(runner).to_owned()));

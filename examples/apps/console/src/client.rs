@@ -191,7 +191,9 @@ impl Client {
         let mut line = Vec::new();
         (&mut self.stream).take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(|error| explained(error, false))?;
         match line.last() {
-            None => Err(Error::Io(io::Error::new(io::ErrorKind::UnexpectedEof, "the program has closed it"))),
+            None => {
+                Err(Error::Io(io::Error::new(io::ErrorKind::UnexpectedEof, "the program has closed the connection")))
+            }
             Some(b'\n') => serde_json::from_slice(&line).map_err(|error| Error::Protocol(format!("no JSON: {error}"))),
             Some(_) => Err(Error::Protocol("a line is incomplete or too long".into())),
         }
@@ -289,7 +291,7 @@ mod tests {
     fn a_connect_to_a_stopped_program_has_a_time_limit() {
         with_full_queue("stopped", |path, _| {
             let connected =
-                connect(path, Duration::from_millis(50)).recv_timeout(TIMEOUT).expect("the limit has passed");
+                connect(path, Duration::from_millis(50)).recv_timeout(TIMEOUT).expect("the time limit has passed");
             let error = explained(connected.unwrap_err(), true);
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
             assert!(error.to_string().ends_with("; the program has not answered within 10 s"), "{error}");

@@ -249,7 +249,7 @@ impl Reading {
 }
 
 /// Reason why the server has refused the request for the supervision tree.
-const NO_ANSWER: &str = "the supervisors have not answered in time; no worker may be free";
+const NO_ANSWER: &str = "the supervisors have not answered in time; perhaps no worker is free";
 
 /// Pid and name of a supervisor.
 fn label(row: &TreeRow) -> String {

@@ -187,7 +187,7 @@ fn the_tables_of_the_registry_of_a_running_program_are_listed() {
     // The clerks sleep most of the time.
     screen.wait("a wheel", |text| text.lines().any(|line| line.starts_with("worker ") && line.contains("in ")));
     screen.press("t");
-    screen.wait_for(" handlers; commands without an answer");
+    screen.wait_for(" handlers, with the number of commands without an answer");
     screen.press("t");
     let names = screen.wait_for("7 names\n");
     assert!(names.lines().nth(4).unwrap().starts_with("archive  "), "{names}");
@@ -330,7 +330,7 @@ fn a_condition_that_cannot_be_checked_is_an_error() {
     });
     told.recv().unwrap();
     let unknown = "procession-console: no-restarts-left could not be checked: \
-                   the supervisors have not answered in time; no worker may be free\n";
+                   the supervisors have not answered in time; perhaps no worker is free\n";
     assert_eq!(ask(&["no-restarts-left", "panic"]), (Some(2), unknown.to_owned()));
     let both = format!("{unknown}procession-console: blocked-worker holds\n");
     assert_eq!(ask(&["no-restarts-left", "blocked-worker"]), (Some(1), both));

@@ -189,7 +189,7 @@ impl Pipeline {
     /// Records that a shard has failed. The box of this shard is lost.
     pub(crate) fn fail(&mut self, shard: usize) {
         let entry = self.used.iter_mut().find(|(used, _)| usize::from(*used) == shard);
-        entry.expect("the shard had a box").1 = true;
+        entry.expect("this batch has sent a box to the shard").1 = true;
     }
 
     fn has_failed(&self, shard: u16) -> bool {

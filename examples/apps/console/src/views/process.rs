@@ -192,7 +192,7 @@ fn time_since(now_ns: u64, since_ns: u64) -> String {
 
 fn mailbox(details: &Details) -> String {
     let info = &details.info;
-    let oldest = |since| format!(" (oldest about {} or more)", time_since(details.now_ns, since));
+    let oldest = |since| format!(" (oldest: at least about {})", time_since(details.now_ns, since));
     format!(
         "{} messages{}, {} signals, peak {}",
         number(info.mailbox_len),
@@ -334,7 +334,7 @@ mod tests {
             "state         Blocked for 750 ms, priority Normal",
             "waits for     the answer to a call to <1.2.1> at src/shop.rs:41",
             "              a message",
-            "mailbox       7 messages (oldest about 20 ms or more), 0 signals, peak 0",
+            "mailbox       7 messages (oldest: at least about 20 ms), 0 signals, peak 0",
             "steps         1,234, the last on worker 1",
             "run time      12 ms",
             "memory        1,024 bytes",

@@ -34,7 +34,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     }
     if left_out != 0 {
         let advice = if app.registry.table.has_prefix() { "; a prefix selects fewer" } else { "" };
-        lines.push(Line::raw(format!("{} more are left out{advice}", number(left_out))));
+        lines.push(Line::raw(format!("{} more left out{advice}", number(left_out))));
     }
     draw_lines(frame, area, lines);
 }
@@ -107,7 +107,7 @@ fn handlers(Handlers { rows, handler_count, others, other_count }: &Handlers) ->
         line(&outstanding, kind, command)
     };
     Lines {
-        title: format!("{} handlers; commands without an answer", number(*handler_count)),
+        title: format!("{} handlers, with the number of commands without an answer", number(*handler_count)),
         columns: line("OUTSTANDING", "HANDLER OF", "COMMAND"),
         rows: rows.iter().chain(others).map(row).collect(),
         left_out: (handler_count + other_count).saturating_sub((rows.len() + others.len()) as u64),
@@ -146,7 +146,7 @@ mod tests {
             "NAME                         PID                TYPE",
             "shop                         <1.0.1>            app::Shop",
             "stock                        <1.1.1>            app::Stock",
-            "1,000 more are left out; a prefix selects fewer",
+            "1,000 more left out; a prefix selects fewer",
         ];
         assert_eq!(screen(&app)[2..7], expected);
         press(&mut app, KeyCode::Down);
@@ -221,13 +221,13 @@ mod tests {
         let reply = json!({ "rows": rows, "handler_count": 4, "others": others, "other_count": 1 });
         app.handle_reply("handlers", Ok(reply));
         let expected = [
-            "4 handlers; commands without an answer",
+            "4 handlers, with the number of commands without an answer",
             "OUTSTANDING  HANDLER OF   COMMAND",
             "      1,200  type         app::Query",
             "          -  name         print",
             "          -  stream name  lines",
             "          3  not listed   procession::NamedCommand",
-            "1 more are left out",
+            "1 more left out",
         ];
         assert_eq!(screen(&app)[2..9], expected);
         press(&mut app, KeyCode::Char('/'));
@@ -243,6 +243,6 @@ mod tests {
         app.handle_reply("names", Ok(json!({ "rows": rows, "name_count": 201 })));
         app.selected = 199;
         let rows = screen(&app);
-        assert!(rows[20] == "n199" && rows[21].starts_with("1 more are left out"), "{rows:#?}");
+        assert!(rows[20] == "n199" && rows[21].starts_with("1 more left out"), "{rows:#?}");
     }
 }

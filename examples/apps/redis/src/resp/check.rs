@@ -42,7 +42,7 @@ fn check_limited(bytes: &[u8], sizes: &[usize], limits: &Limits) {
             // error. Whether this happens depends on the sizes of the reads.
             if error == Some(ProtocolError::LongQuery) {
                 assert!(bytes.len() > limits.query, "only {} bytes were read", bytes.len());
-                assert!(whole.0.starts_with(&commands), "way {way}: {commands:?} instead of {whole:?}");
+                assert!(whole.0.starts_with(&commands), "reads {way}: {commands:?} instead of {whole:?}");
             } else {
                 assert_eq!((commands, error), whole, "way {way}");
             }

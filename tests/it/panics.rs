@@ -1346,6 +1346,13 @@ fn a_panic_in_the_drop_of_a_linked_receiver_does_not_interrupt_the_exit() {
 /// The panics do not abort the program, and all handlers are dropped.
 #[test]
 fn a_future_may_own_the_last_reference_to_a_host_whose_handlers_panic_in_their_drops() {
+    /// Panics at each drop, even on a thread that is already unwinding.
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("bomb");
+        }
+    }
     struct Never;
     impl Command for Never {
         type Reply = ();
@@ -1356,7 +1363,7 @@ fn a_future_may_own_the_last_reference_to_a_host_whose_handlers_panic_in_their_d
     }
     let rt = lone();
     let alive = Arc::new(());
-    let kept = || (Bomb(true), Arc::clone(&alive));
+    let kept = || (Arc::clone(&alive), Panics);
     let (one, other, third, fourth) = (kept(), kept(), kept(), kept());
     let builder = HostBuilder::new("other")
         .handle(move |_: Never| {

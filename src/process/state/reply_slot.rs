@@ -344,16 +344,17 @@ mod tests {
         let ends: [fn(&ReplySlot<u64>); 2] =
             [|slot| assert!(send(slot, 5).0.is_ok()), |slot| assert_eq!(slot.close(), None)];
         for end in ends {
-            let [replaced, removed, woken, late] = [(); 4].map(|()| Arc::new(Counter::default()));
-            let [mut key, mut removed_key, mut late_key] = [(); 3].map(|()| WatchKey::default());
+            let [replaced, removed, woken, second, late] = [(); 5].map(|()| Arc::new(Counter::default()));
+            let [mut key, mut removed_key, mut second_key, mut late_key] = [(); 4].map(|()| WatchKey::default());
             let slot = ReplySlot::new(false);
             assert!(!slot.watch(&mut key, &replaced.waker()));
             assert!(!slot.watch(&mut removed_key, &removed.waker()));
             assert!(!slot.watch(&mut key, &woken.waker()));
+            assert!(!slot.watch(&mut second_key, &second.waker()));
             slot.unwatch(&mut removed_key);
-            assert_eq!([&replaced, &removed, &woken].map(Arc::strong_count), [1, 1, 2]);
+            assert_eq!([&replaced, &removed, &woken, &second].map(Arc::strong_count), [1, 1, 2, 2]);
             end(&slot);
-            assert_eq!([&replaced, &removed, &woken].map(|waker| waker.count()), [0, 0, 1]);
+            assert_eq!([&replaced, &removed, &woken, &second].map(|waker| waker.count()), [0, 0, 1, 1]);
             assert!(slot.watch(&mut late_key, &late.waker()));
             slot.unwatch(&mut key);
             slot.unwatch(&mut late_key);

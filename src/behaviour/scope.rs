@@ -15,6 +15,7 @@ use pin_project_lite::pin_project;
 use crate::context::Context;
 use crate::context::address::Exited;
 use crate::context::me::SelfHandle;
+use crate::context::step::Process;
 use crate::host::Host;
 use crate::host::cancel::Cancelled;
 use crate::host::cancel::inherited::InheritedContext;
@@ -79,6 +80,17 @@ impl Scope {
             return builder.refuse(SpawnErrorKind::ScopeOver, body);
         }
         self.adopt(builder.spawn_or_refuse(body))
+    }
+
+    /// Spawns a hand-written process as a child. In all other respects, this method does the same as
+    /// [`spawn`](Self::spawn). The scope waits for the exit of the process, so a process that serves forever, such as a
+    /// [`Supervisor`](crate::Supervisor), keeps the scope open.
+    pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
+        let builder = self.process();
+        if self.shared.state.lock().over {
+            return builder.refuse(SpawnErrorKind::ScopeOver, process);
+        }
+        self.adopt(builder.spawn_process_or_refuse(process))
     }
 
     /// Spawns a child with options that `build` sets. Example: `scope.spawn_with(|process| process.name("one"), body)`.

@@ -378,3 +378,37 @@ fn the_turn_of_a_scope_ends_while_its_body_spawns_children() {
     assert!(polls.load(SeqCst) < POLLS, "the turn did not end");
     assert_eq!(rt.processes_alive(), 0);
 }
+
+/// A hand-written process can be a child of a scope. The scope waits for the process, and a failure of the process fails
+/// the scope. A scope that is over refuses the process.
+#[test]
+fn a_hand_written_process_can_be_a_child_of_a_scope() {
+    struct Counts(u32, Result<u32, Exit>);
+    impl Process for Counts {
+        type Message = ();
+        type Output = u32;
+
+        fn step(&mut self, _: Events<'_, ()>, _: &mut StepOutput<'_, ()>) -> Result<Next<u32>, Exit> {
+            self.0 += 1;
+            if self.0 < 5 { Ok(Next::Again) } else { self.1.clone().map(Next::Done) }
+        }
+    }
+    everywhere(async |host| {
+        for result in [Ok(7), Err(Exit::failed("on purpose"))] {
+            let (fails, process) = (result.is_err(), Counts(0, result));
+            let body = host.spawn(async move |ctx: Context| -> Result<Scope, Exit> {
+                ctx.scope(async |scope| {
+                    drop(scope.spawn_process(process));
+                    Ok::<_, Exit>(scope.clone())
+                })
+                .await
+            });
+            let result = body.await;
+            assert_eq!(host.processes_alive(), 0, "the scope waits for its child");
+            assert_eq!(result.is_err(), fails);
+            if let Ok(scope) = result {
+                assert!(matches!(scope.spawn_process(Counts(0, Ok(7))).await, Err(Exit::Refused(_))));
+            }
+        }
+    });
+}

@@ -241,6 +241,14 @@ impl ProcessBuilder {
         })
     }
 
+    /// Spawns a hand-written process. If the spawn is refused, the handle resolves to the refusal.
+    pub(crate) fn spawn_process_or_refuse<Q: Process + Send>(self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
+        let Self { host, entry, inherited, options: mut wishes } = self;
+        with_process!(Q, process, entry, |machine| {
+            host.join_or_refuse(host.launch_anywhere(machine, WithOptions::new(inherited, &mut wishes)))
+        })
+    }
+
     /// Sends `message` to the process that has this [name](Self::name). If no process has this name, spawns a process
     /// with `message` as its first message. Returns the pid of the process that gets the message. If several threads
     /// make this call at the same time, exactly one call spawns a process.

@@ -121,7 +121,7 @@ pub mod unix;
 
 #[cfg(unix)]
 pub use crate::net::descriptor::Async;
-pub use crate::net::resolve::{ToSocketAddrs, lookup_host};
+pub use crate::net::resolve::{ToSocketAddrs, lookup_host, lookup_host_in};
 pub use crate::net::tcp::listener::{Incoming, TcpListener};
 pub use crate::net::tcp::socket::TcpSocket;
 pub use crate::net::tcp::split::{OwnedReadHalf, OwnedWriteHalf};

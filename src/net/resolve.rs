@@ -127,6 +127,18 @@ pub async fn lookup_host(addr: impl ToSocketAddrs) -> io::Result<vec::IntoIter<S
     Ok(resolve(addr.unresolved(), || Backend::current()?.host()).await?.into_iter())
 }
 
+/// Does the same as [`lookup_host`], on the blocking pool of the runtime of `host`. Therefore the thread needs no
+/// runtime.
+///
+/// # Errors
+/// Fails under the same conditions as [`lookup_host`].
+///
+/// # Cancel safety
+/// Cancel safe, like [`lookup_host`].
+pub async fn lookup_host_in(host: &Host, addr: impl ToSocketAddrs) -> io::Result<vec::IntoIter<SocketAddr>> {
+    Ok(resolve(addr.unresolved(), || Backend::of(host)?.host()).await?.into_iter())
+}
+
 /// Resolves an address. `host` returns the host whose blocking pool looks up the name.
 pub(crate) async fn resolve(
     unresolved: Unresolved,

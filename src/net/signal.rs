@@ -21,6 +21,8 @@ mod windows;
 
 use std::io;
 
+use crate::host::Host;
+
 /// Waits for the next Ctrl-C. On Unix, Ctrl-C is the signal `SIGINT`.
 ///
 /// The first call installs a handler, which stays installed until the program ends. So after the first call, Ctrl-C
@@ -44,6 +46,27 @@ pub async fn ctrl_c() -> io::Result<()> {
     }
     #[cfg(windows)]
     {
+        windows::ctrl_c().await
+    }
+}
+
+/// Does the same as [`ctrl_c`], on the runtime of `host`. Therefore the thread needs no runtime. On Windows, the future
+/// does not use the runtime.
+///
+/// # Errors
+/// Fails under the same conditions as [`ctrl_c`].
+///
+/// # Cancel safety
+/// Cancel safe, like [`ctrl_c`].
+pub async fn ctrl_c_in(host: &Host) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        unix::signal_in(host, unix::SignalKind::INTERRUPT)?.recv().await
+    }
+    #[cfg(windows)]
+    {
+        // The handler of Windows needs no descriptor.
+        let _ = host;
         windows::ctrl_c().await
     }
 }

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use procession::net::{TcpListener, TcpStream, UdpSocket, lookup_host};
+use procession::net::{TcpListener, TcpStream, UdpSocket, lookup_host, lookup_host_in};
 use procession::*;
 
 use crate::{on_two, with, within};
@@ -85,6 +85,10 @@ fn the_lookup_of_a_name_needs_a_runtime() {
         // The blocking pool of this host looks up the name.
         let socket = futures::executor::block_on(UdpSocket::bind_in(&host, "localhost:0")).unwrap();
         assert!(socket.local_addr().unwrap().ip().is_loopback());
-        let _: Host = host;
+        let found = futures::executor::block_on(lookup_host_in(&host, "localhost:80")).unwrap();
+        assert!(found.into_iter().all(|address| address.ip().is_loopback()));
+        let simulation = Simulation::new(1);
+        let simulated = lookup_host_in(simulation.host(), "localhost:80");
+        assert!(futures::executor::block_on(simulated).is_err());
     });
 }

@@ -6,8 +6,8 @@ use std::sync::mpsc;
 
 use futures::StreamExt;
 use procession::observe::{FlightRecorder, FlightSummary};
-use procession::signal::ctrl_c;
 use procession::signal::unix::{Signal, SignalKind, signal, signal_in};
+use procession::signal::{ctrl_c, ctrl_c_in};
 use procession::*;
 
 use crate::subprocess::{again, role};
@@ -37,6 +37,23 @@ fn a_process_can_wait_for_ctrl_c() {
     is_ready.recv().unwrap();
     raise(SignalKind::INTERRUPT);
     futures::executor::block_on(waits).unwrap();
+}
+
+/// 12.2d: a thread without a runtime waits for Ctrl-C on the runtime of a host.
+#[test]
+fn a_thread_without_a_runtime_can_wait_for_ctrl_c() {
+    if role().is_none() {
+        again(a_thread_without_a_runtime_can_wait_for_ctrl_c, "child", 60).passed();
+        return;
+    }
+    let rt = with(1);
+    futures::executor::block_on(async {
+        let mut arrival = Box::pin(ctrl_c_in(rt.host()));
+        assert!(futures::poll!(&mut arrival).is_pending());
+        raise(SignalKind::INTERRUPT);
+        arrival.await
+    })
+    .unwrap();
 }
 
 /// 12.2d: each `Signal` value receives each signal of its kind. Signals in quick succession are merged. A dropped

@@ -19,6 +19,7 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
+use crate::handler::blocking::is_large_future;
 #[doc(no_inline)]
 pub use crate::handler::layer::ConcurrencyLimit;
 #[doc(no_inline)]
@@ -39,7 +40,6 @@ use crate::process::command::{Command, StreamCommand};
 use crate::process::exit::{BoxError, Reason};
 use crate::process::failure::Failure;
 use crate::process::state::current::Current;
-use crate::task::body::is_large;
 
 /// Return type of a handler function: the reply, or a `Result` whose error becomes the failure.
 ///
@@ -120,7 +120,7 @@ where
     F: Fn(C) -> Fut + Send + Sync + 'static,
 {
     fn handle(&self, command: C, completion: Completion<C::Reply>) {
-        if const { is_large::<Fut, ()>() } {
+        if const { is_large_future::<Fut>() } {
             start_or_fail::<C, _>(guarded(|| boxed((self.0)(command))), completion);
         } else {
             start_or_fail::<C, _>(guarded(|| (self.0)(command)), completion);
@@ -164,7 +164,7 @@ where
 {
     #[inline]
     fn handle_inline(&self, command: C, call: InlineCall<'_, C>) {
-        if const { is_large::<Fut, ()>() } {
+        if const { is_large_future::<Fut>() } {
             let future = boxed((self.0)(command));
             start(call.into_future_answer(), future);
         } else {
@@ -263,7 +263,7 @@ where
     move |command: C, replies: StreamCompletion<C>| {
         let return_route = replies.return_route();
         // If `f` panics, the completion is dropped during unwinding, and the dispatcher answers with the panic.
-        if const { is_large::<Fut, ()>() } {
+        if const { is_large_future::<Fut>() } {
             start(return_route, boxed(f(command, replies)));
         } else {
             start(return_route, f(command, replies));

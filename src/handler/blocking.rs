@@ -25,6 +25,11 @@ use crate::process::state::current::Current;
 use crate::process::state::reply_slot::ReplySlot;
 use crate::task::body::is_large;
 
+/// Returns whether a future is boxed when it is created: see [`is_large`].
+pub(super) const fn is_large_future<Fut>() -> bool {
+    is_large::<Fut, ()>()
+}
+
 impl Host {
     /// Runs a future that is not a process. The future has no pid and no mailbox. When the runtime shuts down, the
     /// runtime drops the future. If the runtime has already shut down, the future is dropped immediately. A panic of
@@ -33,7 +38,7 @@ impl Host {
     where
         Fut: Future<Output = ()> + Send + 'static,
     {
-        if const { is_large::<Fut, ()>() } {
+        if const { is_large_future::<Fut>() } {
             self.schedule_future(Box::into_pin(Box::new(future)));
         } else {
             self.schedule_future(future);

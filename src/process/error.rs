@@ -379,6 +379,12 @@ impl<B> From<SpawnError<B>> for Exit {
     }
 }
 
+impl From<BuildError> for Exit {
+    fn from(error: BuildError) -> Self {
+        Self::failed(error)
+    }
+}
+
 /// Reason why a process could not start.
 #[derive(Debug)]
 #[non_exhaustive]

@@ -10,10 +10,9 @@ use std::hash::{Hash, Hasher};
 use std::{fmt, io};
 
 use crate::platform::sync::Arc;
-use crate::process::error::{BuildError, InitError, NameError, NoProcess};
+use crate::process::error::{InitError, NameError, NoProcess};
 use crate::process::failure::{CallError, Failure};
 use crate::process::pid::Pid;
-use crate::process::pid::text::ParsePidError;
 
 /// Box for any error. A body that returns a `BoxError` as its error can use `?` on every error type that converts
 /// into a `BoxError`.
@@ -283,18 +282,6 @@ impl From<NoProcess> for Exit {
 
 impl From<NameError> for Exit {
     fn from(error: NameError) -> Self {
-        Self::failed(error)
-    }
-}
-
-impl From<BuildError> for Exit {
-    fn from(error: BuildError) -> Self {
-        Self::failed(error)
-    }
-}
-
-impl From<ParsePidError> for Exit {
-    fn from(error: ParsePidError) -> Self {
         Self::failed(error)
     }
 }

@@ -379,7 +379,7 @@ fn the_members_of_a_large_group_are_listed_in_order() {
     }
 }
 
-/// 2.5: a mailbox without a process joins a group, receives a message to the group, and leaves the group. The drop of
+/// 2.5e: a mailbox without a process joins a group, receives a message to the group, and leaves the group. The drop of
 /// the mailbox also ends the membership.
 #[test]
 fn a_mailbox_without_a_process_joins_a_group() {

@@ -200,7 +200,7 @@ fn two_recipients_of_the_same_process_are_equal() {
     assert!(recipients[0].is_closed() && !recipients[2].is_closed());
 }
 
-/// 2.5: names of processes, names of groups and the ids of children can be keys of a map, and have a text.
+/// 2.5a: names of processes, names of groups and the ids of children can be keys of a map, and have a text.
 #[test]
 fn names_are_keys_of_a_map() {
     const NAME: Name<u8> = Name::new("one");
@@ -231,7 +231,7 @@ fn errors_and_texts_convert_into_an_exit() {
     assert!(Exit::from("broken").to_string().contains("broken"));
 }
 
-/// 4.1b, 4.8: an address cancels and kills its process. After the exit, both calls have no effect.
+/// 6.2a, 6.2d: an address cancels and kills its process. After the exit, both calls have no effect.
 #[test]
 fn an_address_cancels_and_kills_its_process() {
     let rt = lone();
@@ -249,7 +249,7 @@ fn an_address_cancels_and_kills_its_process() {
     }
 }
 
-/// 4.1: the future of a shutdown has ended after it has resolved, so `select!` accepts the future.
+/// 6.5c: the future of a shutdown has ended after it has resolved, so `select!` accepts the future.
 #[test]
 fn the_future_of_a_shutdown_ends() {
     let rt = lone();

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 use crate::process::state::current::Current;
 
@@ -93,6 +94,12 @@ impl fmt::Display for ParsePidError {
 }
 
 impl Error for ParsePidError {}
+
+impl From<ParsePidError> for Exit {
+    fn from(error: ParsePidError) -> Self {
+        Self::failed(error)
+    }
+}
 
 /// Guard for the pids of one simulation. Until the guard is dropped, the text of a simulated pid parses to a pid of
 /// this simulation. Guards must be dropped in reverse order.

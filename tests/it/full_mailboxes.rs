@@ -18,7 +18,7 @@ fn full(rt: &Runtime) -> (Address<Question>, Mailbox<Question>) {
     (address, mailbox)
 }
 
-/// 2.3d, 2.4: a call that waits for free space sends its request when the mailbox has free space, and then receives the
+/// 2.3d: a call that waits for free space sends its request when the mailbox has free space, and then receives the
 /// reply. An ordinary call fails, and its error names `call_wait`.
 #[test]
 fn a_call_waits_for_free_space() {
@@ -43,7 +43,7 @@ fn a_call_waits_for_free_space() {
     assert_eq!((address.mailbox_len(), rt.counters().late_replies), (0, 0));
 }
 
-/// 2.3d, 2.4: a call that waits for free space ends at its time limit. The request is then not sent. If the receiver
+/// 2.3d: a call that waits for free space ends at its time limit. The request is then not sent. If the receiver
 /// exits, the call fails.
 #[test]
 fn a_call_that_waits_for_free_space_ends() {
@@ -140,7 +140,7 @@ fn a_limit_keeps_the_policy_of_the_mailbox() {
     assert_eq!(kept(MailboxCapacity::DropOldest(3), 0), (4, vec![]));
 }
 
-/// 2.3: the length of a mailbox counts the unread messages and the urgent messages, and no events.
+/// 2.3a: the length of a mailbox counts the unread messages and the urgent messages, and no events.
 #[test]
 fn the_length_of_a_mailbox_counts_its_messages() {
     let rt = lone();

@@ -150,7 +150,8 @@ where
     host.start(HandlerTask::new(work, future));
 }
 
-/// Boxes a large future when it is created. Without optimizations, each later move would need a copy on the stack.
+/// Boxes a large future when it is created. In a debug build, each move of a future that is not boxed needs a copy on
+/// the stack.
 fn boxed<Fut: Future>(future: Fut) -> Pin<Box<Fut>> {
     Box::into_pin(Box::new(future))
 }

@@ -162,8 +162,8 @@ impl<M: Send + 'static> Address<M> {
     ///
     /// This method immediately calls `request`, which makes the message from the `Reply`. The first poll of the future,
     /// or [`Call::start`], sends the message. If the call fails, the future resolves to a
-    /// [`CallError`](crate::CallError). If the mailbox is full, the call fails immediately. To wait for free space, use
-    /// [`call_wait`](Self::call_wait).
+    /// [`CallError`](crate::CallError). If the mailbox is full and rejects messages, the call fails immediately. To
+    /// wait for free space, use [`call_wait`](Self::call_wait).
     ///
     /// ```
     /// # use procession::{Context, Exit, Reply, Runtime};

@@ -668,6 +668,15 @@ pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
 }
 
 impl<T> Call<T> {
+    /// Begins to measure the call, because its request was sent just now.
+    pub(crate) fn begin_measurement(&mut self) {
+        let Some(pending) = &mut self.pending else { return };
+        let (party, record) = pending.parts();
+        if let RequestStage::Sent { since, .. } = &mut record.stage {
+            *since = party.host().sampled_now();
+        }
+    }
+
     /// Updates whether the calling process counts and records a sent call. `is_polled` says whether the future is
     /// polled now. Returns whether the count has changed.
     pub(crate) fn update_count(&mut self, is_polled: bool, is_limited: bool) -> bool {

@@ -394,7 +394,8 @@ impl<C: Command> Future for Perform<C> {
         // tasks run. After a pause, the next poll finds the failure again.
         ready!(pause.spend(cx));
         match failure {
-            // There is no command to cancel. A cancellation would leave a record for an answer that never arrives.
+            // There is no command to cancel. A second cancellation would store a record for an answer that never
+            // arrives.
             Failure::Cancelled => body_yield.answered(),
             _ => body_yield.end(),
         }

@@ -422,8 +422,9 @@ pub struct StepOutput<'a, M: Send + 'static> {
     output: fn() -> (TypeId, &'static str),
     /// The process that replaces the present process after the step.
     successor: Option<Box<dyn Any + Send>>,
-    /// The table of yields and the counters. Both pointers are in the cache line of the process's reference count. Threads
-    /// that answer the commands of this process write to this line. Therefore a step reads the two pointers only once.
+    /// The table of yields and the counters. The control block contains the pointers to both in the cache line of its
+    /// reference count. Threads that answer commands change this count. Therefore a step reads the two pointers only
+    /// once.
     for_commands: OnceCell<(&'a Yields, &'a Metrics)>,
 }
 

@@ -180,8 +180,8 @@ impl<M: Send + 'static> Control<M> {
         if !head.is_outside() {
             head.enter(head.flags(), ProcessState::Complete);
         }
-        // 10. Publish the exit, first to the observer.
-        // Most exits are normal, and most processes are not observed. Then this step collects no data about the process.
+        // 10. Publish the exit, first to the observer. The data about the process is collected only for an abnormal
+        //     exit and for an observed process.
         if !exit.is_normal() {
             host.store_abnormal_exit(head, &exit, owner.last_state(name));
         } else if head.has(flag::OBSERVED)

@@ -190,15 +190,16 @@ impl Host {
     }
 
     /// Returns the event of a wait.
-    fn waits_for(&self, Wait { kind, process, line }: Wait) -> WaitsFor {
+    fn waits_for(&self, wait: Wait) -> WaitsFor {
+        let (is_limited, Wait { kind, process, line }) = (wait.is_limited(), wait);
         let table = &self.shared().pid_table;
         let pid = |word| table.pid(LocalId::from(word));
         match kind {
             WaitKind::Call | WaitKind::LimitedCall => {
                 let callee = (process != 0).then(|| pid(process));
-                WaitsFor::Call { callee, is_limited: kind == WaitKind::LimitedCall, line }
+                WaitsFor::Call { callee, is_limited, line }
             }
-            WaitKind::Room => WaitsFor::Room { receiver: pid(process), line },
+            WaitKind::Room | WaitKind::LimitedRoom => WaitsFor::Room { receiver: pid(process), is_limited, line },
             WaitKind::Exit => WaitsFor::Exit { process: pid(process), line },
             WaitKind::Start => WaitsFor::Start { process: pid(process), line },
             WaitKind::Blocking => WaitsFor::Blocking { line },

@@ -120,7 +120,7 @@ pub enum Finding {
     UnansweredCommands {
         /// Type and number of the commands.
         commands: CommandCount,
-        /// Approximate latest time at which the oldest known command was performed. This time is the earliest of two
+        /// The oldest known command was performed at about this time, or earlier. This time is the earliest of two
         /// times: the time of the first [yield of a measured command](CommandCount::measured_since), and the earliest
         /// [start of a wait](ProcessInfo::waiting_since) of the processes that wait and have performed such a command.
         /// The oldest command may be older than this time. The start of a wait may be too early, so this time may also

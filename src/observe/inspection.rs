@@ -347,6 +347,8 @@ pub enum WaitsFor {
     Room {
         /// Process with the full mailbox.
         receiver: Pid,
+        /// Whether the send has a [time limit](crate::future::SendWait::timeout).
+        is_limited: bool,
         /// Source line that made the send.
         line: Option<&'static Location<'static>>,
     },
@@ -441,7 +443,10 @@ impl fmt::Display for WaitsFor {
                 }
                 f.write_str(if *is_limited { " with a time limit" } else { "" })?;
             }
-            Self::Room { receiver, .. } => write!(f, "room in the mailbox of {receiver}")?,
+            Self::Room { receiver, is_limited, .. } => {
+                let limit = if *is_limited { " with a time limit" } else { "" };
+                write!(f, "room in the mailbox of {receiver}{limit}")?;
+            }
             Self::Blocking { .. } => f.write_str("the result of a closure on the blocking pool")?,
             Self::Socket { descriptor, is_write: false } => write!(f, "data from descriptor {descriptor}")?,
             Self::Socket { descriptor, is_write: true } => write!(f, "space to write to descriptor {descriptor}")?,

@@ -25,8 +25,8 @@ struct CellContents<T, O> {
 /// An owner of the cell. A `Half` has access to the value.
 pub(crate) struct Half<T, O>(NonNull<CellContents<T, O>>);
 
-/// An owner of the cell. In contrast to a [`Half`], this owner also has access to the part `own`. A cell has at most
-/// one `OwnerHalf`. An `OwnerHalf` never gives out its inner `Half`, because the part `own` must have only one owner.
+/// An owner of the cell that also has access to the part `own`. A cell has at most one `OwnerHalf`. An `OwnerHalf`
+/// never gives out its inner `Half`, because the part `own` must have only one owner.
 pub(crate) struct OwnerHalf<T, O>(Half<T, O>);
 
 // SAFETY: the thread that receives a half shares the value with the owner of the other half, and `T: Sync` allows this.

@@ -173,7 +173,7 @@ impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Send(SendErrorKind::Full) => {
-                f.write_str("call refused: the mailbox is full; wait with `call_wait`, or raise its `MailboxCapacity`")
+                f.write_str("call refused: the mailbox is full; raise its `MailboxCapacity`, or wait with `call_wait`")
             }
             Self::Send(kind) => write!(f, "call refused: {kind}"),
             Self::Died(exit) => write!(f, "the called process exited before it replied: {exit}"),

@@ -108,8 +108,8 @@ pub(crate) struct Inbox<M> {
 }
 
 impl<M> Inbox<M> {
-    /// Creates an inbox with the capacity `bound`. If there is a `limit`, and `bound` is larger or unbounded, the inbox
-    /// has the capacity `limit` and rejects messages while it is full.
+    /// Creates an inbox with the capacity `bound`. If there is a `limit`, it can lower the capacity: see
+    /// [`MailboxCapacity::within`].
     #[inline(always)]
     pub(crate) fn new(bound: MailboxCapacity, limit: Option<usize>) -> Self {
         let bounded =

@@ -661,8 +661,8 @@ impl Yields {
         let slot = table.remove(key);
         // A command that was not dispatched yet will not be dispatched, because its tag is no longer in the table. A
         // process may cancel very many commands with the same chosen tag before their dispatch. Therefore,
-        // `remove_cancelled` counts the cancellations. When there were more cancellations than half of the pending
-        // commands, it removes the cancelled commands with chosen tags.
+        // `remove_cancelled` counts the cancellations. If the number of cancellations exceeds half the number of
+        // pending commands, it removes the cancelled commands with chosen tags.
         let undispatched = if tag.is_chosen() { table.remove_cancelled() } else { VecDeque::new() };
         count(&self.pending, -(undispatched.len() as i32));
         let flying = slot.is_in_flight();

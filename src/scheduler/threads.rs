@@ -174,7 +174,8 @@ impl<T: Task> Scheduler<T> {
         self.notify();
     }
 
-    /// Returns true if the poller is open, and if no thread waits in the poller or is about to wait in it.
+    /// Returns whether the poller is open and no thread uses it. A thread that is about to wait in the poller also uses
+    /// it.
     pub(super) fn poller_has_no_thread(&self) -> bool {
         self.poller().is_some() && self.idle.timekeeper().is_none() && self.worker_threads.lock().needs_poll_thread()
     }

@@ -46,8 +46,8 @@ async fn waits_with_two_bombs(_: Context) {
 
 /// 4.8a: if a destructor panics while another panic unwinds, the program aborts. The message contains the pid and the
 /// function or type of the process. The test starts several child programs. In the first two child programs, the
-/// process panics on a guest thread. In the third, it panics on a worker, and in the fourth, in a simulation. The fifth
-/// child program kills the process, and the sixth drops the runtime.
+/// process panics on a guest thread. The process of the third program panics on a worker. The process of the fourth
+/// program panics in a simulation. The fifth child program kills the process, and the sixth drops the runtime.
 #[test]
 fn the_message_of_a_double_panic_names_the_process() {
     if let Some(role) = role() {

@@ -1484,3 +1484,39 @@ fn forwarded_replies_cause_no_false_deadlock_under_load() {
         fronts.iter().chain([&middle, &last]).for_each(|process| process.abort());
     });
 }
+
+/// 9.2d, 9.2e: a send or a call that waits for free space and has a time limit is no part of a deadlock, because the
+/// time limit ends the wait. The time limit may be set before or after the first poll.
+#[test]
+fn a_limited_wait_for_mailbox_space_is_no_deadlock() {
+    type Body = fn(Context<Question>, &'static str) -> futures::future::BoxFuture<'static, ()>;
+    let bodies: [(Body, bool); 3] = [
+        (|ctx, to| Box::pin(async move { _ = ctx.call_wait(to, |reply: Question| reply).await }), false),
+        (|ctx, to| Box::pin(async move { _ = ctx.call_wait(to, |reply: Question| reply).timeout(HOUR).await }), true),
+        (
+            |ctx, to| {
+                Box::pin(async move {
+                    let mut call = ctx.call_wait(to, |reply: Question| reply);
+                    assert!(futures::poll!(&mut call).is_pending());
+                    _ = call.timeout(HOUR).await;
+                })
+            },
+            true,
+        ),
+    ];
+    for (body, is_limited) in bodies {
+        let graph = graph_of(|host| {
+            for (own, other) in [("a", "b"), ("b", "a")] {
+                let process = host.process().name(own).mailbox_capacity(MailboxCapacity::Reject(1));
+                let process = process.spawn(async move |ctx: Context<Question>| body(ctx, other).await).unwrap();
+                // This request fills the mailbox. Its caller does not wait.
+                drop(process.call(|reply: Question| reply).start());
+            }
+        });
+        assert_eq!(graph.deadlocks.is_empty(), is_limited, "{graph:?}");
+        let limited = |edge: &WaitEdge| matches!(edge.waits_for, WaitsFor::Room { is_limited: true, .. });
+        assert_eq!(graph.edges.iter().filter(|edge| limited(edge)).count(), if is_limited { 2 } else { 0 });
+        let text = graph.edges[0].to_string();
+        assert_eq!(text.contains("with a time limit"), is_limited, "{text}");
+    }
+}

@@ -105,6 +105,19 @@ fn a_send_that_waits_for_free_space_has_a_time_limit() {
         }
         assert_eq!(host.now() - begin, Duration::from_secs(2));
         assert_eq!((typed.mailbox_len(), untyped.mailbox_len()), (1, 1));
+        // After its end, a future stays pending and has no timer.
+        let mut ended = [typed.send_wait(1).timeout(Duration::ZERO), typed.send_wait(1).timeout(Duration::MAX)];
+        assert_eq!((&mut ended[0]).await.unwrap_err().kind(), SendErrorKind::TimedOut);
+        assert!((&mut ended[1]).now_or_never().is_none());
+        assert_eq!(mailbox.try_receive(), Some(0));
+        (&mut ended[1]).await?;
+        for future in &mut ended {
+            assert!(future.is_terminated() && future.now_or_never().is_none());
+        }
+        assert_eq!(mailbox.try_receive(), Some(1));
+        let mut sent = typed.send_wait(0).timeout(Duration::ZERO);
+        (&mut sent).await?;
+        assert!(sent.is_terminated() && (&mut sent).now_or_never().is_none());
         // A message that enters the mailbox in time is not returned.
         let mut sent = typed.send_wait(2).timeout(Duration::from_secs(1));
         assert!((&mut sent).now_or_never().is_none());

@@ -127,8 +127,8 @@ fn a_supervised_child_may_be_large() {
     });
 }
 
-/// 3.3b: the future of a handler may be large, for each method that registers a handler with a future, and for inline
-/// commands and commands of a hand-written process.
+/// 3.3b: the future of a handler may be large, for each method that registers a handler with a future, and for commands
+/// on the inline path and in the table of commands.
 #[test]
 fn the_future_of_a_handler_may_be_large() {
     struct Ask;

@@ -100,7 +100,7 @@ fn the_handler_of_an_unanswered_command_is_named() {
 /// 9.2g: the finding states a time since which the oldest known command has no answer: the time at which the process of
 /// the command began to wait.
 #[test]
-fn an_unanswered_command_is_at_most_as_old_as_the_wait_of_its_process() {
+fn an_unanswered_command_is_at_least_as_old_as_the_wait_of_its_process() {
     let mut simulation = Simulation::with_host(5, HostBuilder::new("").handler(Keeper)).unwrap();
     let host = simulation.host().clone();
     simulation.run(async {

@@ -210,8 +210,8 @@ impl Child {
     }
 
     /// Sets the maximum time between the cancellation of the child and its exit. After this time, the child is killed.
-    /// Default: 5 s, and no limit for a supervisor. With a time of zero, the child is killed immediately (OTP: `brutal_kill`).
-    /// With `Duration::MAX`, there is no limit (OTP: `infinity`).
+    /// Default: 5 s. `Duration::ZERO` kills the child immediately (OTP: `brutal_kill`). `Duration::MAX` never kills the
+    /// child (OTP: `infinity`), and is the default for a supervisor.
     pub fn shutdown(mut self, within: Duration) -> Self {
         self.spec.shutdown = Some(within);
         self

@@ -30,6 +30,7 @@ use crate::process::state::budget::{BudgetPause, refund_if_pending};
 struct WaitingSend<M: Send + 'static> {
     control: Ref<Control<M>>,
     number: u64,
+    is_limited: bool,
     line: &'static Location<'static>,
     recorded: RecordedWait,
 }
@@ -37,8 +38,24 @@ struct WaitingSend<M: Send + 'static> {
 impl<M: Send + 'static> WaitingSend<M> {
     /// Records that the polling process waits for free space. Inspections show this record.
     fn record(&mut self) {
-        let head = &self.control.head;
-        self.recorded.begin(head.host(), &Wait::on(WaitKind::Room, head.pid(), Some(self.line)));
+        self.recorded.begin(self.control.head.host(), &self.wait());
+    }
+
+    fn wait(&self) -> Wait {
+        let kind = if self.is_limited { WaitKind::LimitedRoom } else { WaitKind::Room };
+        Wait::on(kind, self.control.head.pid(), Some(self.line))
+    }
+
+    /// Ends the record of the wait.
+    fn end_record(&mut self) {
+        let wait = self.wait();
+        self.recorded.end(self.control.head.host(), || wait);
+    }
+
+    /// Records that the wait has a time limit. The next poll replaces the record of the wait.
+    fn set_limited(&mut self) {
+        self.end_record();
+        self.is_limited = true;
     }
 
     fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<(), (SendErrorKind, M)>> {
@@ -66,8 +83,7 @@ impl<M: Send + 'static> WaitingSend<M> {
 
 impl<M: Send + 'static> Drop for WaitingSend<M> {
     fn drop(&mut self) {
-        let head = &self.control.head;
-        self.recorded.end(head.host(), || Wait::on(WaitKind::Room, head.pid(), Some(self.line)));
+        self.end_record();
         drop(self.take_back());
     }
 }
@@ -116,6 +132,8 @@ enum State<M: Send + 'static> {
 pub struct SendWait<M: Send + 'static> {
     state: State<M>,
     limit: Option<Box<Sleep>>,
+    /// Whether the wait has a time limit, either in `limit` or in the future that owns this future.
+    is_limited: bool,
     pause: BudgetPause,
     /// Source line at which the future was created. Inspections show this line.
     line: &'static Location<'static>,
@@ -138,12 +156,12 @@ fn enter<N: Send + 'static, M: Send + 'static>(
     control: Ref<Control<M>>,
     message: M,
     cx: Option<&Context<'_>>,
-    line: &'static Location<'static>,
+    (is_limited, line): (bool, &'static Location<'static>),
     wait: impl FnOnce(WaitingSend<M>) -> State<N>,
 ) -> Result<State<N>, (SendErrorKind, M)> {
     let number = control.push_or_wait(message, cx.map(|cx| cx.waker().clone()))?;
     Ok(number.map_or(State::Over, |number| {
-        let mut waiting = WaitingSend { control, number, line, recorded: RecordedWait::default() };
+        let mut waiting = WaitingSend { control, number, is_limited, line, recorded: RecordedWait::default() };
         waiting.record();
         wait(waiting)
     }))
@@ -160,7 +178,7 @@ fn begin<N: Send + 'static>(
     to: &Destination<N>,
     message: N,
     cx: Option<&Context<'_>>,
-    line: &'static Location<'static>,
+    line: (bool, &'static Location<'static>),
 ) -> Result<State<N>, (SendErrorKind, N)> {
     let control = match to {
         Destination::Here(control) => return enter(control.clone(), message, cx, line, State::Waiting),
@@ -184,12 +202,12 @@ impl<M: Send + 'static> SendWait<M> {
     #[track_caller]
     pub(crate) fn new(host: Host, to: Destination<M>, message: M) -> Self {
         let state = State::Unsent { host, to, message: Mutex::new(message) };
-        Self { state, limit: None, pause: BudgetPause::default(), line: Location::caller() }
+        Self { state, limit: None, is_limited: false, pause: BudgetPause::default(), line: Location::caller() }
     }
 
     /// Sets a time limit. The time limit starts when this method is called. If the message has not entered the mailbox
     /// in time, the future fails with [`SendErrorKind::TimedOut`] and returns the message. A second time limit replaces
-    /// the first time limit. Even with a time limit of zero, the first poll tries to send the message.
+    /// the first time limit. Even with a time limit of zero, the future tries once to send the message.
     ///
     /// ```
     /// # use procession::{MailboxCapacity, Runtime, SendErrorKind};
@@ -209,7 +227,18 @@ impl<M: Send + 'static> SendWait<M> {
             State::Over => return self,
         };
         self.limit = Some(Box::new(host.limit(time)));
+        self.set_limited();
         self
+    }
+
+    /// Records that the wait has a time limit. Inspections show this fact.
+    pub(crate) fn set_limited(&mut self) {
+        self.is_limited = true;
+        match &mut self.state {
+            State::Waiting(waiting) => waiting.set_limited(),
+            State::Untyped(waiting) => waiting.set_limited(),
+            State::Unsent { .. } | State::Over => {}
+        }
     }
 
     /// Polls a message that waits for free space. If the time limit has passed, takes the message back.
@@ -241,13 +270,16 @@ impl<M: Send + 'static> Future for SendWait<M> {
     type Output = Result<(), SendError<M>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let State::Over = self.state {
+            return Poll::Pending;
+        }
         if let State::Unsent { .. } = self.state {
             // Without the budget, a body that only sends to an unbounded mailbox would never release its worker.
             let is_taken = ready!(self.pause.spend(cx));
             let State::Unsent { host, to, message } = mem::replace(&mut self.state, State::Over) else {
                 unreachable!("just seen")
             };
-            let polled = match begin(&host, &to, message.into_inner(), Some(cx), self.line) {
+            let polled = match begin(&host, &to, message.into_inner(), Some(cx), (self.is_limited, self.line)) {
                 Ok(State::Over) => Poll::Ready(Ok(())),
                 Ok(waiting) => {
                     self.state = waiting;
@@ -256,12 +288,18 @@ impl<M: Send + 'static> Future for SendWait<M> {
                 Err(refused) => Poll::Ready(Err(Self::refuse(&host, to.destination().receiver(), refused))),
             };
             refund_if_pending(is_taken, &polled);
-            // Without a time limit, a second poll of the waiting message is not necessary.
-            if polled.is_ready() || self.limit.is_none() {
+            if polled.is_ready() {
+                self.limit = None;
                 return polled;
+            }
+            // The message waits. Without a time limit, nothing is left to do. With a time limit, the code below also
+            // sets the timer.
+            if self.limit.is_none() {
+                return Poll::Pending;
             }
         }
         let sent = ready!(self.poll_waiting(cx));
+        self.limit = None;
         let state = mem::replace(&mut self.state, State::Over);
         let head = match &state {
             State::Waiting(waiting) => &waiting.control.head,

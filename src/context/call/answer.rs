@@ -256,8 +256,7 @@ mod tests {
         assert!(sender.is_closed() && sender.watch(&mut key, Waker::noop()));
         let (sender, answer) = sender.answer(5).map_err(|(sender, answer)| (sender.address(), answer)).unwrap_err();
         assert_eq!((answer, wakes.get()), (5, 0));
-        let (_receiver, other, _) = cell(true);
-        assert!(sender != 0 && other.address() != 0 && other.address() == other.address());
+        assert_ne!(sender, 0);
     }
 
     /// Each half gives access to its parts. The callee's half is alone if the other half was dropped or never existed.

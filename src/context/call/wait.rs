@@ -22,8 +22,7 @@ use crate::process::failure::CallError;
 /// poll sends the request.
 ///
 /// # Errors
-/// - [`CallError::Send`] if the request is refused for a reason other than a full mailbox: see
-///   [`SendWait`](crate::future::SendWait);
+/// - [`CallError::Send`] if the request is refused: see [`SendWait`](crate::future::SendWait);
 /// - the other errors of a [`Call`](crate::future::Call).
 ///
 /// # Cancel safety
@@ -31,8 +30,8 @@ use crate::process::failure::CallError;
 /// space, the request is not sent. A request that has entered the mailbox stays there.
 #[must_use = "futures do nothing unless polled"]
 pub struct CallWait<M: Send + 'static, T> {
-    // The call is dropped before the request. The request contains the `Reply`, and the drop of the `Reply` must not
-    // wake the caller.
+    // The order of the fields matters. The drop of the call closes the slot of the reply. Therefore the later drop of
+    // the request, which contains the `Reply`, does not wake the caller.
     /// The wait for the reply. The field is `None` after the end of the future.
     call: Option<Call<T>>,
     /// The request. The field is `None` after the request has entered the mailbox.
@@ -63,6 +62,9 @@ impl<M: Send + 'static, T: Send + 'static> CallWait<M, T> {
     /// first time limit.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.call = self.call.take().map(|call| call.timeout(time));
+        if let Some(send) = &mut self.send {
+            send.set_limited();
+        }
         self
     }
 
@@ -82,7 +84,10 @@ impl<M: Send + 'static, T: Send + 'static> Future for CallWait<M, T> {
         let Some(call) = &mut this.call else { return Poll::Pending };
         if let Some(send) = &mut this.send {
             match Pin::new(send).poll(cx) {
-                Poll::Ready(Ok(())) => this.send = None,
+                Poll::Ready(Ok(())) => {
+                    this.send = None;
+                    call.begin_measurement();
+                }
                 Poll::Ready(Err(refused)) => {
                     let ended = this.end(Err(CallError::Send(refused.kind())));
                     drop(refused);

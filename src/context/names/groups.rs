@@ -3,7 +3,6 @@
 //! the public types and methods. The table of groups is in `host::registry::groups`.
 
 use std::any::type_name;
-use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
@@ -87,12 +86,6 @@ impl<M> Hash for Group<M> {
 impl<M> fmt::Display for Group<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
-    }
-}
-
-impl<M> From<Group<M>> for Cow<'static, str> {
-    fn from(group: Group<M>) -> Self {
-        Cow::Borrowed(group.name)
     }
 }
 
@@ -214,9 +207,9 @@ impl<M: Send + 'static> SelfHandle<M> {
 }
 
 impl<M: Send + 'static> Mailbox<M> {
-    /// Adds the process of this mailbox to a group: see [`SelfHandle::join_group`]. A mailbox of
-    /// [`Host::mailbox`](crate::Host::mailbox) belongs to no process. Such a mailbox stays a member until it is dropped
-    /// or leaves the group.
+    /// Adds this mailbox to a group. If the mailbox belongs to a process, the process becomes the member: see
+    /// [`SelfHandle::join_group`]. A mailbox of [`Host::mailbox`](crate::Host::mailbox) stays a member until it is
+    /// dropped or leaves the group.
     pub fn join_group(&self, group: impl IntoGroup<M>) {
         join(self.control(), group.text());
     }

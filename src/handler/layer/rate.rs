@@ -291,8 +291,8 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
         let command = CommandWithHandler::new(&self.inner, command, completion);
         let rejected = state.line.join(Box::new(command), self.bound, &self.tap);
         // If the runtime of the command has shut down, the attending task would be dropped immediately, and its drop
-        // would search the whole queue for an open runtime. At the end of a runtime with many waiting commands, this
-        // search would run for each further command.
+        // would search the whole queue for an open runtime. If many commands wait when their runtime ends, each further
+        // command would cause one such search.
         let unattended =
             !state.line.is_empty() && host.phase() != Phase::Closed && !std::mem::replace(&mut state.attended, true);
         drop(state);

@@ -35,16 +35,25 @@ pub(crate) enum WaitKind {
     Call = 1,
     /// A call with a time limit.
     LimitedCall,
-    /// A send that waits for free space in a mailbox.
+    /// A send without a time limit that waits for free space in a mailbox.
     Room,
+    /// A send with a time limit that waits for free space in a mailbox.
+    LimitedRoom,
     Exit,
     Start,
     /// A wait for a closure on the blocking pool. Such a wait is not a wait for another process.
     Blocking,
 }
 
-const KINDS: [WaitKind; 6] =
-    [WaitKind::Call, WaitKind::LimitedCall, WaitKind::Room, WaitKind::Exit, WaitKind::Start, WaitKind::Blocking];
+const KINDS: [WaitKind; 7] = [
+    WaitKind::Call,
+    WaitKind::LimitedCall,
+    WaitKind::Room,
+    WaitKind::LimitedRoom,
+    WaitKind::Exit,
+    WaitKind::Start,
+    WaitKind::Blocking,
+];
 
 /// Record of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,6 +79,11 @@ impl Wait {
     /// Returns whether the operation is a call. Of the operations with a record, `Head::wait_for` counts only calls.
     pub(crate) fn is_call(&self) -> bool {
         matches!(self.kind, WaitKind::Call | WaitKind::LimitedCall)
+    }
+
+    /// Returns whether the operation has a time limit of its own.
+    pub(crate) fn is_limited(&self) -> bool {
+        matches!(self.kind, WaitKind::LimitedCall | WaitKind::LimitedRoom)
     }
 
     /// Creates the record of an operation on another process.

@@ -429,7 +429,7 @@ impl Reading {
             (&mut activity.for_call, has(&[WaitKind::Call, WaitKind::LimitedCall])),
             // A wait without a record is a sleep.
             (&mut activity.for_sleep, usize::from(usize::try_from(head.waiting() as i32).unwrap_or(0) > counted)),
-            (&mut activity.for_room, has(&[WaitKind::Room])),
+            (&mut activity.for_room, has(&[WaitKind::Room, WaitKind::LimitedRoom])),
             (&mut activity.for_process, for_process),
             (&mut activity.for_blocking, has(&[WaitKind::Blocking])),
             (&mut activity.for_socket, usize::from(waiters.contains(control.identity()))),

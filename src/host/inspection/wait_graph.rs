@@ -6,7 +6,7 @@ use crate::host::Host;
 use crate::host::control::AnyControl;
 use crate::host::control::blocked_step::BlockedStep;
 use crate::host::control::flag;
-use crate::host::control::waits::{WaitKind, Waits};
+use crate::host::control::waits::Waits;
 use crate::host::inspection::joins::{Join, Joins, add_join};
 use crate::host::inspection::{first_name, process};
 use crate::host::registry::Busy;
@@ -38,8 +38,8 @@ impl Host {
     /// - A process that also waits for a message, for the answer to a command, for the end of a sleep, or for a closure
     ///   of [`spawn_blocking`](Self::spawn_blocking).
     /// - A process with a [deadline](crate::ProcessBuilder::deadline), a process that was cancelled with a time limit,
-    ///   or a process whose call has a [time limit](crate::future::Call::timeout). The waits of such processes can end
-    ///   without an action of another process.
+    ///   or a process whose call or send has a [time limit](crate::future::Call::timeout). The waits of such processes
+    ///   can end without an action of another process.
     /// - A [suspended](Self::suspend) process. Some waits of a suspended process may have ended.
     /// - A process that has given its [`Mailbox`](crate::Mailbox) to another process or to a thread, if this new
     ///   owner has polled the last receive operation. The new owner may make room in the mailbox and answer calls.
@@ -260,7 +260,7 @@ impl Host {
         // `is_bound` is true if each wait can end only by an action of a process.
         let mut is_bound = true;
         for wait in waits {
-            is_bound &= wait.kind != WaitKind::LimitedCall;
+            is_bound &= !wait.is_limited();
             let waits_for = self.waits_for(wait);
             match waits_for.process() {
                 Some(target) => edges.push(edge(target, waits_for)),

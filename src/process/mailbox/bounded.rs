@@ -50,8 +50,8 @@ pub enum MailboxCapacity {
 
 impl MailboxCapacity {
     /// Returns the policy and the capacity. If there is a `limit`, and the capacity is larger, the capacity is `limit`.
-    /// If the capacity is unlimited, or if the `limit` is 0, the policy is `Reject`. If there is neither a capacity nor
-    /// a `limit`, returns `None`.
+    /// With a `limit`, an unbounded mailbox gets the policy `Reject`. With the `limit` 0, each mailbox gets the policy
+    /// `Reject`. If there is neither a capacity nor a `limit`, returns `None`.
     #[inline]
     pub(crate) fn within(self, limit: Option<usize>) -> Option<(OverflowPolicy, usize)> {
         let bound = match self {

@@ -102,7 +102,7 @@ impl InlineCommand {
         (self.holds.get() == Holds::Command).then(|| (self.number.get(), self.handler.get()))
     }
 
-    /// Returns whether the command with this number is in the storage.
+    /// Returns whether the storage contains the command with this number, or the answer to this command.
     pub(crate) fn contains(&self, number: Number) -> bool {
         self.is_busy() && self.number.get() == number
     }

@@ -20,9 +20,8 @@
 //! state of a command is never opened again, so all later transitions of this command happen under the lock. A slot
 //! is removed only after its state was closed. Therefore the word is free for the next command with the same key.
 //!
-//! The lock is omitted only if the handler answers the command through its completion. Every other answer takes the
-//! lock. If a command has an answer state, the completion is created after the dispatch of the command. Therefore, an
-//! answer without the lock cannot end a command before its dispatch.
+//! Only an answer through the `Completion` omits the lock. If a command has an answer state, the completion is created
+//! after the dispatch of the command. Therefore, an answer without the lock cannot end a command before its dispatch.
 //!
 //! The words are freed when the process ends, because a completion may read a word at any time. Therefore, a burst of
 //! commands may leave up to 4 MiB of words in the memory of its process.

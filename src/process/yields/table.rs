@@ -242,8 +242,8 @@ impl Table {
         self.slots.get_mut(key).filter(|slot| tag.refers_to(slot.number)).map(|slot| (key, slot))
     }
 
-    /// Counts a cancellation. If there were more cancellations than half of the pending commands since the last
-    /// removal, removes the cancelled commands with chosen tags from the pending commands. The caller has cancelled a
+    /// Counts a cancellation. If the number of cancellations since the last removal exceeds half the number of pending
+    /// commands, removes the cancelled commands with chosen tags from the pending commands. The caller has cancelled a
     /// command with a chosen tag. The caller drops the returned commands after the unlock, because the drop runs user
     /// code.
     ///

@@ -122,8 +122,8 @@ impl ProcessBuilder {
     /// step, and until it exits. If the name is taken, the spawn is refused with [`SpawnErrorKind::NameTaken`].
     ///
     /// This method does not know the body, so the compiler does not check that the message type of the name is the
-    /// message type of the body. If the types differ, each send to the name fails with
-    /// [`SendErrorKind::WrongType`](crate::SendErrorKind::WrongType).
+    /// message type of the body. If the types differ, a send to the name fails with
+    /// [`SendErrorKind::WrongType`](crate::SendErrorKind::WrongType), unless the body receives any `Payload`.
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.options.name = Some(name.into());
         self

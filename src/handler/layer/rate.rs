@@ -365,6 +365,51 @@ mod tests {
         assert_eq!((calls.load(Ordering::SeqCst), tap.state.lock().line.len()), (4, 1));
     }
 
+    /// If a runtime has shut down, its further commands do not search the queue for a command of an open runtime. The
+    /// end of a runtime with many waiting commands would otherwise take quadratic time.
+    #[test]
+    fn a_command_of_a_runtime_that_has_shut_down_does_not_search_the_queue() {
+        /// A waiting command that counts how often its host is read.
+        struct Counted(Host, Arc<AtomicUsize>);
+        impl WaitingCommand for Counted {
+            fn host(&self) -> &Host {
+                self.1.fetch_add(1, Ordering::SeqCst);
+                &self.0
+            }
+
+            fn watch(&mut self, _: &Waker) -> bool {
+                true
+            }
+
+            fn is_wanted(&self) -> bool {
+                true
+            }
+
+            fn run_or_drop(self: Box<Self>, _: Box<dyn Send>) {}
+
+            fn refuse(self: Box<Self>, _: String, _: usize, _: bool) {}
+        }
+        struct Ask;
+        impl Command for Ask {
+            type Reply = ();
+        }
+        let kept = Arc::new(Mutex::new(None));
+        let keeps = Arc::clone(&kept);
+        let keep = move |_: Ask, completion: Completion<()>| *keeps.lock() = Some(completion);
+        let rt = crate::Runtime::builder().workers(0).handler(keep).build().unwrap();
+        let asks = rt.spawn(async |ctx: crate::Context| drop(ctx.perform(Ask).await));
+        rt.block_on(rt.spawn(async |_: crate::Context| {})).unwrap();
+        let (host, completion) =
+            (rt.host().clone(), kept.lock().take().expect("the process has performed the command"));
+        drop((asks, rt));
+        let limit = RateLimit::new(|_: Ask, _: Completion<()>| {}, 1, Duration::from_secs(3_600));
+        let reads = Arc::new(AtomicUsize::new(0));
+        let waiting = Box::new(Counted(host, Arc::clone(&reads)));
+        assert!(limit.tap.state.lock().line.join(waiting, Bound::default(), &limit.tap).is_none());
+        limit.handle(Ask, completion);
+        assert_eq!((reads.load(Ordering::SeqCst), limit.tap.state.lock().attended), (0, false));
+    }
+
     /// Returns the times at which `count` commands pass. All commands are in the queue from the beginning. The schedule
     /// is checked only at the times in `looks`.
     fn pass_times(rate: Rate, count: usize, looks: impl Iterator<Item = u64>) -> Vec<u64> {

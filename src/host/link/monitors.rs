@@ -75,7 +75,7 @@ impl<E: ?Sized> Watched<E> {
     pub(crate) fn vacant(&mut self) -> Vacant<'_, E> {
         if self.free == NONE {
             let index = u32::try_from(self.slots.len()).ok().filter(|&index| index < NOTIFIED);
-            self.free = index.expect("so many monitors do not fit into the memory");
+            self.free = index.expect("the memory is full before a process has this number of monitors");
             self.slots.push(MonitorSlot { generation: self.first, next: NONE, watched: None });
         }
         Vacant { index: self.free, watched: self }

@@ -151,7 +151,8 @@ impl<M: Send + 'static> fmt::Debug for SendWait<M> {
 }
 
 /// Puts a message into a mailbox. If the mailbox is full and `cx` is `Some`, puts the message into the queue of waiting
-/// senders. In this case, `wait` creates the new state of the future.
+/// senders. In this case, `wait` creates the new state of the future. `is_limited` tells whether the send has a time
+/// limit, and `line` is its source line.
 fn enter<N: Send + 'static, M: Send + 'static>(
     control: Ref<Control<M>>,
     message: M,
@@ -178,10 +179,10 @@ fn begin<N: Send + 'static>(
     to: &Destination<N>,
     message: N,
     cx: Option<&Context<'_>>,
-    line: (bool, &'static Location<'static>),
+    limit_and_line: (bool, &'static Location<'static>),
 ) -> Result<State<N>, (SendErrorKind, N)> {
     let control = match to {
-        Destination::Here(control) => return enter(control.clone(), message, cx, line, State::Waiting),
+        Destination::Here(control) => return enter(control.clone(), message, cx, limit_and_line, State::Waiting),
         Destination::Pid(pid) => host.shared().pid_table.get(*pid),
         Destination::Name(name) => host.namespace().names().get(name),
     };
@@ -189,9 +190,9 @@ fn begin<N: Send + 'static>(
         return host.try_send_by(&to.destination(), message).map(|()| State::Over);
     };
     if let Some(control) = control.clone().downcast::<N>() {
-        enter(control, message, cx, line, State::Waiting)
+        enter(control, message, cx, limit_and_line, State::Waiting)
     } else if let Some(control) = control.clone().downcast::<Payload>() {
-        enter(control, Payload::new(message), cx, line, State::Untyped)
+        enter(control, Payload::new(message), cx, limit_and_line, State::Untyped)
             .map_err(|(refusal, payload)| (refusal, typed(payload)))
     } else {
         control.deliver_typed(message).map(|()| State::Over)

@@ -37,9 +37,9 @@ use crate::platform::clock::Instant;
 use crate::platform::static_ref::AtomicStaticRef;
 use crate::platform::sync::{Arc, Weak};
 use crate::process::catch::catch;
-use crate::process::error::{Addressee, SendError, SendErrorKind};
+use crate::process::error::{Addressee, SendError, SendErrorKind, SpawnErrorKind};
 use crate::process::event::Tag;
-use crate::process::exit::{Exit, Reason};
+use crate::process::exit::Exit;
 use crate::process::failure::Failure;
 use crate::process::limits::Limits;
 use crate::process::mailbox::{Inbox, MailboxCapacity};
@@ -316,13 +316,13 @@ impl Host {
         let flags = flag::OUTSIDE | flag::STARTED;
         let Some(parts) = self.reserve_control(flags, None, InheritedContext::default(), None, bound) else {
             // If no pid is free, this function returns a mailbox that is closed from the beginning.
-            return self.refused_control(Exit::Refused(Reason::from("all pids are in use")));
+            return self.refused_control(SpawnErrorKind::Limit(u32::MAX as usize));
         };
         let place = parts.place;
         let (entry, control) = Ref::pair(|header| parts.fill(header, RunState::over()));
         self.publish_pid(place, entry.into_any());
         if self.phase() == Phase::Closed {
-            control.end_outside(&Exit::Refused(Reason::from("the runtime has shut down")));
+            control.end_outside(&Exit::Refused(SpawnErrorKind::ShutDown));
         }
         control
     }
@@ -344,9 +344,9 @@ impl Host {
         Some(ControlParts { place, host, flags, parent, given, bound, most })
     }
 
-    /// Returns the control block of a process that never runs. The control block has a closed mailbox, and `exit` is
-    /// already published. The handle of a refused spawn points to such a control block.
-    pub(crate) fn refused_control<N: Send + 'static>(&self, exit: Exit) -> Ref<Control<N>> {
+    /// Returns the control block of a process that never runs, because its spawn was refused. The control block has a
+    /// closed mailbox, and the exit is already published. The handle of a refused spawn points to such a control block.
+    pub(crate) fn refused_control<N: Send + 'static>(&self, refusal: SpawnErrorKind) -> Ref<Control<N>> {
         let head = Head::new(RunState::over(), LocalId::NOWHERE, self.clone(), 0, None, SpawnSettings::default());
         let control = Ref::new(|header| Control {
             header,
@@ -355,7 +355,7 @@ impl Host {
             first_wait: WaitRecord::none(),
             receive_line: AtomicStaticRef::none(),
         });
-        control.head.publish_exit_of_no_process(&exit);
+        control.head.publish_exit_of_no_process(&Exit::Refused(refusal));
         control
     }
 

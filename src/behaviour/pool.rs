@@ -27,7 +27,7 @@ use crate::host::control::{Control, flag};
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::catch::{Held, delay_wakers};
-use crate::process::error::SpawnError;
+use crate::process::error::{SpawnError, SpawnErrorKind};
 use crate::process::exit::{Exit, Reason};
 use crate::process::mailbox::MailboxCapacity;
 use crate::process::state::Ref;
@@ -350,7 +350,7 @@ where
             return Err(Exit::failed(error));
         }
         match self.spawn(place) {
-            Err(refusal) if refusal.is_spawn_after_shutdown() => return Err(refusal),
+            Err(refusal) if refusal == Exit::Refused(SpawnErrorKind::ShutDown) => return Err(refusal),
             Err(refusal) => self.vacancies.push(Vacancy { place, former, exit: Held::new(refusal) }),
             Ok(member) => fresh.push((place, member)),
         }

@@ -37,6 +37,7 @@ use crate::host::link::exit_for_peers;
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::process::catch::Held;
+use crate::process::error::SpawnErrorKind;
 use crate::process::event::Event;
 use crate::process::exit::{Exit, Reason};
 use crate::process::pid::Pid;
@@ -170,14 +171,17 @@ struct Ending {
 /// Request to a [`Supervisor`].
 ///
 /// While a supervisor stops its children before its own exit, the supervisor refuses [`StartChild`](Self::StartChild)
-/// with [`Exit::Refused`]. Such a supervisor answers all other requests for a child as if the child did not exist.
+/// with [`Exit::Refused`] and [`SpawnErrorKind::SupervisorExiting`]. Such a supervisor answers all other requests for a
+/// child as if the child did not exist.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SupervisorMessage {
     /// Appends a child to the list of children. The answer is sent when the child has started. If the child exits
     /// before it has started, the answer is the exit of the child, and the child is removed. But if
     /// [`TerminateChild`](Self::TerminateChild) stops the child before it has started, the rules of `TerminateChild`
-    /// determine whether the child is removed. If another child has the same name, the answer is [`Exit::Refused`].
+    /// determine whether the child is removed. If another child has the same name, the answer is [`Exit::Refused`]
+    /// with [`SpawnErrorKind::NameTaken`] or, if no instance of the other child runs,
+    /// [`SpawnErrorKind::AlreadyPresent`].
     StartChild(Child, Reply<Result<Pid, Exit>>),
     /// Stops a child. The supervisor keeps the specification of the child, but does not restart the child. A
     /// [temporary](RestartPolicy::Temporary) child is removed. An unnamed child that was added by
@@ -411,7 +415,7 @@ impl Supervisor {
             }
             Err(NotMade::Panicked(exit)) => self.has_ended(me, id, Over::Unmade, Held::new(exit)),
             Err(NotMade::Refused(exit)) => {
-                if exit.is_spawn_after_shutdown() && me.host().phase() != Phase::Open {
+                if exit == Exit::Refused(SpawnErrorKind::ShutDown) && me.host().phase() != Phase::Open {
                     // After the shutdown of the runtime, no later start can succeed. If only the runtime of the child
                     // has shut down, the refused start counts towards the restart intensity.
                     self.end(Exit::Cancelled(Reason::SHUTDOWN), Reason::SHUTDOWN, me.host().shutdown_deadline());
@@ -531,12 +535,15 @@ impl Supervisor {
     fn answer(&mut self, me: &SelfHandle<SupervisorMessage>, message: SupervisorMessage) {
         match message {
             SupervisorMessage::StartChild(_, reply) if self.plan.is_ending() => {
-                reply.send(Err(Exit::Refused(Reason::from("its supervisor ends"))));
+                reply.send(Err(Exit::Refused(SpawnErrorKind::SupervisorExiting)));
             }
             SupervisorMessage::StartChild(child, reply) => {
-                let taken = child.spec.name.as_ref().filter(|name| self.names.contains_key(*name));
-                if let Some(name) = taken {
-                    reply.send(Err(Exit::Refused(Reason::from(format!("there is a child {name} already")))));
+                if let Some(present) = child.spec.name.as_ref().and_then(|name| self.names.get(name)) {
+                    let refusal = match self.live_children.get(*present) {
+                        Some(member) => SpawnErrorKind::NameTaken(member.pid),
+                        None => SpawnErrorKind::AlreadyPresent,
+                    };
+                    reply.send(Err(Exit::Refused(refusal)));
                     return;
                 }
                 let id = self.adopt(child, true, me.now());

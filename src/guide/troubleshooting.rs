@@ -260,7 +260,7 @@
 //! |---|---|---|
 //! | The runtime has no workers, and no thread is inside `run` or `block_on`. | `Builder::workers(0)` in the code | Poll [`Runtime::run`](crate::Runtime::run) while processes must run, or use workers. |
 //! | `main` returned and dropped the runtime. The drop kills all processes. | the program exits | Await a join handle in `main`, or wait for a signal and call [`shutdown`](crate::Runtime::shutdown). |
-//! | The spawn was refused. | the join handle resolves to [`Exit::Refused`](crate::Exit::Refused) | Check the reason of the refusal. The reason is a shutdown, [`max_processes`](crate::Builder::max_processes), or a [`Scope`](crate::Scope) that has ended. |
+//! | The spawn was refused. | the join handle resolves to [`Exit::Refused`](crate::Exit::Refused) | Check the [reason](crate::SpawnErrorKind) of the refusal, for example a shutdown, [`max_processes`](crate::Builder::max_processes), or a [`Scope`](crate::Scope) that has ended. |
 //! | The future was created but is not polled. | the compiler warns about an unused future | Await the future. If a call must not wait, use [`Call::start`](crate::future::Call::start). |
 //! | The process failed at its start. | a [crash report](crate::CrashReport) on stderr, or the exit in the join handle | See [`JoinHandle::started`](crate::JoinHandle::started). |
 //! | A process was [suspended](crate::Host::suspend). | [`explain`](crate::Host::explain) lists the suspended processes | Call [`Host::resume`](crate::Host::resume). |

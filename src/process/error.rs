@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::{fmt, io};
 
-use crate::platform::sync::Mutex;
+use crate::platform::sync::{Arc, Mutex};
 use crate::process::exit::{BoxError, Exit};
 use crate::process::pid::Pid;
 
@@ -237,6 +237,11 @@ pub enum SpawnErrorKind {
     Limit(usize),
     /// Another process has the name. The value is the pid of that process.
     NameTaken(Pid),
+    /// The supervisor already has a child with this name. At present, no instance of the child runs. OTP's supervisor
+    /// returns `already_present` in this case.
+    AlreadyPresent,
+    /// The supervisor of the new child is exiting.
+    SupervisorExiting,
     /// The first message was refused, either by the mailbox of the new process or by the process that already has the
     /// name.
     MessageRefused(SendErrorKind),
@@ -250,16 +255,21 @@ pub enum SpawnErrorKind {
     /// The new code of an [upgrade](crate::StepOutput::upgrade) did not start. The value of this variant is the exit of
     /// the new code. The exit is [`Exit::InitFailed`] or [`Exit::Panicked`], or [`Exit::Failed`] if the output of the
     /// new code has the wrong type.
-    StartFailed(Exit),
+    StartFailed(Arc<Exit>),
 }
 
 impl fmt::Display for SpawnErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Limit(most) if *most >= u32::MAX as usize => write!(f, "all {most} pids are in use"),
             Self::Limit(most) => write!(f, "the process limit of {most} is reached; raise `max_processes`"),
             Self::NameTaken(holder) => {
                 write!(f, "the name is taken by process {holder}; choose another name, or use `spawn_or_send`")
             }
+            Self::AlreadyPresent => f.write_str(
+                "the supervisor already has a child with this name, and the child does not run; restart the child",
+            ),
+            Self::SupervisorExiting => f.write_str("the supervisor is exiting"),
             Self::MessageRefused(kind) => write!(f, "the first message was refused: {kind}"),
             Self::NoParent => f.write_str(
                 "a link or monitor needs a parent process, but a host made this spawn; spawn from inside a process",
@@ -320,7 +330,7 @@ impl<B> SpawnError<B> {
         let (error, body) = self.split();
         drop(body);
         match error {
-            SpawnError { kind: SpawnErrorKind::StartFailed(exit), .. } => exit,
+            SpawnError { kind: SpawnErrorKind::StartFailed(exit), .. } => Arc::unwrap_or_clone(exit),
             error => Exit::failed(error),
         }
     }
@@ -350,17 +360,9 @@ impl<B> fmt::Display for SpawnError<B> {
 impl<B> Error for SpawnError<B> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.kind {
-            SpawnErrorKind::StartFailed(exit) => Some(exit),
+            SpawnErrorKind::StartFailed(exit) => Some(&**exit),
             _ => None,
         }
-    }
-}
-
-impl Exit {
-    /// Returns whether a process exited because the runtime refused a spawn after a shutdown. After a shutdown, every
-    /// later spawn is also refused.
-    pub(crate) fn is_spawn_after_shutdown(&self) -> bool {
-        self.error::<SpawnError<()>>().is_some_and(|error| error.kind == SpawnErrorKind::ShutDown)
     }
 }
 
@@ -561,7 +563,7 @@ mod tests {
         }
         let spawn = SpawnError::new(SpawnErrorKind::ShutDown, 7_u8);
         assert_eq!(spawn.to_string(), "spawn of u8 refused: the runtime has shut down");
-        let upgrade = SpawnError::new(SpawnErrorKind::StartFailed(Exit::Killed), 7_u8);
+        let upgrade = SpawnError::new(SpawnErrorKind::StartFailed(Exit::Killed.into()), 7_u8);
         assert_eq!(upgrade.to_string(), "upgrade to u8 refused: the new code did not start: killed");
         assert!(upgrade.source().is_some_and(|source| source.is::<Exit>()) && spawn.source().is_none());
     }
@@ -589,7 +591,8 @@ mod tests {
         let (text, exit) = (error.to_string(), Exit::from(error));
         let found: &SpawnError<()> = exit.error().unwrap();
         assert_eq!((found.kind(), found.to_string()), (&SpawnErrorKind::Limit(3), text));
-        let exit = Exit::from(SpawnError::new(SpawnErrorKind::StartFailed(Exit::failed("disk")), short.as_str()));
+        let kind = SpawnErrorKind::StartFailed(Exit::failed("disk").into());
+        let exit = Exit::from(SpawnError::new(kind, short.as_str()));
         assert_eq!(exit, Exit::failed("disk"));
     }
 

@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::{fmt, io};
 
 use crate::platform::sync::Arc;
-use crate::process::error::{InitError, NameError, NoProcess};
+use crate::process::error::{InitError, NameError, NoProcess, SpawnErrorKind};
 use crate::process::failure::{CallError, Failure};
 use crate::process::pid::Pid;
 
@@ -61,8 +61,9 @@ pub enum Exit {
         /// The exit of `origin`. The exit of `origin` is never `Linked`.
         reason: Arc<Exit>,
     },
-    /// The process never started, because the spawn was refused.
-    Refused(Reason),
+    /// The process never started, because the spawn was refused. If a process runs and returns the
+    /// [`SpawnError`](crate::SpawnError) of another process, the exit is `Failed`.
+    Refused(SpawnErrorKind),
     /// The exit is unknown, because the process did not exist or had already exited.
     NoProcess,
     /// The node of the process is unreachable.
@@ -205,9 +206,10 @@ impl PartialEq for Exit {
         match (self, other) {
             (Self::InitFailed(one), Self::InitFailed(other)) => is_same_error(&**one, &**other),
             (Self::Failed(one), Self::Failed(other)) => is_same_error(&**one, &**other),
-            (Self::Panicked(one), Self::Panicked(other))
-            | (Self::Cancelled(one), Self::Cancelled(other))
-            | (Self::Refused(one), Self::Refused(other)) => one == other,
+            (Self::Panicked(one), Self::Panicked(other)) | (Self::Cancelled(one), Self::Cancelled(other)) => {
+                one == other
+            }
+            (Self::Refused(one), Self::Refused(other)) => one == other,
             (Self::Linked { origin, reason }, Self::Linked { origin: other_origin, reason: other_reason }) => {
                 origin == other_origin && reason == other_reason
             }
@@ -228,7 +230,7 @@ impl fmt::Display for Exit {
             Self::Cancelled(reason) => write!(f, "cancelled: {reason}"),
             Self::Killed => f.write_str("killed"),
             Self::Linked { origin, reason } => write!(f, "linked to process {origin}, which exited: {reason}"),
-            Self::Refused(reason) => write!(f, "spawn refused: {reason}"),
+            Self::Refused(kind) => write!(f, "spawn refused: {kind}"),
             Self::NoProcess => f.write_str("no such process: it had exited before or never existed"),
             Self::NodeDown => f.write_str("the node of the process is unreachable"),
         }
@@ -242,10 +244,9 @@ impl Error for Exit {
             Self::Failed(error) => Some(&**error),
             Self::Cancelled(Reason(text)) => Some(text),
             Self::Linked { reason, .. } => Some(&**reason),
-            // The text of a panic or a refusal is not a source, because `failed` would convert this text into a
-            // `Cancelled`.
-            Self::Panicked(_) | Self::Refused(_) => None,
-            Self::Normal | Self::Killed | Self::NoProcess | Self::NodeDown => None,
+            // The text of a panic is not a source, because `failed` would convert this text into a `Cancelled`.
+            Self::Panicked(_) => None,
+            Self::Normal | Self::Killed | Self::Refused(_) | Self::NoProcess | Self::NodeDown => None,
         }
     }
 }
@@ -561,7 +562,7 @@ mod tests {
             (Exit::Cancelled(Reason::SHUTDOWN), "cancelled: shutdown"),
             (Exit::Killed, "killed"),
             (linked(Exit::Killed), "linked to process <1.7.2>, which exited: killed"),
-            (Exit::Refused("no room".into()), "spawn refused: no room"),
+            (Exit::Refused(SpawnErrorKind::ShutDown), "spawn refused: the runtime has shut down"),
             (Exit::NoProcess, "no such process: it had exited before or never existed"),
             (Exit::NodeDown, "the node of the process is unreachable"),
         ] {
@@ -578,7 +579,7 @@ mod tests {
             cancelled(),
             Exit::Killed,
             linked(Exit::Killed),
-            Exit::Refused("r".into()),
+            Exit::Refused(SpawnErrorKind::ShutDown),
             Exit::NoProcess,
             Exit::NodeDown,
         ] {
@@ -598,7 +599,7 @@ mod tests {
         {
             assert_eq!(variant_and_text(&Exit::failed(wrapped)), variant_and_text(&cancelled()));
         }
-        for other in [Exit::Panicked("p".into()), Exit::Refused("r".into()), Exit::Killed] {
+        for other in [Exit::Panicked("p".into()), Exit::Refused(SpawnErrorKind::ShutDown), Exit::Killed] {
             assert!(matches!(Exit::failed(TransparentWrapper(other.into())), Exit::Failed(_)));
         }
     }
@@ -684,7 +685,8 @@ mod tests {
             Exit::failed("tape"),
             Exit::Panicked("disk".into()),
             Exit::Cancelled("disk".into()),
-            Exit::Refused("disk".into()),
+            Exit::Refused(SpawnErrorKind::ShutDown),
+            Exit::Refused(SpawnErrorKind::Limit(1)),
             Exit::Killed,
             linked(Exit::Killed),
             linked(cancelled()),

@@ -283,17 +283,16 @@ impl Host {
     }
 
     fn refuse<T, N: Send + 'static>(&self, refusal: SpawnErrorKind) -> JoinHandle<T, N> {
-        let exit = Exit::Refused(Reason::from(refusal.to_string()));
-        JoinHandle::refused_at_start(self.refused_control(exit))
+        JoinHandle::refused_at_start(self.refused_control(refusal))
     }
 }
 
-/// Returns the exit for a refused spawn, and drops the body. If the `Drop` of the body panics, this function catches
-/// the panic.
+/// Returns the exit of the process that did not start, and drops the body. If the `Drop` of the body panics, this
+/// function catches the panic.
 pub(crate) fn exit_of_refusal<B>(refusal: SpawnError<B>) -> Exit {
     let (refusal, body) = refusal.split();
     let _ = drop_caught(body);
-    refusal.into()
+    Exit::Refused(refusal.kind().clone())
 }
 
 impl<M: Send + 'static> SelfHandle<M> {

@@ -287,7 +287,7 @@ impl<M: Send + 'static> StepOutput<'_, M> {
         let (id, name) = self.output();
         if id != TypeId::of::<Q::Output>() {
             let exit = wrong_output_error::<Q::Output>(name);
-            return Err(SpawnError::new(SpawnErrorKind::StartFailed(exit), new));
+            return Err(SpawnError::new(SpawnErrorKind::StartFailed(exit.into()), new));
         }
         let head = &self.control().head;
         let entry = entry.into();
@@ -304,7 +304,7 @@ impl<M: Send + 'static> StepOutput<'_, M> {
                 Exit::Panicked(text)
             }
         };
-        Err(SpawnError::new(SpawnErrorKind::StartFailed(exit), new))
+        Err(SpawnError::new(SpawnErrorKind::StartFailed(exit.into()), new))
     }
 }
 

@@ -159,10 +159,12 @@ fn spawns(table: &mut Table) {
         SpawnErrorKind::Limit(9),
         SpawnErrorKind::NameTaken(first.pid()),
         SpawnErrorKind::MessageRefused(SendErrorKind::Full),
+        SpawnErrorKind::AlreadyPresent,
+        SpawnErrorKind::SupervisorExiting,
         SpawnErrorKind::NoParent,
         SpawnErrorKind::ScopeOver,
         SpawnErrorKind::ShutDown,
-        SpawnErrorKind::StartFailed(Exit::failed("no disk")),
+        SpawnErrorKind::StartFailed(Exit::failed("no disk").into()),
     ] {
         table.add(&format!("SpawnErrorKind {}", format!("{kind:?}").split('(').next().unwrap()), kind);
     }
@@ -244,7 +246,7 @@ fn values(table: &mut Table, pid: Pid) {
     let within = Duration::from_secs(5);
     let exceeded = SupervisorError::RestartIntensityExceeded { child: child.clone(), restarts: 3, within, last };
     table.error("SupervisorError RestartIntensityExceeded", exceeded);
-    let exit = Exit::Refused("the process limit of 9 is reached".into());
+    let exit = Exit::Refused(SpawnErrorKind::Limit(9));
     table.error("SupervisorError StartFailed", SupervisorError::StartFailed { child, exit });
 }
 
@@ -259,7 +261,7 @@ fn exits_and_failures(table: &mut Table, pid: Pid) {
         ("Exit Cancelled", Exit::Cancelled(Reason::SHUTDOWN)),
         ("Exit Killed", Exit::Killed),
         ("Exit Linked", Exit::Linked { origin: pid, reason: Arc::new(panicked.clone()) }),
-        ("Exit Refused", Exit::Refused(Reason::new("the runtime has shut down"))),
+        ("Exit Refused", Exit::Refused(SpawnErrorKind::ShutDown)),
         ("Exit NoProcess", Exit::NoProcess),
         ("Exit NodeDown", Exit::NodeDown),
     ] {

@@ -322,7 +322,7 @@ fn a_supervisor_answers_refused_starts_at_run_time() {
             let refuses = |answer: Result<Pid, Exit>| {
                 let exit = answer.unwrap_err();
                 assert!(exit.to_string().contains(obstacle.text()), "{exit}");
-                assert!(exit.error::<SpawnError<()>>().is_some(), "{exit:?}");
+                assert!(matches!(exit, Exit::Refused(_)), "{exit:?}");
             };
             let add = || tree.call(|reply| SupervisorMessage::StartChild(Child::new(A, obey), reply));
             let blocker = obstacle.put(&few);
@@ -534,7 +534,7 @@ fn a_refused_first_member_fails_the_pool() {
             counts.fetch_add(1, SeqCst);
         }));
         let exit = pool.started().await.unwrap_err();
-        assert_eq!(exit.error().map(SpawnError::<()>::kind), Some(&SpawnErrorKind::Limit(3)));
+        assert_eq!(exit, Exit::Refused(SpawnErrorKind::Limit(3)));
         assert_eq!(tries.load(SeqCst), 3);
         assert!(pool.await.is_err());
         while few.processes_alive() > 0 {

@@ -351,6 +351,37 @@ fn a_child_whose_error_has_a_panicking_source_is_restarted() {
     });
 }
 
+/// 6.4b: while a supervisor stops its children before its own exit, the supervisor refuses new children.
+#[test]
+fn an_exiting_supervisor_refuses_children() {
+    everywhere(async |host| {
+        let tree = host.spawn_process(Supervisor::one_for_one().add(Child::unnamed_process(|| Raw)));
+        tree.started().await.unwrap();
+        host.cancel(tree.pid(), Reason::REQUESTED, Duration::MAX).unwrap();
+        let added = tree.call(|reply| SupervisorMessage::StartChild(Child::new(A, obey), reply)).await.unwrap();
+        assert_eq!(added, Err(Exit::Refused(SpawnErrorKind::SupervisorExiting)));
+        tree.abort();
+        assert_eq!(tree.await, Err(Exit::Killed));
+    });
+}
+
+/// 6.1a, 6.4b: a child whose name another process has is refused with the pid of that process. This also holds for a
+/// child with a kept mailbox.
+#[test]
+fn a_refused_child_reports_the_process_that_has_its_name() {
+    everywhere(async |host| {
+        let holder = host.process().name(A).spawn(obey).unwrap();
+        let tree = started(&host, Supervisor::one_for_one()).await;
+        for child in [Child::new(A, obey), Child::new(A, obey).keep_mailbox()] {
+            let refused = tree.call(|reply| SupervisorMessage::StartChild(child, reply)).await.unwrap();
+            assert_eq!(refused, Err(Exit::Refused(SpawnErrorKind::NameTaken(holder.pid()))));
+        }
+        holder.abort();
+        tree.abort();
+        assert_eq!(tree.await, Err(Exit::Killed));
+    });
+}
+
 /// 6.4b: while the supervisor runs, children are added, stopped, restarted, deleted, counted and listed.
 #[test]
 fn children_are_managed_at_run_time() {
@@ -360,7 +391,7 @@ fn children_are_managed_at_run_time() {
         let a = ask(Child::new(A, obey)).await.unwrap().unwrap();
         assert_eq!(host.whereis(A), Some(a));
         // A second child with the same name is refused. The first child continues to run.
-        assert!(matches!(ask(Child::new(A, obey)).await.unwrap(), Err(Exit::Refused(_))));
+        assert_eq!(ask(Child::new(A, obey)).await.unwrap(), Err(Exit::Refused(SpawnErrorKind::NameTaken(a))));
         // If the first start of an added child fails, the child is not added.
         let fails = Child::new(B, async |_: Context<Do>| Err::<(), _>("no")).options(ProcessBuilder::manual_start);
         assert!(matches!(ask(fails).await.unwrap(), Err(Exit::Failed(_))));
@@ -371,6 +402,7 @@ fn children_are_managed_at_run_time() {
 
         assert!(tree.call(|reply| SupervisorMessage::TerminateChild(A.into(), reply)).await.unwrap());
         assert_eq!(host.whereis(A), None);
+        assert_eq!(ask(Child::new(A, obey)).await.unwrap(), Err(Exit::Refused(SpawnErrorKind::AlreadyPresent)));
         let again = tree.call(|reply| SupervisorMessage::RestartChild("a".into(), reply)).await.unwrap().unwrap();
         assert_ne!(again, a);
         let other = tree.call(|reply| SupervisorMessage::RestartChild(body.into(), reply)).await.unwrap().unwrap();

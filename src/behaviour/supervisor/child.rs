@@ -25,7 +25,7 @@ use crate::host::control::{AnyControl, Control};
 use crate::host::timer::backoff::Backoff;
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::catch::{Held, catch};
-use crate::process::error::SpawnError;
+use crate::process::error::{NameError, SpawnError, SpawnErrorKind};
 use crate::process::exit::{Exit, Reason};
 use crate::process::mailbox::MailboxCapacity;
 use crate::process::pid::Pid;
@@ -522,7 +522,12 @@ impl<N: Send + 'static> PersistentMailbox<N> {
         let address = supervisor.host().outside_control(MailboxCapacity::Reject(usize::MAX));
         let queue = Mailbox::new(address.clone());
         if let Some(name) = name {
-            queue.register(name)?;
+            queue.register(name).map_err(|error| {
+                Exit::Refused(match error {
+                    NameError::Taken { holder, .. } => SpawnErrorKind::NameTaken(holder),
+                    NameError::Exited { .. } => SpawnErrorKind::ShutDown,
+                })
+            })?;
         }
         let members = Arc::new(Members::new(Routing::Key(Box::new(|_| 0)), 1, Ref::downgrade(&address)));
         address.inbox.route_to(&*address, members.clone());

@@ -11,7 +11,7 @@
 //! | `Killed` | the process was killed |
 //! | `Linked` | a linked process exited abnormally |
 //! | `InitFailed` | the initialization of a hand-written process or a server failed |
-//! | `Refused` | the spawn was refused, because the runtime has shut down, a limit is reached or the scope has ended |
+//! | `Refused` | the spawn was refused, because the runtime has shut down, a limit is reached, the name is taken or the scope has ended |
 //! | `NoProcess` | only in a monitor, a link or `exited`: no process had the pid |
 //!
 //! There are four ways to receive the exit of another process:

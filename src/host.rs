@@ -422,8 +422,9 @@ impl Host {
         self.trace_state(head, to);
     }
 
-    /// Reports the restart of a child to the observer. A panic of the observer is caught.
+    /// Counts the restart of a child, and reports the restart to the observer. A panic of the observer is caught.
     pub(crate) fn report_restart(&self, supervisor: Pid, child: impl FnOnce() -> String, exit: &Exit) {
+        self.shared().metrics.add(Counter::Restarts, 1);
         if let Some(observer) = &self.shared().observer {
             let child = child();
             let _ = catch(|| observer.restarted(supervisor, &child, exit));

@@ -60,7 +60,9 @@
 //! [`Host::sample_run_times`](crate::Host::sample_run_times). The requests `supervision_tree` and `restart_child` need
 //! a worker. The server answers all other requests even while all workers are blocked. The server takes the same locks
 //! as [`Host::processes`](crate::Host::processes), and holds only the locks of one process at a time. A client that
-//! does not read its reply delays neither a worker nor another client.
+//! does not read its reply delays neither a worker nor another client. The actions `cancel`, `kill`, `suspend`, `resume`
+//! and `set_priority` call the wakers and the [`Observer`](crate::Observer) of the program on the thread of the server.
+//! A waker or an observer that blocks delays all clients.
 //!
 //! This table shows the CPU time of the server's thread for one request per second. During the measurement, two
 //! processes exchanged messages on a worker:
@@ -99,8 +101,9 @@
 //! The version changes only if existing requests or fields change. A newer server may know more requests, and add
 //! fields to its replies. A client must ignore unknown fields, as the server does.
 //!
-//! A request has the field `request`, and the optional field `id`, which the reply repeats. The reply has either the
-//! field `ok` or the field `error`:
+//! A request has the field `request`, and the optional field `id`, which the reply repeats. An `id` that is a number
+//! must be in the range of a 64-bit integer; the reply repeats any other number as a floating-point number. The reply has
+//! either the field `ok` or the field `error`:
 //!
 //! ```json
 //! {"id": 1, "request": "process", "pid": "<1-8f3a.0.1>"}
@@ -118,7 +121,7 @@
 //! | `process` | `pid` | the fields of [`ProcessDetails`](crate::observe::ProcessDetails), with the newest 100 `last_messages`, each with `kind`, `type_name`, `from` and `at_ns`; each entry of `message_counts` has `kind`, `type_name` and `count` |
 //! | `wait_for_graph` | `limit` | `edges` and `deadlocks` of [`Host::wait_for_graph`](crate::Host::wait_for_graph), and the numbers of all edges and of all deadlocks; `limit` also bounds the rows of all cycles together, and `cycle_len` and `behind_len` are the full lengths |
 //! | `workers` | | `workers`: the number, the state and the queue of each worker. While a worker runs a task, its row also has `process` (the process that the worker runs), `polls`, `blocked_since_ns` (for a long step, and for a step that has called `block_in_place`), and `is_replaced` (true if another thread does the work of this worker). `requested`: the requested number of workers |
-//! | `explain` | | `findings`: the kind and the lines of the first 100 findings of [`Host::explain`](crate::Host::explain), with at most 500 lines; `finding_count`: the number of all findings; `activity`: lines about all processes |
+//! | `explain` | | `findings`: the kind, the duration `lasts_ns` (`null` if unknown) and the lines of the first 100 findings of [`Host::explain`](crate::Host::explain), with at most 500 lines; `finding_count`: the number of all findings; `activity`: lines about all processes |
 //! | `supervision_tree` | | `rows`: the supervisors and their children; `depth` is 0 for a top-level supervisor, and the row of a child follows the row of its supervisor; `is_supervisor` is true for a supervisor; if a supervisor does not answer within 1 s, its field `supervisor` is null, its children are missing, and the state of a top-level supervisor is `unknown`; `supervisor` contains the strategy, the limit of restarts (`max_restarts`, `within_ns`), and the budget: `recent_restarts` is the number of counted restarts within the window, and `restarts_left` is the number of further restarts before the supervisor gives up; `row_count`: the number of all rows. The list leaves out the rows beyond the first 1,000 and the rows deeper than 64, but the number includes them |
 //! | `last_exits` | `limit` | `exits`: the records of [`Host::last_exits`](crate::Host::last_exits), newest first, each with the newest 8 `last_messages` |
 //! | `names` | `prefix`, `limit` | `rows`: the rows of [`Host::names`](crate::Host::names) for the first host of the runtime; `name_count`: the number of all names that begin with the prefix |
@@ -135,7 +138,7 @@
 //! | `suspend` | `pid` | nothing; see [`Host::suspend`](crate::Host::suspend) |
 //! | `resume` | `pid` | nothing |
 //! | `set_priority` | `pid`, `priority` (`Low`, `Normal`, `High`) | nothing |
-//! | `set_workers` | `count` | nothing |
+//! | `set_workers` | `count` | `workers`: the number of workers that the runtime now has as its target; at most 48 |
 //! | `restart_child` | either `pid` of the child, with an optional `supervisor` (a pid; default: the parent of the child), or `name` with `supervisor` | `pid`: the new instance; see [`RestartChild`](crate::supervisor::SupervisorMessage::RestartChild) |
 //! | `write_flight_record` | | `path`: the file, in the [`folder`](crate::observe::FlightRecorder::folder) of the program's options; `events`, `overwritten`, `complete_ns`: see [`FlightSummary`](crate::observe::FlightSummary) |
 //!

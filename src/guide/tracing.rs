@@ -57,15 +57,15 @@
 //! | `spawn` | `process` | the step spawned a process |
 //! | `preempted` | `process` | the process has spent the budget of its turn, and goes to the back of the queue |
 //! | `steal` | `worker` | the worker stole tasks from the worker `victim` |
-//! | `lost` | `lost` | the worker had reached its limit of events; the annotation `count` is the number of turns and other events that the trace lacks |
+//! | `lost` | `lost` | the worker had reached its limit of events, or newer events had replaced events that were not read yet; the annotation `count` is the number of turns and other events that the trace lacks |
 //!
 //! A mailbox keeps the order of its messages, so the n-th receipt belongs to the n-th message. The trace relies on this
 //! order. The following events change the order: lost events, a dropped message, an urgent message, a selective receive
 //! ([`Mailbox::receive_where`](crate::Mailbox::receive_where)) that skips a message, and
 //! [`Context::unstash`](crate::Context::unstash). After such an event, the messages of the process have no arrows until
 //! the process has received all its messages and waits for the next message. A message that a [`Pool`](crate::Pool)
-//! forwards has no arrow. A mark `lost` ends all open slices `ready`, and the state of a process may be out of date
-//! until the next event of this process. If the trace has reached its maximum rate and skips a change of the state, the
+//! forwards has no arrow. An open slice of the lane ends at the last event before the mark `lost`. The mark also ends all
+//! open slices `ready`, and the state of a process may be out of date until the next event of this process. If the trace has reached its maximum rate and skips a change of the state, the
 //! slice of the former state ends.
 //!
 //! # The flight recorder

@@ -286,6 +286,9 @@ impl Host {
     fn store_abnormal_exit(&self, head: &Head, exit: &Exit, last: Option<LastState>) {
         let state = last.map(|last| head.abnormal_state(last, exit.is_failure()));
         if let Some(state) = &state {
+            if exit.is_failure() {
+                head.count(Counter::Failures);
+            }
             self.record_exit(head, exit, state);
             if let Some(observer) = &self.shared().observer
                 && exit.is_failure()

@@ -239,7 +239,8 @@ fn label(shared: &Shared, number: u64) -> Option<u32> {
 
 /// Functions that start and end traces.
 impl Host {
-    /// Starts an execution trace, and writes it to a new file at this path. [Perfetto](https://ui.perfetto.dev) opens
+    /// Starts an execution trace, and writes it to the file at this path. If the file exists, the trace replaces its
+    /// contents. [Perfetto](https://ui.perfetto.dev) opens
     /// the file. The page [`guide::tracing`](crate::guide::tracing) explains how to read the trace.
     ///
     /// The trace contains the processes of all hosts of the runtime. Each worker has a lane. The lane has one slice for

@@ -67,6 +67,17 @@ counters! {
     ///
     /// A process is counted during its exit. `spawned - exited` processes are alive.
     Exited => exited,
+    /// Failed processes.
+    ///
+    /// A process is counted during its exit. A process fails if it panics, if it returns an error, if its
+    /// initialization fails, or if a link ends it because another process failed. A cancelled or killed process has
+    /// not failed.
+    Failures => failures,
+    /// Restarts of children by supervisors.
+    ///
+    /// The supervisor counts each restart before it starts the new instance. The replacement of a member of a
+    /// [`Pool`](crate::Pool) is not counted.
+    Restarts => restarts,
     /// Polls of a task by a worker.
     ///
     /// The scheduler counts each poll before the poll begins. A poll of a process is one turn of this process.

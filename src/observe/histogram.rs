@@ -59,8 +59,9 @@ impl Histogram {
         if count == 0 {
             return None;
         }
-        // For a NaN or a `q` below 0, the rank is 1.
-        let rank = ((q * count as f64).ceil() as u64).clamp(1, count);
+        // The product may be a little larger than the exact value. For example, 0.07 × 100 is 7.000000000000001.
+        // Therefore the product is reduced before it is rounded up. For a NaN or a `q` below 0, the rank is 1.
+        let rank = ((q * count as f64 * (1.0 - f64::EPSILON)).ceil() as u64).clamp(1, count);
         let mut seen = 0_u64;
         let found = self.buckets.iter().position(|&n| {
             seen = seen.saturating_add(n);
@@ -206,6 +207,12 @@ mod tests {
             let found = delays.quantile(q).expect("there are some");
             let exact = Duration::from_millis(ms);
             assert!(found >= exact && found <= exact + exact / 4, "{q}: {found:?}");
+        }
+        // A product such as 0.07 × 100 is a little larger than the exact value.
+        for n in 1..=100_u32 {
+            let found = delays.quantile(f64::from(n) / 100.0).expect("there are some");
+            let exact = Duration::from_millis(n.into());
+            assert!(found >= exact && found <= exact + exact / 4, "{n}: {found:?}");
         }
     }
 

@@ -330,6 +330,8 @@ fn the_replies_state_yield_checks_blocking_waits_and_growing_mailboxes() {
             let findings = explanation["findings"].as_array().unwrap();
             let kinds: Vec<_> = findings.iter().map(|finding| finding["kind"].as_str().unwrap()).collect();
             assert!(kinds.iter().filter(|kind| kind.ends_with("_mailbox")).eq([&kind]), "{explanation}");
+            let grows = findings.iter().find(|finding| finding["kind"] == "growing_mailbox");
+            assert!(grows.is_none_or(|finding| finding["lasts_ns"].as_u64().is_some()), "{explanation}");
         }
         drop(open);
         rt.block_on(waits).unwrap();

@@ -449,7 +449,33 @@ fn the_counts_of_a_scripted_run_are_exact() {
     while rt.processes_alive() != 0 {
         rt.block_on(step_aside());
     }
-    let expected = "spawned 5, exited 5, polls 8, steps 8, messages 6, refused 1, dead_letters 4, dropped_by_policy 3, \
+    let expected = "spawned 5, exited 5, failures 2, polls 8, steps 8, messages 6, refused 1, dead_letters 4, dropped_by_policy 3, \
                     yields 2, completions 1, discarded 1, panics 1, unobserved 2";
     assert_eq!(rt.counters().to_string(), expected);
+}
+
+/// 9.1a: the counters `failures` and `restarts` count each failed process and each restart of a child once. A killed
+/// process and the first start of a child are not counted.
+#[test]
+fn failures_and_restarts_are_counted() {
+    const CHILD: Name<bool> = Name::new("child");
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let body = async |mut ctx: Context<bool>| {
+        if ctx.receive().await? { Err::<(), _>(Exit::failed("planned")) } else { panic!("planned") }
+    };
+    let supervisor = rt.spawn_process(Supervisor::one_for_one().intensity(10, Duration::MAX).child(CHILD, body));
+    rt.block_on(supervisor.started()).unwrap();
+    let restarted = |end: &dyn Fn(Pid)| {
+        let pid = rt.whereis(CHILD).unwrap();
+        end(pid);
+        while rt.whereis(CHILD).is_none_or(|now| now == pid) {
+            rt.block_on(step_aside());
+        }
+        let counters = rt.counters();
+        (counters.failures, counters.restarts)
+    };
+    assert_eq!((rt.counters().failures, rt.counters().restarts), (0, 0));
+    assert_eq!(restarted(&|_| rt.send(CHILD, true).unwrap()), (1, 1));
+    assert_eq!(restarted(&|_| rt.send(CHILD, false).unwrap()), (2, 2));
+    assert_eq!(restarted(&|pid| rt.kill(pid).unwrap()), (2, 3));
 }

@@ -19,13 +19,15 @@ use crate::observe::trace::flight::{FlightCopy, FlightSummary};
 use crate::platform::sync::Arc;
 
 impl Host {
-    /// Writes the last events of the runtime to a new file at this path, in the format of an execution trace. The
-    /// runtime needs a [flight recorder](crate::Builder::flight_recorder). [Perfetto](https://ui.perfetto.dev) opens
+    /// Writes the last events of the runtime to the file at this path, in the format of an execution trace. If the file
+    /// exists, the record replaces its contents, even if a later write fails. The runtime needs a [flight recorder](crate::Builder::flight_recorder). [Perfetto](https://ui.perfetto.dev) opens
     /// the file.
     ///
     /// Any thread can make this call, at any time. The calling thread copies the buffers of the recorder, converts
     /// the events, and writes the file. The workers continue during the call, and no worker waits for the file. For
-    /// the duration of the call, the copy needs about twice the memory of the buffers. Inside a step, use
+    /// the duration of the call, the copy needs about twice the memory of the buffers. While busy workers fill their
+    /// buffers faster than the thread copies them, the thread copies the buffers a second time, and the workers record
+    /// no events during this second copy. A trace or a later record shows these events as lost. Inside a step, use
     /// [`spawn_blocking`](Self::spawn_blocking), because the call blocks its thread.
     ///
     /// The following events are missing from a flight record:
@@ -54,7 +56,7 @@ impl Host {
     pub fn write_flight_record_to(&self, mut writer: impl Write) -> io::Result<FlightSummary> {
         self.check_flight_recorder()?;
         let recorder = self.shared().metrics.recorder();
-        let copy = FlightCopy::new(recorder, self.now().ns());
+        let copy = FlightCopy::new(recorder, || self.now().ns());
         let seen = copy.processes();
         let mut labels = BTreeMap::new();
         self.shared().pid_table.visit(|control| {

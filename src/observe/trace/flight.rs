@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::observe::metrics::Metrics;
+use crate::observe::trace::ring::{Record, Ring};
 use crate::observe::trace::timeline::{Alive, Lookup, Timeline};
 use crate::observe::trace::{CAPACITY, Recorder, TraceEntry, TraceEvent};
-use crate::platform::sync::{Arc, Condvar, Mutex, thread, wait_while};
+use crate::platform::sync::{Arc, Condvar, Mutex, OnceLock, thread, wait_while};
 use crate::process::catch::catch;
 
 /// Size of a record in a buffer, in bytes.
@@ -528,13 +529,53 @@ pub(crate) struct FlightCopy {
     overwritten: u64,
 }
 
+/// Copy of one ring.
+struct RingCopy {
+    records: Vec<Record>,
+    /// Number of records that were overwritten before they were copied.
+    overwritten: u64,
+}
+
+impl RingCopy {
+    /// Copies all rings. The copies are unpacked later, because the workers write further records in the meantime.
+    fn all(recorder: &Recorder) -> Vec<Self> {
+        let copy = |ring: &Ring| {
+            let mut records = Vec::new();
+            let (_, overwritten) = ring.read(0, |record| records.push(record));
+            Self { records, overwritten }
+        };
+        recorder.rings().filter_map(OnceLock::get).map(copy).collect()
+    }
+
+    /// Returns whether the ring had records from before the time `now`, and all of them were overwritten.
+    fn is_too_late(&self, now: u64) -> bool {
+        let mut entries = self.records.iter().filter_map(|record| TraceEntry::unpack(*record));
+        self.overwritten != 0 && entries.next().is_none_or(|entry| entry.at > now)
+    }
+}
+
 impl FlightCopy {
-    /// Copies the rings. During the copy, each worker continues to write its ring. `now` is the present time.
-    pub(crate) fn new(recorder: &Recorder, now: u64) -> Self {
+    /// Copies the rings. `now` returns the present time.
+    ///
+    /// During the copy, each worker continues to write its ring. If the system suspends this thread during the copy, a
+    /// busy worker may overwrite all records from before the copy. In this case, the rings are copied again, and the
+    /// workers discard their events during the second copy.
+    pub(crate) fn new(recorder: &Recorder, now: impl Fn() -> u64) -> Self {
+        let copy_all = || (now(), RingCopy::all(recorder));
+        let (begun, copies) = copy_all();
+        if copies.iter().any(|ring| ring.is_too_late(begun)) {
+            let (begun, copies) = recorder.paused(copy_all);
+            return Self::join(begun, copies);
+        }
+        Self::join(begun, copies)
+    }
+
+    /// Puts the records of all rings in the order of their times. `now` is the time at which the copy began.
+    fn join(now: u64, copies: Vec<RingCopy>) -> Self {
         let mut copy = Self { entries: Vec::new(), now, complete_since: 0, overwritten: 0 };
-        for ring in recorder.rings().filter_map(|ring| ring.get()) {
+        for RingCopy { records, overwritten } in copies {
             let first = copy.entries.len();
-            let (_, overwritten) = ring.read(0, |record| copy.entries.extend(TraceEntry::unpack(record)));
+            copy.entries.extend(records.into_iter().filter_map(TraceEntry::unpack));
             if overwritten == 0 {
                 continue;
             }
@@ -609,6 +650,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+    use crate::observe::trace::Lane;
 
     #[test]
     fn files_for_consoles_are_written_one_at_a_time_and_their_number_is_bounded() {
@@ -625,6 +667,33 @@ mod tests {
         assert_eq!(recorder.reserve_file(), Err(RecordRefusal::MaxFiles));
         recorder.stop_writer();
         assert_eq!(recorder.reserve_file(), Err(RecordRefusal::Ended));
+    }
+
+    /// The copying thread may be suspended between the first reading of the clock and the copy.
+    #[test]
+    fn if_all_records_from_before_a_copy_are_overwritten_the_rings_are_copied_again() {
+        let recorder = Recorder::new(1);
+        recorder.keep_last_events(FlightRecorder::new().buffer_size(0));
+        let ring = recorder.workers[0].get_or_init(|| recorder.new_ring());
+        let entry = |at| TraceEntry { at, lane: Lane::Worker(0), event: TraceEvent::Step { process: 7 } };
+        let readings = Cell::new(0);
+        let now = || {
+            readings.set(readings.get() + 1);
+            if readings.get() == 1 {
+                assert!(ring.has_room(0));
+                (0..20_000).for_each(|_| ring.push(entry(2).pack()));
+                return 1;
+            }
+            // During the second copy, the worker writes no further record.
+            assert!(!ring.has_room(0));
+            3
+        };
+        let copy = FlightCopy::new(&recorder, now);
+        assert_eq!((readings.get(), copy.now, copy.complete_since), (2, 3, 2));
+        // The reader does not read the slot that a writer may be writing.
+        assert_eq!(copy.entries.len() as u64 - 1, (1 << 14) - 1);
+        assert_eq!(copy.entries[0].event, TraceEvent::Lost { total: copy.overwritten });
+        assert!(copy.overwritten > 3_000 && ring.has_room(0));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Reads the entries of a trace from the rings of a runtime.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::time::Duration;
 
 use crate::observe::metrics::Metrics;
@@ -48,6 +49,8 @@ struct Cursor {
     next: u64,
     /// Number of discarded events that the reader knows.
     lost: u64,
+    /// Number of overwritten records that no entry has reported.
+    overwritten: u64,
 }
 
 impl EntryReader {
@@ -63,7 +66,7 @@ impl EntryReader {
     ) -> (Self, BTreeMap<u64, Alive>) {
         let recorder = metrics.recorder();
         recorder.changes.with(|()| {
-            let cursor = |ring: &Ring| Cursor { next: ring.written(), lost: ring.lost() };
+            let cursor = |ring: &Ring| Cursor { next: ring.written(), lost: ring.lost(), overwritten: 0 };
             let cursors = recorder.rings().map(|ring| ring.get().map(cursor).unwrap_or_default()).collect();
             recorder.change_filters(|filters| filters.push(filter.clone()));
             recorder.sessions.fetch_add(1, Ordering::SeqCst);
@@ -79,7 +82,7 @@ impl EntryReader {
     /// entries that were recorded before the previous call. `now` is the present time.
     pub(super) fn collect(&mut self, now: u64, each: impl FnMut(TraceEntry, &Recorder)) {
         self.read();
-        let until = std::mem::replace(&mut self.collected, now);
+        let until = mem::replace(&mut self.collected, now);
         let elapsed = Duration::from_nanos(now.saturating_sub(until));
         self.metrics.recorder().permit((elapsed.as_secs_f64() * PER_SECOND as f64) as u64);
         self.pass_on(until, each);
@@ -90,7 +93,7 @@ impl EntryReader {
         self.read();
         self.pass_on(u64::MAX, each);
         for (ring, cursor) in self.metrics.recorder().rings().zip(&self.cursors) {
-            self.lost += ring.get().map_or(0, Ring::lost) - cursor.lost;
+            self.lost += ring.get().map_or(0, Ring::lost) - cursor.lost + cursor.overwritten;
         }
         self.lost += self.selection.still_skipped();
     }
@@ -126,7 +129,7 @@ impl EntryReader {
     }
 
     fn read(&mut self) {
-        let Self { metrics, cursors, held, selection, lost, .. } = self;
+        let Self { metrics, cursors, held, selection, .. } = self;
         let recorder: &Recorder = metrics.recorder();
         for (ring, cursor) in recorder.rings().zip(cursors) {
             let Some(ring) = ring.get() else { continue };
@@ -152,11 +155,13 @@ impl EntryReader {
                 }
             });
             cursor.next = next;
-            match held.get(first).copied() {
-                Some(TraceEntry { at, lane, .. }) if overwritten != 0 => {
-                    held.insert(first, TraceEntry { at, lane, event: TraceEvent::Lost { total: overwritten } });
-                }
-                _ => *lost += overwritten,
+            cursor.overwritten += overwritten;
+            // If all new records were overwritten, the next entry of this ring reports them.
+            if cursor.overwritten != 0
+                && let Some(TraceEntry { at, lane, .. }) = held.get(first).copied()
+            {
+                let total = mem::take(&mut cursor.overwritten);
+                held.insert(first, TraceEntry { at, lane, event: TraceEvent::Lost { total } });
             }
         }
     }

@@ -105,6 +105,11 @@ impl Ring {
         self.limit.store(limit.min(written.saturating_add(max_further)), Relaxed);
     }
 
+    /// Sets the limit to 0. The writer then discards further events, until [`permit`](Self::permit) raises the limit.
+    pub(super) fn pause(&self) {
+        self.limit.store(0, Relaxed);
+    }
+
     /// Calls `each` for each record whose number is at least `from`. Returns the number of the next record, and the
     /// number of records that were overwritten before they were read.
     pub(crate) fn read(&self, from: u64, mut each: impl FnMut(Record)) -> (u64, u64) {

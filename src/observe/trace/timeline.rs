@@ -63,6 +63,8 @@ pub(crate) struct Alive {
 struct LaneState {
     /// Number of the lane in the trace.
     number: u16,
+    /// Time of the last event on the lane.
+    last: u64,
     running: Running,
     /// Whether the slice `blocked worker` is open inside the slice of the step.
     blocked: bool,
@@ -230,15 +232,21 @@ impl Timeline {
                 view.timeline.lost += total;
                 // Messages, the end of this turn, and turns of processes that were ready may be among the lost events.
                 view.timeline.messages.clear();
+                // The trace does not know what the thread did after its last event.
+                view.at = view.lane_state().last.min(entry.at);
                 view.end_running();
                 view.end_rest();
+                view.at = entry.at;
                 for process in std::mem::take(&mut view.timeline.ready) {
                     view.end_state(process);
                 }
+                view.lane_state().last = entry.at;
                 view.instant(Word::Lost, Word::Lost, &[(Word::Count, Value::Number(total))]);
                 return;
             }
         }
+        let last = &mut view.lane_state().last;
+        *last = entry.at.max(*last);
         self.events += 1;
     }
 

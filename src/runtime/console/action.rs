@@ -38,7 +38,7 @@ pub(super) fn perform(host: &Host, threads: &Arc<Threads>, action: Action) -> Re
         Action::SetPriority { pid, priority } => host.set_priority(pid, priority),
         Action::SetWorkers { count } => {
             threads.set_workers(count);
-            Ok(())
+            return Ok(Response::Now(json!({ "workers": threads.workers() })));
         }
         Action::RestartChild(restarted) => return restart(host, restarted).map(Response::Later),
         Action::WriteFlightRecord => return write_flight_record(host).map(Response::Later),

@@ -141,12 +141,14 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    /// Reads until the input contains a line, and answers this line.
+    /// Reads until the input contains a line, and answers this line. If the client ends its input without a line feed,
+    /// the rest of the input is the last line.
     fn read(&mut self, answer: impl FnOnce(&[u8], bool) -> Answer) -> io::Result<TurnResult> {
+        let mut has_ended = false;
         loop {
             let found = self.input[self.searched..].iter().position(|byte| *byte == b'\n');
             let end = found.map_or(self.input.len(), |at| self.searched + at);
-            if found.is_some() || end > MAX_REQUEST {
+            if found.is_some() || end > MAX_REQUEST || has_ended {
                 let Answer { reply, then } = answer(&self.input[..end], self.is_trusted);
                 self.output = reply;
                 // After a line that is too long, the start of the next request is unknown.
@@ -163,7 +165,8 @@ impl<S: Read + Write> Client<S> {
             self.searched = end;
             let mut buffer = [0; 4 << 10];
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Ok(TurnResult::Ended),
+                Ok(0) if self.input.is_empty() => return Ok(TurnResult::Ended),
+                Ok(0) => has_ended = true,
                 Ok(count) => self.input.extend_from_slice(&buffer[..count]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(TurnResult::Blocked),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -249,7 +252,7 @@ mod tests {
         }
         assert_eq!(run(&mut client), (TurnResult::Blocked, "[one][two][three]".into()));
         client.stream.has_ended = true;
-        assert_eq!(run(&mut client), (TurnResult::Ended, String::new()));
+        assert_eq!(run(&mut client), (TurnResult::Ended, "[four]".into()));
     }
 
     #[test]

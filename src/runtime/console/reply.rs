@@ -383,7 +383,13 @@ fn explanation(host: &Host) -> Value {
             Finding::IgnoredCancellation { .. } => "ignored_cancellation",
             Finding::NothingOutstanding { .. } => "nothing_outstanding",
         };
-        json!({ "kind": kind, "lines": list(finding_lines(finding, max_lines)) })
+        let lasts = match finding {
+            Finding::BlockedWorker { lasts, .. } | Finding::GrowingMailbox { lasts, .. } => Some(*lasts),
+            Finding::UnansweredCommands { lasts, .. } => *lasts,
+            _ => None,
+        };
+        let lasts = lasts.map(|lasts| u64::try_from(lasts.as_nanos()).unwrap_or(u64::MAX));
+        json!({ "kind": kind, "lasts_ns": lasts, "lines": list(finding_lines(finding, max_lines)) })
     };
     json!({
         "now_ns": host.now().ns(),

@@ -22,8 +22,9 @@ use crate::runtime::console::socket::{Listener, Stream};
 /// Maximum number of clients of one listener.
 pub(super) const MAX_CLIENTS: usize = 8;
 
-/// Maximum number of clients that a listener accepts before the server serves the attached clients again.
-const ACCEPTS: usize = 16;
+/// Maximum number of clients that a listener accepts before the server serves the attached clients again. This number
+/// is below `MAX_CLIENTS`, so a new client gets a turn before later clients can take its place.
+const ACCEPTS: usize = MAX_CLIENTS / 2;
 
 /// Pause after a failed accept. An accept fails, for example, if no descriptor is free.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -272,7 +273,7 @@ mod tests {
         let clients: Vec<_> = (0..2 * ACCEPTS).map(|_| TcpStream::connect(address).unwrap()).collect();
         let now = server.clock.now();
         assert_eq!(server.accept(0, now), Some(now));
-        assert_eq!(server.clients.len(), MAX_CLIENTS);
+        assert_eq!(server.clients.len(), ACCEPTS);
         // The second round accepts the remaining clients, and the third round finds no client.
         let _ = server.accept(0, now);
         assert_eq!(server.accept(0, now), None);

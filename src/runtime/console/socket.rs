@@ -133,7 +133,11 @@ impl SocketFile {
         let process = std::process::id();
         for number in 0..NAMES {
             let path = path.with_file_name(format!(".{:03x}", process.wrapping_add(number) % NAMES));
-            match socket.bind(&SockAddr::unix(&path)?) {
+            let address = SockAddr::unix(&path).map_err(|_| {
+                let text = "the path is too long: the folder needs room for a temporary name of four bytes";
+                io::Error::new(io::ErrorKind::InvalidInput, text)
+            })?;
+            match socket.bind(&address) {
                 // Another server uses this name at this moment, or a server has ended and has not removed its file.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 bound => {
@@ -147,7 +151,10 @@ impl SocketFile {
 
     /// Gives the file a second name. Fails if a file with this name exists.
     fn link(&self, path: &Path) -> io::Result<Self> {
-        std::fs::hard_link(&self.path, path)?;
+        std::fs::hard_link(&self.path, path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => error,
+            kind => io::Error::new(kind, format!("the file system cannot link the socket to its name: {error}")),
+        })?;
         Ok(Self { path: path.to_owned(), identity: self.identity })
     }
 }
@@ -212,7 +219,12 @@ fn remove_stale(path: &Path, aside: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
         Ok(file) if !file.file_type().is_socket() => {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file exists and is no socket"));
+            let text = match file.file_type() {
+                kind if kind.is_symlink() => "the path is a symbolic link; give the path of the socket itself",
+                kind if kind.is_dir() => "the path is a folder; give the path of a file in this folder",
+                _ => "the file exists and is no socket",
+            };
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
         }
         Ok(file) => identity_of(&file),
     };
@@ -222,7 +234,10 @@ fn remove_stale(path: &Path, aside: &Path) -> io::Result<()> {
     match socket.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => remove_if_identical(path, stale, aside),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+            let text = format!("the path is a socket to which the server cannot connect: {error}");
+            Err(io::Error::new(error.kind(), text))
+        }
         _ => Err(in_use()),
     }
 }

@@ -118,6 +118,37 @@ fn a_full_buffer_overwrites_its_oldest_events() {
     drop(old);
 }
 
+/// 9.3f: with a flight recorder, a trace with a slow writer loses the overwritten events. The last slice before these
+/// events ends at the last known event of the lane, because the trace does not know when the step ended.
+#[test]
+fn no_slice_covers_overwritten_events() {
+    within(60, || {
+        let recorder = FlightRecorder::new().buffer_size(0);
+        let rt = Runtime::builder().workers(0).flight_recorder(recorder).build().unwrap();
+        let (release, blocks) = mpsc::channel();
+        let buffer = Buffer::default();
+        let trace = rt.start_trace_to(Slow(blocks, buffer.clone())).unwrap();
+        for _ in 0..20 {
+            let yields = rt.spawn(async |ctx: Context| {
+                for _ in 0..20_000 {
+                    ctx.yield_now().await;
+                }
+            });
+            rt.block_on(yields).unwrap();
+            release.send(()).unwrap();
+        }
+        drop(release);
+        assert!(trace.finish().unwrap().lost > 0);
+        let decoded = decode(&buffer.bytes());
+        let marks = decoded.named(Kind::Instant, "lost");
+        let marks: BTreeSet<_> = marks.into_iter().map(|mark| (decoded.track(mark.track), mark.at)).collect();
+        assert!(!marks.is_empty());
+        let slices = decoded.slices();
+        let covers = slices.iter().find(|slice| marks.contains(&(slice.track.as_str(), slice.to)));
+        assert!(covers.is_none(), "{covers:?}");
+    });
+}
+
 /// 9.3f: a panic of a process writes a record, and the drop of the runtime waits for the file.
 #[test]
 fn a_panic_writes_a_flight_record() {

@@ -302,6 +302,7 @@ pub struct Workers {
 #[expect(missing_docs, reason = "the protocol documents the fields")]
 pub struct Finding {
     pub kind: String,
+    pub lasts_ns: Option<u64>,
     pub lines: Vec<String>,
 }
 

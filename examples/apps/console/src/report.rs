@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::client::Error;
 use crate::model::{
-    Explanation, Graph, Hello, Histogram, LastExits, Overview, Processes, Supervisor, Tree, TreeRow, Workers,
+    Explanation, Finding, Graph, Hello, Histogram, LastExits, Overview, Processes, Supervisor, Tree, TreeRow, Workers,
 };
 use crate::terminal::Connection;
 use crate::trace;
@@ -24,6 +24,9 @@ const TABLE_ROWS: u64 = 200;
 /// this limit.
 const EDGES: u64 = 100;
 
+/// Age in ns from which a command without an answer counts for [`Condition::Finding`].
+const UNANSWERED: u64 = 1_000_000_000;
+
 /// Condition of `--fail-if`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
@@ -33,7 +36,8 @@ pub enum Condition {
     BlockedWorker,
     /// A process has panicked since the start of the runtime.
     Panic,
-    /// The explanation of the runtime has a finding.
+    /// The explanation of the runtime has a finding. A command without an answer counts only if it is older than
+    /// [`UNANSWERED`].
     Finding,
     /// A supervisor has used up its restarts. Its next restart ends the supervisor.
     NoRestartsLeft,
@@ -76,11 +80,17 @@ impl Condition {
             }
             Self::Finding => {
                 json["explain"]["findings"].as_array().ok_or_else(|| not_sent("the list of findings"))?;
-                Ok(!reading.explanation.findings.is_empty())
+                Ok(reading.explanation.findings.iter().any(is_lasting))
             }
             Self::NoRestartsLeft => reading.has_no_restarts_left(),
         }
     }
+}
+
+/// Returns whether the finding is not normal for a healthy program. A busy program always has some commands that are not
+/// answered yet.
+fn is_lasting(finding: &Finding) -> bool {
+    finding.kind != "unanswered_commands" || finding.lasts_ns.is_some_and(|lasts| lasts >= UNANSWERED)
 }
 
 fn not_sent(figure: &str) -> String {
@@ -390,6 +400,17 @@ mod tests {
         assert_eq!(holds(&[silent, old, poor, rich], 1_000), Ok(true));
         // An older server does not tell which children are supervisors.
         assert!(holds(&[json!({ "pid": "<1.8.1>", "supervisor": null })], 1).is_err());
+    }
+
+    #[test]
+    fn a_command_that_was_performed_just_now_is_no_lasting_finding() {
+        let holds = |kind: &str, lasts: Value| {
+            let mut json = reading(0, "running", 0).json;
+            json["explain"]["findings"] = json!([{ "kind": kind, "lasts_ns": lasts, "lines": [] }]);
+            Condition::Finding.holds(&Reading::parse(json).unwrap()).unwrap()
+        };
+        assert!(!holds("unanswered_commands", json!(999_999_999)) && !holds("unanswered_commands", Value::Null));
+        assert!(holds("unanswered_commands", json!(1_000_000_000)) && holds("deadlock", Value::Null));
     }
 
     #[test]

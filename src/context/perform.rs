@@ -304,8 +304,8 @@ impl<C: Command> Perform<C> {
     /// earliest limit applies.
     ///
     /// The limit applies even if the future is detached, or is not polled after the command was yielded. The handler
-    /// then sees the cancellation at the deadline. If the limit passes before the command is yielded, the command
-    /// fails, and no handler gets the command. A limit of zero passes immediately. A limit beyond the clock's range of
+    /// then sees the cancellation at the deadline. If the limit expires before the command is yielded, the command
+    /// fails, and no handler gets the command. A limit of zero expires immediately. A limit beyond the clock's range of
     /// 584 years has no effect.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.0.limit(time);

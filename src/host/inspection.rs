@@ -92,9 +92,10 @@ impl Host {
     ///
     /// Any thread can make this call, even during a step. The call never stops a worker. The call reads a long list in
     /// several parts, and holds each lock only while it reads one part. The call runs no user code. If the process
-    /// waits, even in `block_on`, the call reads all processes, to find the processes whose join handles this process
-    /// awaits. The call also reads all timers and all sockets, to find the sleeps and the socket operations of this
-    /// process. Therefore the duration of the call is proportional to the peak number of processes, timers and sockets.
+    /// waits (even in `block_on`), the call reads the whole pid table. In the table, the call finds the processes for
+    /// whose exit this process waits with a join handle. The call also reads all timers and all sockets, to find the
+    /// sleeps and the socket operations of this process. Therefore the duration of the call is proportional to the peak
+    /// number of processes, timers and sockets.
     pub fn process_details(&self, pid: Pid) -> Option<ProcessDetails> {
         let waits = self.read_unrecorded_waits(&[pid]);
         self.details(pid, || self.read_joins().remove(&pid).unwrap_or_default(), waits.get(&pid))

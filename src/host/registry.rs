@@ -108,8 +108,8 @@ pub(crate) trait EntryHost: Sized {
     /// other than `self`.
     fn take(&self, stock: &mut Self::CountedRefs) -> Option<Self>;
 
-    /// If a shard must not store a stock of references to this value, returns one reference. A stored stock keeps the
-    /// value alive until the stock is replaced or the table is closed.
+    /// Returns a single reference if no shard may store a stock of references to this value, and `None` otherwise. A
+    /// stored stock keeps the value alive until the stock is replaced or the table is closed.
     fn without_stock(&self) -> Option<Self> {
         None
     }

@@ -376,8 +376,8 @@ impl<A, R> AllEnded<A, R> {
         self.killed = Some(self.host.alive().len());
     }
 
-    /// Prolongs the wait and returns true if a killed process has exited since the last check. Otherwise this
-    /// function returns false.
+    /// If a killed process has exited since the last check, prolongs the wait and returns true. Otherwise returns
+    /// false.
     fn prolongs(&mut self, now: Instant) -> bool {
         let left = self.host.alive().len();
         let has_exited = self.killed.is_some_and(|before| left < before);

@@ -52,7 +52,7 @@ impl Mail {
         Arc::new(Self { inbox, own, worker, has_urgent: AtomicBool::new(false) })
     }
 
-    /// Runs turns until `turn` returns that the process is done.
+    /// Runs turns until the result of `turn` is that the process is done.
     fn run(&self, mut turn: impl FnMut(&Self) -> TurnOutcome) {
         loop {
             if self.own.0.begin()

@@ -52,7 +52,7 @@ pub(crate) struct Metrics {
     recorder: Recorder,
 }
 
-/// Counters and sampled durations of one or more threads that are in no slot of this runtime.
+/// Counters and sampled durations of one or more threads. These threads have no slot in this runtime.
 #[derive(Debug)]
 struct Block {
     counts: Counts,
@@ -197,9 +197,10 @@ thread_local! {
     static OWNED_BLOCK: Cell<Option<CounterBlock>> = const { Cell::new(None) };
 }
 
-/// Returns the number of the first call of [`Metrics::tick`] on a thread. The first numbers of the threads are evenly
-/// distributed. Suppose that all threads began with the same number, and that the call with this number were measured.
-/// Then a process that is woken only by new threads would be measured at each wake-up.
+/// Returns the number that a thread gives to its first call of [`Metrics::tick`]. Different threads begin with
+/// different numbers, and these numbers are evenly distributed. Suppose that all threads began with the same number,
+/// and that the call with this number were measured. Then a process that is woken only by new threads would be measured
+/// at each wake-up.
 fn first_tick() -> u32 {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     (THREADS.fetch_add(1, Relaxed) as u32).wrapping_mul(0x85eb_ca6b)

@@ -259,8 +259,8 @@ const WORKER_STATES: [(&str, WorkerState); 4] = [
 ];
 
 impl RuntimeMetrics {
-    /// Returns the throughput: the number of steps of processes per second of [`elapsed`](Self::elapsed). Returns 0 if
-    /// no time has passed.
+    /// Returns the throughput in steps per second: the number of steps of all processes, divided by
+    /// [`elapsed`](Self::elapsed). Returns 0 if no time has passed.
     ///
     /// The throughput of a short interval is usually more useful than the throughput since the start of the runtime. To
     /// get the throughput of an interval, subtract an earlier snapshot first.

@@ -80,8 +80,8 @@ pub(crate) enum TraceEvent {
     Yielded { process: u64, tag: u64 },
     /// The command of the process was answered.
     Completed { process: u64, tag: u64 },
-    /// The thread has discarded turns and other events, because the thread had reached its limit. `total` is the number
-    /// of discarded turns and events since the first trace of the runtime.
+    /// The thread had reached its limit, and has discarded whole turns and other events. `total` is the number of the
+    /// discarded turns and events since the first trace of the runtime.
     Lost { total: u64 },
     /// The reader has skipped a change of the process's state, because the trace has reached its maximum rate.
     Skipped { process: u64 },
@@ -403,7 +403,7 @@ pub(crate) enum EventKind {
     /// A wake-up. The event is discarded only if the limit is exceeded by `AFTER_TURN` records.
     Wake,
     /// In a turn that is recorded: the beginning of a step, the change to the state `Blocked`, `Idle` or `Complete`, or
-    /// the exit of a process. Also an exit that ends a trace. The event is never discarded.
+    /// the exit of a process. An exit that ends a trace is also such an event. The event is never discarded.
     NeverDiscarded,
 }
 

@@ -95,8 +95,8 @@ pub(crate) fn notice_event<M>(tag: Tag, next: Result<Payload, Answer>) -> Event<
 #[derive(Debug)]
 pub(crate) enum Signal {
     Completed(Completed),
-    /// A notice of a stream. A notice means that the buffer of the stream contains an item that the process has
-    /// requested, or that the answer has arrived.
+    /// A notice of a stream. A notice has one of two meanings: the buffer of the stream contains an item that the
+    /// process has requested, or the answer has arrived.
     Notice(Tag),
     Cancel {
         reason: Reason,

@@ -422,7 +422,7 @@ impl<T: HeaderFirst> Ref<T> {
         // are created here owns one of the two strong counts.
         let one = unsafe { Self::with(Self::PLAIN, 2, make) };
         // SAFETY: the function `with` returned the pointer `one.at`. The reference `one` owns the first of the two
-        // strong counts. The second strong count has no owner yet, and the new reference takes over the second strong
+        // strong counts. No reference owns the second strong count yet, and the new reference takes over this strong
         // count.
         (unsafe { Self::from_at(one.at) }, one)
     }

@@ -67,8 +67,8 @@ impl<T> Injector<T> {
 
     /// Takes the first task. Also takes more tasks, and passes these additional tasks to `refill`. The number of the
     /// additional tasks is at most 16, and at most the fair share of one worker. The fair share is the number of queued
-    /// tasks divided by `workers`, plus one. Calls `lead(task, 0)` for each task that this call takes. Calls
-    /// `lead(task, 1)` for each task that the next call will probably take.
+    /// tasks divided by `workers`, plus one. Calls `lead(task, 0)` for each task that this function takes out of the
+    /// queue. Calls `lead(task, 1)` for each task that the next call of this function will probably take.
     pub(crate) fn take(
         &self,
         workers: usize,

@@ -66,7 +66,7 @@ pub(crate) struct WorkerSlot {
     blocked_since: AtomicU64,
     /// Orders the reports of a long step. The monitor takes this lock before it hands over the step. The monitor
     /// releases the lock after it has reported that the worker is blocked. The worker of the step takes the lock before
-    /// it reports its next state: see [`Scheduler::await_report`](super::Scheduler::await_report).
+    /// the worker reports its own next state: see [`Scheduler::await_report`](super::Scheduler::await_report).
     pub(super) report: Mutex<()>,
 }
 
@@ -108,7 +108,7 @@ impl WorkerSlot {
     /// first see this state.
     pub(crate) fn begin(&self) {
         // The operations on `duty` are SeqCst for the following reason. The worker calls `begin` and then checks
-        // whether the monitor sleeps. The monitor stores that it sleeps, and then checks whether a worker runs tasks.
+        // whether the monitor sleeps. The monitor records that it sleeps, and then checks whether a worker runs tasks.
         // Either the worker must see that the monitor sleeps, or the monitor must see that the worker runs tasks.
         let _ = self.duty.compare_exchange(FREE, BUSY, Ordering::SeqCst, Ordering::SeqCst);
     }

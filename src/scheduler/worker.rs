@@ -624,7 +624,7 @@ impl<T: Task> Worker<T> {
             scheduler.metrics.add(Counter::WakesWithoutWork, 1);
         }
         self.announce();
-        // This function does not check whether the scheduler stops, because a stop sets the tokens of all slots.
+        // This function does not check whether the scheduler is stopping, because a stop sets the tokens of all slots.
         if scheduler.has_work() && !planted!("idle_no_second_look") {
             self.wake_up();
             // The task may have been pushed while this worker was still counted as a searching worker. A push during a

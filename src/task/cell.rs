@@ -1,5 +1,6 @@
 //! The cell is the only allocation of a process. The cell contains the control block and the machine. All references to
-//! the process share the control block. Only the owner of the right to run the process accesses the machine.
+//! the process share the control block. The thread that owns the right to run the process is the only thread that
+//! accesses the machine.
 //!
 //! The cell replaces two separate objects, namely a task of the crate async-task and a control block. A cell needs
 //! unsafe code. With the cell, a spawn makes one allocation, a wake-up changes no reference count, and a further turn
@@ -554,8 +555,9 @@ enum JoinStage {
     Answered,
 }
 
-// SAFETY: a caller can get only a `T` from a `Joined`, and only through a mutable reference. The `T` may be sent
-// because `T: Send`. The address may be sent for every `M: Send`.
+// SAFETY: the outcome, a `T`, is the only value of the process that a caller can take out of a `Joined`, and the caller
+// needs a mutable reference to the `Joined`. The `T` may be sent because `T: Send`. The address may be sent for every
+// `M: Send`.
 unsafe impl<T: Send, M: Send + 'static> Send for Joined<T, M> {}
 
 impl<T, M: Send + 'static> fmt::Debug for Joined<T, M> {

@@ -139,8 +139,8 @@ fn a_task_in_the_next_slot_of_a_blocked_worker_still_runs() {
 }
 
 /// 4.7d, 4.7e: no spawn and no message of a blocking step is lost. In each round, the step spawns 10, then 400 and then
-/// 3000 processes. The step spawns some of these processes before another thread takes over the queues of the worker,
-/// and the other processes after this take-over.
+/// 3000 processes. The step spawns some of these processes. Then another thread takes over the queues of the worker,
+/// and the step spawns the remaining processes.
 #[test]
 fn no_spawn_and_no_message_of_a_long_step_is_lost() {
     for by_hand in [false, true] {

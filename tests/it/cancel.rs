@@ -667,8 +667,8 @@ fn a_supervised_child_may_have_its_own_token() {
 }
 
 /// 6.4f: a child of a supervisor has its own deadline and an inherited token, or its own token and an inherited
-/// deadline. The inherited token or the inherited deadline does not cancel the child directly. Therefore the supervisor
-/// stops its children in reverse order.
+/// deadline. Neither the inherited token nor the inherited deadline cancels the child directly. Therefore the
+/// supervisor stops its children in reverse order.
 #[test]
 fn an_inherited_token_or_deadline_cancels_no_supervised_child_directly() {
     async fn ends_in_order(host: Host, by_deadline: bool, has_own_token: bool) {

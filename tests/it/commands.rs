@@ -1491,7 +1491,7 @@ fn idle_threads_of_the_blocking_pool_exit() {
 /// 3.2a: with an idle time of zero, the threads of the pool exit as soon as they are idle. The pool still runs every
 /// job of a burst. The pool also runs every job that arrives just when a thread exits.
 #[test]
-fn a_pool_still_runs_every_job_if_its_idle_threads_exit_at_once() {
+fn a_pool_runs_every_job_although_each_idle_thread_exits_immediately() {
     for threads in [1, 2, 5] {
         within(60, move || {
             let builder = Runtime::builder().workers(0).max_blocking_threads(threads);

@@ -1,4 +1,5 @@
-//! Waits for free space in a full mailbox: calls that wait, time limits of sends, and limits with a policy.
+//! Tests of waiting for free space in a full mailbox: calls that wait, sends with a time limit, and capacities with a
+//! policy.
 
 use std::time::Duration;
 

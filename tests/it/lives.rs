@@ -1225,8 +1225,8 @@ fn a_process_may_drop_its_own_runtime() {
     }
 }
 
-/// 8.3b: a process may own its own runtime, in its mailbox or in its state. When the process is dropped, the runtime is
-/// dropped too.
+/// 8.3b: a process may own the runtime that runs the process, in its mailbox or in its state. When the process is
+/// dropped, the runtime is dropped too.
 #[test]
 fn a_runtime_owned_by_its_own_process_is_dropped_with_the_process() {
     within(30, || {

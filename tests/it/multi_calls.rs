@@ -330,9 +330,9 @@ fn a_multi_call_to_a_pool_without_its_members_is_answered_by_one_member() {
     }
 }
 
-/// 2.6e: if the mailbox of a process is full, the request to this process is handed back. The other processes answer.
+/// 2.6e: if the mailbox of a callee is full, the caller gets its request to this callee back. The other callees answer.
 #[test]
-fn a_full_mailbox_hands_its_request_back() {
+fn a_multi_call_returns_the_requests_that_full_mailboxes_refuse() {
     let rt = lone();
     let body = async |mut ctx: Context<(u64, Reply<u64>)>| -> Result<(), Exit> {
         loop {

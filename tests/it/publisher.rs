@@ -23,7 +23,7 @@ struct Book {
 #[derive(Debug, Clone, Default)]
 struct Notes(Arc<Mutex<Book>>);
 
-/// Handle of one figure. The handle notes the calls for this figure.
+/// Handle of one metric. The handle records each call in the book.
 struct Figure(Notes, String);
 
 impl metrics::CounterFn for Figure {

@@ -377,7 +377,7 @@ fn the_method_terminate_does_not_run_after_a_panic_or_a_kill() {
 /// handled before the timeout. If the deadline is moved, there is no timeout at the old deadline. A timeout is handled
 /// even if the mailbox is never empty.
 #[test]
-fn a_timeout_of_a_server_is_handled_in_order_with_messages() {
+fn the_timeout_of_a_server_is_handled_in_order_relative_to_messages() {
     timed(async |host, late| {
         let log = Log::default();
         let mut clerk = Clerk::new(&log);

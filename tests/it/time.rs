@@ -490,7 +490,7 @@ fn a_sleep_is_cancelled_when_its_process_exits() {
 /// 1.2b, 7.1a: a sleep of a hand-written process has a tag, like a command. The sleep is completed like a command, and
 /// the process can cancel the sleep like a command.
 #[test]
-fn the_sleep_of_a_hand_written_process_has_a_tag_like_a_command() {
+fn a_sleep_of_a_hand_written_process_has_a_tag_as_a_command_has() {
     struct Naps {
         naps: HashMap<Tag, (Instant, bool)>,
         cancelled: Option<Tag>,
@@ -1179,7 +1179,7 @@ fn a_spent_budget_does_not_turn_a_ready_future_into_a_timeout() {
 
 /// 11: the receiver of a repeating timer has exited, and the drop of the refused message panics. The timer ends.
 #[test]
-fn a_panic_of_a_refused_message_does_not_prolong_a_repeating_timer() {
+fn a_repeating_timer_ends_although_the_drop_of_its_refused_message_panics() {
     #[derive(Clone)]
     struct Bomb(Arc<AtomicUsize>);
     impl Drop for Bomb {

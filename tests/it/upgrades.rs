@@ -682,7 +682,8 @@ fn a_failed_upgrade_keeps_the_order_of_events() {
         }
         let (mut ctx, _) = ctx
             .upgrade(async move |mut ctx: Context<u32>| {
-                // The receiver reads the messages 2 and 3 ahead. The message 4 is stored in the mailbox slot.
+                // The receiver takes the messages 2 and 3 out of the queue before they are requested (read-ahead). The
+                // message 4 is stored in the mailbox slot.
                 assert_eq!(ctx.try_receive(), Some(1));
                 ctx.send(ctx.pid(), 4_u32).unwrap();
                 ctx.monitor(dead);

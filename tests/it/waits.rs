@@ -100,7 +100,8 @@ fn a_call_states_whether_it_has_a_time_limit() {
     }
 }
 
-/// 9.2b: if a process waits for several operations, the details list each operation until it ends.
+/// 9.2b: a process waits for several operations. The details of the process contain each operation until this operation
+/// ends.
 #[test]
 fn several_waits_are_listed_until_each_of_them_ends() {
     let rt = lone();

@@ -151,7 +151,7 @@ fn ten_thousand_idle_connections_need_little_memory() {
         }
         return;
     }
-    // The test program has printed the name of the test without the end of the line.
+    // The test program has printed the name of the test, and no line feed after the name.
     println!();
     assert!(count > 0, "a limit of {limit} descriptors permits no connection");
     if count < 10_000 {

@@ -120,7 +120,7 @@ fn several_processes_receive_from_one_socket() {
 /// 12.6b: a refused packet causes an error of one operation. Later operations of the socket succeed.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_refused_packet_is_an_error_of_one_operation() {
+fn a_refused_packet_fails_only_one_operation() {
     on_two(async |_| {
         let gone = std::net::UdpSocket::bind("127.0.0.1:0")?;
         let address = gone.local_addr()?;

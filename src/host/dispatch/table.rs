@@ -20,7 +20,8 @@ use crate::process::state::inline_command::Number;
 
 /// Type-erased interface of a handler. The type of a command selects this handler.
 pub(crate) trait AnyHandler<E: ?Sized>: Send + Sync {
-    /// Takes the command out of `command`, and handles it. The command belongs to the yield `tag` of the process `to`.
+    /// Takes the command out of `command`, and handles it. `to` is the process that has yielded the command, and `tag`
+    /// is the tag of the command.
     fn handle(&self, command: &mut Option<Payload>, to: Ref<E>, tag: Tag);
     /// Returns the name of the command type.
     fn command_name(&self) -> &'static str;

@@ -21,7 +21,7 @@ pub(super) struct Join {
 /// Maps the pid of each process that awaits join handles to the joins of this process.
 pub(super) type Joins = BTreeMap<Pid, Vec<Join>>;
 
-/// Adds a join to `joins` if a process awaits the join handle of the process in `listed`.
+/// Adds a join to `joins` if a process awaits the join handle of the process that `listed` describes.
 pub(super) fn add_join(listed: &Listed<'_, dyn AnyControl>, joins: &mut Vec<Join>) {
     joins.extend(listed.joiner().map(|by| Join { by, target: listed.entry().head().pid() }));
 }

@@ -230,13 +230,13 @@ impl Host {
         step: Option<&Arc<BlockedStep>>,
     ) -> Result<Option<WaitNode>, Busy> {
         let Some((head, type_name)) = process(control) else { return Ok(None) };
-        // The code reads the run state before and after the other values. If the process runs between the two reads
-        // of the run state, the process may change the other values. A process keeps the record of an answered call
-        // until it polls or drops the call. Therefore a record does not show whether the answer has arrived. A
-        // wake-up first changes the run state, and later the recorded state. Therefore the code reads the run state,
-        // and not the recorded state. The answer to a started call that was never polled wakes no process: see
-        // `confirm`. If a step of the process blocks its thread, the code compares the phase of the step instead,
-        // because the process runs.
+        // The code reads the run state before and after the other values. If the process runs between the two reads of
+        // the run state, the process may change the other values. A process keeps the record of an answered call until
+        // it polls or drops the call. Therefore a record does not show whether the answer has arrived. A wake-up first
+        // changes the run state, and later the recorded state. Therefore the code reads the run state, and not the
+        // recorded state. The answer to a started call that was never polled wakes no process: see `confirm`. A process
+        // whose step blocks its thread is in the state *Running*, and not in a waiting state. For such a process, the
+        // code compares the phase of the step instead.
         let blocked = step.and_then(|step| Some((step, step.pending()?)));
         let waits_now = || match blocked {
             Some((step, phase)) => step.pending() == Some(phase),

@@ -152,8 +152,8 @@ struct State {
     queue: VecDeque<Box<dyn Job>>,
     /// Number of threads.
     threads: usize,
-    /// Number of threads that run no job. Each of these threads will soon take one job from the queue. Therefore the
-    /// first `free` jobs of the queue do not wait for a busy thread.
+    /// Number of threads that run no job. Each of these threads will soon take one job from the queue. Therefore this
+    /// number of jobs at the front of the queue do not wait for a busy thread.
     free: usize,
     closed: bool,
     /// Index in the queue at which the next [sweep](State::sweep) begins.

@@ -30,7 +30,7 @@ impl FlightRecorder {
     /// The build of the runtime installs a handler for the kind. The handler stays installed until the program ends. So
     /// the signal never has its default effect again, even after the runtime was dropped. Before the build, and without
     /// this option, `SIGUSR1` and `SIGUSR2` end the program. If several runtimes of a program, or a
-    /// [`Signal`](crate::signal::unix::Signal), wait for the same kind, each of them receives the signal.
+    /// [`Signal`](crate::signal::unix::Signal), wait for the same kind of signal, each of them receives the signal.
     ///
     /// If the kind does not exist, or if a program cannot handle it, [`Builder::build`](crate::Builder::build) returns
     /// [`BuildError::Io`](crate::BuildError::Io). A [`Simulation`](crate::Simulation) ignores this option.

@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn counters_of_an_ended_runtime_are_zero_in_the_next_runtime() {
-        // Other tests take counters from the pool at the same time. Therefore a single round may get other counters.
-        // The test repeats the round until the round gets the same counters again.
+        // Other tests take counters from the pool at the same time. Therefore a round may get counters that differ from
+        // the counters of the ended runtime. The test repeats the round until the round gets the same counters again.
         let reused = (0..1_000).any(|_| {
             let before = SlotCounts::take(2);
             let address = |counts: &SlotCounts| std::ptr::from_ref(counts[1]).addr();

@@ -393,7 +393,8 @@ impl Flight {
     /// because the function of `on_written` drops the runtime, the call does not wait for the thread. In this case, the
     /// thread ends after the function of `on_written` has returned.
     fn stop(&self) {
-        // The end of a watch may wait for a thread. Therefore the watches are dropped without the lock.
+        // The end of a watch may wait for a thread. Therefore this function releases the lock before it drops the
+        // watches.
         let watches = std::mem::take(&mut *self.watches.lock());
         drop(watches);
         self.requests.lock().stop = true;

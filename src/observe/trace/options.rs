@@ -7,7 +7,7 @@ use crate::observe::states::{ProcessState, WorkerState};
 use crate::observe::trace::{Lane, Recorder, TraceEntry, TraceEvent};
 use crate::process::pid::Pid;
 
-/// Length of the periods to which the limit of the rate applies, in ns.
+/// Length in ns of one period of the rate limit.
 const SECOND: u64 = 1_000_000_000;
 /// Maximum size of [`Selection::others`].
 const OTHERS: usize = 1 << 16;

@@ -12,7 +12,7 @@ use crate::observe::trace::{CAPACITY, Recorder, TraceEntry, TraceEvent};
 use crate::platform::sync::Arc;
 use crate::platform::sync::tally::Ordering;
 
-/// Number of records that a thread may write between two collections of the reader. Three quarters of the ring stay
+/// Number of records that a thread may write before the reader reads the ring again. Three quarters of the ring stay
 /// free. Therefore a turn that begins below this limit does not overwrite records that the reader has not read.
 pub(super) const PERMITTED: u64 = CAPACITY as u64 / 4;
 
@@ -137,8 +137,8 @@ impl EntryReader {
             let (next, overwritten) = ring.read(cursor.next, |record| {
                 let Some(mut entry) = TraceEntry::unpack(record) else { return };
                 if let TraceEvent::Lost { total } = &mut entry.event {
-                    // In a record, `total` is the number since the first trace. In an entry, `total` is the number
-                    // since the previous event `Lost` of this ring.
+                    // A record in the ring counts all discarded events since the first trace. The entries of this
+                    // reader count the events since the previous event `Lost` of this ring.
                     let known = cursor.lost;
                     cursor.lost = known.max(*total);
                     *total -= known.min(*total);

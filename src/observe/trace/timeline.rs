@@ -230,7 +230,7 @@ impl Timeline {
             }
             TraceEvent::Lost { total } => {
                 view.timeline.lost += total;
-                // Messages, the end of this turn, and turns of processes that were ready may be among the lost events.
+                // The lost events may include messages, the end of this turn, and turns of processes that were ready.
                 view.timeline.messages.clear();
                 // The trace does not know what the thread did after its last event.
                 view.at = view.lane_state().last.min(entry.at);

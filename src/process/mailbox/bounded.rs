@@ -111,8 +111,8 @@ pub(super) struct Bounded<M> {
     policy: OverflowPolicy,
     /// Largest length that the queue has had, or that [`record`](Self::record) has recorded.
     high: usize,
-    /// The waiting senders, keyed by number. The numbers have the order in which the senders began to wait. While a
-    /// sender waits and the mailbox is not closed, the queue is full.
+    /// The waiting senders, keyed by number. The order of the numbers is the order in which the senders began to wait.
+    /// While a sender waits and the mailbox is not closed, the queue is full.
     senders: BTreeMap<u64, Sender<M>>,
     next_sender: u64,
     /// The task that the caller must wake, because the most recent `pop` or `settle` made room in the mailbox.

@@ -215,9 +215,10 @@ impl<M> Inbox<M> {
         self.lock().last_receive = LastReceive::Elsewhere;
     }
 
-    /// Closes the slot. If the receiver was polled outside the turns of its process while the process was active, the
-    /// next turn of the process begins with this call. If a message was delivered into the slot, returns the waker of
-    /// the receiver, because the receiver must read the message.
+    /// Closes the slot. It is possible that the receiver was polled outside the turns of its process, while the process
+    /// was active. In this case, the worker calls this function at the beginning of the next turn of the process. If a
+    /// message was delivered into the slot, returns the waker of the receiver, because the receiver must read the
+    /// message.
     #[cold]
     pub(crate) fn close_slot(&self, turn: InTurn) -> Option<Waker> {
         let mut state = self.lock();

@@ -45,8 +45,8 @@ pub(crate) struct Joiner {
 }
 
 impl Joiner {
-    /// Returns the value after the next pending poll. If a process polls, `by` is the word of the pid of this process
-    /// (`Pid::word`). Otherwise, `by` is 0.
+    /// Returns the new value for a further poll that returns `Pending`. If a process polls, `by` is the word of the pid
+    /// of this process (`Pid::word`). Otherwise, `by` is 0.
     #[inline]
     pub(crate) fn next(self, by: u64) -> Self {
         Self { index: by as u32, generation: (by >> 32) as u16, polls: self.polls.wrapping_add(1) }

@@ -1,4 +1,4 @@
-//! Tests of wakers that belong to no task: the effects of their calls.
+//! Tests of wakers that belong to no task: the effects of calling them.
 
 use crate::scheduler::tests::*;
 

@@ -197,7 +197,7 @@ impl Round {
     }
 }
 
-/// Default number of workers of all runtimes.
+/// Default number of workers of each runtime.
 pub(crate) fn workers() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }

@@ -23,7 +23,7 @@ impl Peer {
         Self { child, input, output }
     }
 
-    /// Returns the next line of the child process. If the child process has failed, this program exits.
+    /// Returns the next line of the output of the child process. If the child process has failed, this program exits.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         match self.output.read_line(&mut line) {

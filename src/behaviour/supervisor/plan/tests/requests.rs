@@ -65,7 +65,7 @@ fn a_requested_stop_delays_other_children_only_in_a_group() {
 /// Each child is started when the previous child has started. A requested restart of a starting child keeps this order.
 /// A requested stop removes the child from the order, even if the child is already stopping because of a restart.
 #[test]
-fn a_requested_restart_during_a_start_keeps_the_start_order() {
+fn a_restart_that_is_requested_during_a_start_keeps_the_start_order() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 3]);
     assert_eq!(next(&mut plan, at(0)), [Start(0)]);
     assert!(plan.restart(0, at(0)));
@@ -111,7 +111,7 @@ fn the_supervisor_continues_if_a_requested_start_of_an_initial_child_is_refused(
 /// A second restart of a child is requested while the child starts, and the stop of this child takes long. A
 /// requested restart of a later child does not wait for this stop.
 #[test]
-fn a_second_requested_restart_delays_no_other_child() {
+fn a_second_request_to_restart_a_child_delays_no_other_child() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 2]);
     bring_up(&mut plan, at(0));
     assert!(plan.restart(0, at(1)));

@@ -42,7 +42,7 @@ def main(path, counts):
             assert stacks[event.track_uuid], f"{tracks[event.track_uuid]}: an end without a begin"
             stacks[event.track_uuid].pop()
         elif event.type == TrackEvent.TYPE_INSTANT:
-            found[{"spawn": "spawned", "send": "messages", "yield": "yields"}.get(name, name)] += 1
+            found[{"spawn": "spawned", "send": "messages", "yield": "yields", "completion": "completions"}.get(name, name)] += 1
         begins.update(event.flow_ids)
         ends.update(event.terminating_flow_ids)
     left = {tracks[track]: stack for track, stack in stacks.items() if stack}
@@ -53,7 +53,7 @@ def main(path, counts):
     else:
         assert not counters["lost"], f"{counters['lost']} events are lost, so their counts cannot be compared"
         assert begins == ends and set(begins.values()) <= {1}, "an arrow without a begin or an end"
-        for name in ["steps", "spawned", "messages", "yields"]:
+        for name in ["steps", "spawned", "messages", "yields", "completions"]:
             assert found[name] == counters[name], f"{name}: {found[name]} in the trace, {counters[name]} counted"
     print(f"{len(events)} events on {len(tracks)} tracks, {sum(begins.values())} arrows, {found['steps']} steps")
 

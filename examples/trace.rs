@@ -102,8 +102,8 @@ fn main() -> procession::Result {
     println!("{all} words, {different} different words");
     // `.ci/trace.py` compares these counts with the trace.
     println!(
-        "steps={} spawned={} messages={} yields={}",
-        counted.steps, counted.spawned, counted.messages, counted.yields
+        "steps={} spawned={} messages={} yields={} completions={}",
+        counted.steps, counted.spawned, counted.messages, counted.yields, counted.completions
     );
     println!("events={} lost={}", summary.events, summary.lost);
     Ok(())

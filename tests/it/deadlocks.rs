@@ -290,6 +290,24 @@ fn a_parent_that_joins_a_child_is_deadlocked_if_the_child_calls_the_parent() {
     });
 }
 
+/// 9.2d, 9.2e: a scope waits for its children. The parent is deadlocked if a child calls the parent. The details of the
+/// parent contain the wait for the child.
+#[test]
+fn a_parent_in_a_scope_is_deadlocked_if_a_child_of_the_scope_calls_the_parent() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let parent = async move |ctx: Context<Question>| {
+        let child = async |ctx: Context| _ = ctx.call("parent", |reply: Question| reply).await;
+        ctx.scope(async |scope| scope.spawn_with(|process| process.name("child"), child).map(drop)).await
+    };
+    let parent = rt.process().name("parent").spawn(parent).unwrap();
+    settle(&rt);
+    assert_deadlock(&rt.wait_for_graph(), &["child", "parent"], 0);
+    let child = rt.whereis("child").unwrap();
+    let details = rt.process_details(parent.pid()).unwrap();
+    let waits = |wait: &WaitsFor| matches!(wait, WaitsFor::Exit { process, .. } if *process == child);
+    assert!(details.waits_for.iter().any(waits), "{:?}", details.waits_for);
+}
+
 /// 9.2e: a process that waits for both a join handle and a call is deadlocked only if neither of the two can ever
 /// complete.
 #[test]

@@ -1,6 +1,7 @@
 //! Section 2.6 of the specification: calls to many processes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -289,6 +290,55 @@ fn a_call_to_a_pool_calls_each_member() {
             answers.dedup_by_key(|(pid, _)| *pid);
             assert_eq!(answers.len(), 3);
             assert_eq!(host.multi_call("pool", |reply: Reply<Pid>| reply).quorum(3).await.unwrap().len(), 3);
+        }
+        pool.abort();
+    });
+}
+
+/// 2.6e: `first`, `quorum` and a time limit work for a group and for a pool.
+#[test]
+fn the_first_reply_a_quorum_and_a_time_limit_work_for_groups_and_pools() {
+    const GROUP: Group<Reply<Pid>> = Group::new("members");
+    let mut simulation = Simulation::new(1);
+    let host = simulation.host().clone();
+    simulation.run(async move {
+        // Number of requests that the members still answer. The members keep all further requests.
+        let answers = Arc::new(AtomicUsize::new(0));
+        let left = Arc::clone(&answers);
+        let body = move |mut ctx: Context<Reply<Pid>>| {
+            let left = Arc::clone(&left);
+            async move {
+                ctx.join_group(GROUP);
+                let mut kept = Vec::new();
+                while let Ok(reply) = ctx.receive().await {
+                    match left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)) {
+                        Ok(_) => reply.send(ctx.pid()),
+                        Err(_) => kept.push(reply),
+                    }
+                }
+            }
+        };
+        let pool = host.spawn_pool(Pool::new(3, body));
+        while host.members(GROUP).len() < 3 {
+            step_aside().await;
+        }
+        for is_group in [true, false] {
+            let call = || match is_group {
+                true => host.multi_call(GROUP, |reply| reply).timeout(SECOND),
+                false => host.multi_call(&pool, |reply| reply).timeout(SECOND),
+            };
+            let all = call().await;
+            assert!(all.len() == 3 && all.iter().all(|(_, answer)| *answer == Err(CallError::TimedOut)), "{all:?}");
+            answers.store(1, SeqCst);
+            let (pid, reply) = call().first().await.unwrap();
+            assert_eq!(pid, reply);
+            answers.store(2, SeqCst);
+            let replies = call().quorum(2).await.unwrap();
+            assert!(replies.len() == 2 && replies[0].0 != replies[1].0, "{replies:?}");
+            assert!(replies.iter().all(|(pid, reply)| pid == reply), "{replies:?}");
+            answers.store(1, SeqCst);
+            let Err(CallError::NoQuorum(missed)) = call().quorum(2).await else { panic!("two members are silent") };
+            assert_eq!(missed.failures().len(), 2);
         }
         pool.abort();
     });

@@ -95,6 +95,26 @@ fn one_connection_serves_many_requests() -> Tested {
     })
 }
 
+/// The page `/metrics` shows the figures of the runtime in the text format of Prometheus.
+#[test]
+fn the_metrics_page_counts_the_processes_of_the_server() -> Tested {
+    let (rt, address) = started(Config::default())?;
+    rt.block_on(async {
+        let mut spawned = Vec::new();
+        for _ in 0..2 {
+            let mut stream = sent(address, "GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await?;
+            let text = read_all(&mut stream).await;
+            assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+            assert!(text.contains("content-type: text/plain; version=0.0.4\r\n"), "{text}");
+            let count = text.lines().find_map(|line| line.strip_prefix("procession_spawned_total "));
+            spawned.push(count.ok_or("no counter of spawned processes")?.parse::<u64>()?);
+        }
+        // Each connection is a process of its own.
+        assert!(spawned[0] < spawned[1], "{spawned:?}");
+        Ok(())
+    })
+}
+
 /// A response with status 405 names the methods of the page. The response to `HEAD` has the header of the response to
 /// `GET`, and no body.
 #[test]

@@ -54,6 +54,7 @@ use crate::process::exit::Exit;
 use crate::process::limits::Limits;
 use crate::process::pid::Pid;
 use crate::process::pid::text::Simulated;
+use crate::process::state::current::Current;
 use crate::runtime::enqueue::{Threads, all_to_threads, gauges_of_threads, to_threads, visit_sockets_of_threads};
 use crate::runtime::step_guard::StepGuard;
 use crate::runtime::tokio_context::TokioContext;
@@ -98,6 +99,7 @@ const MIN_STACK: usize = 64 << 10;
 /// Panics if `f` panics. The panic ends the process, as every panic in a step does.
 pub fn block_in_place<T>(f: impl FnOnce() -> T) -> T {
     Worker::<Job>::hand_over_here();
+    let _blocking = Current::with(Current::block);
     f()
 }
 
@@ -216,6 +218,7 @@ impl Runtime {
         // The call may happen inside a simulation. The future and the tasks that this call runs still belong to this
         // runtime.
         let _pids = Simulated::enter(0);
+        let _blocking = Current::with(Current::block);
         if let Some(step) = StepGuard::new(&self.host) {
             return self.block_on_in_step(&step, future);
         }

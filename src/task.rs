@@ -372,6 +372,8 @@ impl<'a, X: Machine> Turn<'a, X> {
         // caller that waits for this reply is notified immediately.
         self.around.leave();
         let stepped = match stepped {
+            // The replies that the last step has dropped stay stored until step 7 of the exit.
+            Ok(Stepped::Ended) => Stepped::Ended,
             Ok(stepped) => {
                 self.around.end_step(None);
                 stepped

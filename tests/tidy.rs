@@ -240,6 +240,7 @@ fn only_these_files_read_the_state_of_the_thread() {
             "process::state::budget",
             "process::state::current",
             "process::state::runnable",
+            "runtime",
             "runtime::enqueue",
             "runtime::local",
             "runtime::simulation",

@@ -225,6 +225,10 @@ fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
 /// `Reply`, the caller gets [`CallError::Died`] with this exit instead. The caller also gets [`CallError::Died`] if a
 /// process exits while an unread message in its mailbox contains the `Reply`. The caller gets [`CallError::Died`] as
 /// soon as the exit is known.
+///
+/// If a step drops the `Reply`, the caller gets the error at the end of the step, because only the end of the step shows
+/// whether the process exits. If the step calls [`block_in_place`](crate::block_in_place()) or
+/// [`Runtime::block_on`](crate::Runtime::block_on) before its end, the caller gets [`CallError::Dropped`] at this call.
 pub struct Reply<T: Send + 'static> {
     to: Option<Replier<T>>,
 }

@@ -188,7 +188,7 @@ impl<'a> Around<'a> {
     }
 
     /// Handles the events of the step that has just run. The step is not counted yet. Notifies the callers whose
-    /// replies were dropped during a panic or the exit of the process.
+    /// replies were dropped during the step or the exit of the process.
     #[inline]
     pub(super) fn end_step(&self, exit: Option<&Exit>) {
         if let Some(events) = self.current.take_step_end() {

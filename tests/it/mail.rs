@@ -14,7 +14,7 @@ use procession::*;
 mod receivers;
 
 use crate::time::timed;
-use crate::{everywhere, on_workers, two, within};
+use crate::{everywhere, on_workers, step_aside, two, within};
 
 async fn echo(mut ctx: Context<u64>) -> Result<u64, Exit> {
     ctx.receive().await
@@ -534,6 +534,121 @@ fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
         let wrong = host.spawn(echo);
         let wrong = host.call(wrong.pid(), |reply: Reply<u8>| reply).await;
         assert!(matches!(wrong, Err(CallError::Send(SendErrorKind::WrongType { expected: "u64" }))));
+    });
+}
+
+/// 1.4a, 2.6c: a process that exits while it holds a `Reply` completes the call with its exit. This applies to a body,
+/// whose local variables are dropped before its exit is known, to a server and to a hand-written process.
+#[test]
+fn the_caller_gets_the_exit_of_each_kind_of_process_that_holds_its_reply() {
+    type Holds = Reply<u64>;
+    #[derive(Clone, Copy)]
+    enum How {
+        Fail,
+        Finish,
+        Panic,
+    }
+    struct Keeper(How, Option<Holds>);
+    impl Keeper {
+        fn end(&mut self, reply: Holds) -> Result<Next<()>, Exit> {
+            self.1 = Some(reply);
+            match self.0 {
+                How::Fail => Err(Exit::failed("planned")),
+                How::Finish => Ok(Next::Done(())),
+                How::Panic => std::panic::resume_unwind(Box::new("planned")),
+            }
+        }
+    }
+    impl Server for Keeper {
+        type Message = Holds;
+        type Output = ();
+        async fn handle(&mut self, reply: Holds, _: &mut Context<Holds>) -> Result<Next<()>, Exit> {
+            self.end(reply)
+        }
+    }
+    impl Process for Keeper {
+        type Message = Holds;
+        type Output = ();
+        fn step(&mut self, events: Events<'_, Holds>, _: &mut StepOutput<'_, Holds>) -> Result<Next<()>, Exit> {
+            for event in events {
+                if let Event::Message(reply) = event {
+                    return self.end(reply);
+                }
+            }
+            Ok(Next::Wait)
+        }
+    }
+    everywhere(async |host| {
+        for how in [How::Fail, How::Finish, How::Panic] {
+            let body = async move |mut ctx: Context<Holds>| {
+                let reply = ctx.receive().await?;
+                Keeper(how, None).end(reply).map(drop)
+            };
+            let body = host.spawn(body);
+            let server = host.spawn(move |ctx| Keeper(how, None).serve(ctx));
+            let process = host.spawn_process(Keeper(how, None));
+            let by_body = body.call(|reply| reply).await;
+            let by_server = server.call(|reply| reply).await;
+            let by_process = process.call(|reply| reply).await;
+            let exit = match how {
+                How::Fail => Exit::failed("planned"),
+                How::Finish => Exit::Normal,
+                How::Panic => Exit::Panicked("planned".into()),
+            };
+            for answer in [by_body, by_server, by_process] {
+                assert_eq!(answer, Err(CallError::Died(exit.clone())));
+            }
+            // The handles receive the exits. Otherwise the simulation would report unobserved failures.
+            drop((body.await, server.await, process.await));
+        }
+        // A cancellation ends the wait for the next message, and the body returns this error.
+        let holds = host.spawn(async |mut ctx: Context<Holds>| {
+            let _held = ctx.receive().await?;
+            ctx.receive().await.map(drop)
+        });
+        let call = holds.call(|reply| reply).start();
+        while holds.address().mailbox_len() != 0
+            || host.process_details(holds.pid()).is_none_or(|it| it.info.steps == 0)
+        {
+            step_aside().await;
+        }
+        host.cancel(holds.pid(), Reason::REQUESTED, Duration::MAX).unwrap();
+        assert_eq!(call.await, Err(CallError::Died(Exit::Cancelled(Reason::REQUESTED))));
+    });
+}
+
+/// 2.6b: a step that drops a `Reply` and then blocks its thread notifies the caller before it blocks.
+#[test]
+fn the_caller_is_notified_before_a_step_that_has_dropped_the_reply_blocks() {
+    within(20, || {
+        let rt = Arc::new(Runtime::builder().workers(2).build().unwrap());
+        for kind in 0..3 {
+            let inner = Arc::clone(&rt);
+            let (told, tells) = std::sync::mpsc::channel();
+            let drops = rt.spawn(async move |mut ctx: Context<Reply<u64>>| {
+                let reply = ctx.receive().await?;
+                match kind {
+                    0 => {
+                        drop(reply);
+                        block_in_place(|| tells.recv().unwrap());
+                    }
+                    1 => {
+                        drop(reply);
+                        inner.block_on(async { tells.recv().unwrap() });
+                    }
+                    _ => inner.block_on(async {
+                        drop(reply);
+                        tells.recv().unwrap()
+                    }),
+                }
+                Ok::<_, Exit>(())
+            });
+            // In `Runtime::block_on`, this thread could run the step that blocks.
+            let answer = futures::executor::block_on(drops.call(|reply| reply));
+            assert_eq!(answer, Err(CallError::Dropped));
+            told.send(()).unwrap();
+            futures::executor::block_on(drops).unwrap();
+        }
     });
 }
 

@@ -104,6 +104,8 @@ pub(crate) struct Current {
     /// clock was read before the mailbox was checked. Otherwise `None`. Only a trace reads this value.
     emptied_at: Cell<Option<u64>>,
     replies: NeverDropped<RefCell<Vec<DroppedReply>>>,
+    /// Whether the step waits in a function of this crate that blocks the thread: see [`block`](Self::block).
+    blocks: Cell<bool>,
     /// Saved states of the outer turns while a nested turn runs. The last entry is the state of the innermost outer
     /// turn.
     outer: NeverDropped<RefCell<Vec<Outer>>>,
@@ -112,16 +114,15 @@ pub(crate) struct Current {
 /// Bits of [`Current::notes`]. Most steps set none of these bits.
 mod note {
     /// A sleep of the process may leave its timer and its reference to the process for a later sleep. Until the step
-    /// ends, a later sleep of the same process can reuse the timer and the reference. A reply that is dropped during an
-    /// unwinding is stored. The note is set while the code of the process runs, and not set while its commands are
-    /// dispatched.
+    /// ends, a later sleep of the same process can reuse the timer and the reference. A reply that the step drops is
+    /// stored. The note is set while the code of the process runs, and not set while its commands are dispatched.
     pub(super) const KEEPS: u8 = 1;
     /// The process received an answer in its own turn.
     pub(super) const ANSWERED: u8 = 1 << 1;
     /// The process requested another step. Other processes may run before this step.
     pub(super) const AGAIN: u8 = 1 << 2;
-    /// The end of the step has something to do: replies were dropped while a step of the process unwound or the process
-    /// ended, or the step has checked whether it should yield.
+    /// The end of the step has something to do: replies were dropped during a step or an exit of the process, or the
+    /// step has checked whether it should yield.
     pub(super) const STEP_END: u8 = 1 << 3;
     /// The process woke its own task.
     pub(super) const WOKEN: u8 = 1 << 4;
@@ -180,6 +181,7 @@ thread_local! {
             dropped: Cell::new(None),
             emptied_at: Cell::new(None),
             replies: NeverDropped::new(RefCell::new(Vec::new())),
+            blocks: Cell::new(false),
             outer: NeverDropped::new(RefCell::new(Vec::new())),
         }
     };
@@ -211,6 +213,7 @@ struct Outer {
     ends: usize,
     unread: usize,
     replies: Vec<DroppedReply>,
+    blocks: bool,
 }
 
 /// Guard of a turn. When the guard is dropped, the turn ends. If the turn is nested in an outer turn, the guard then
@@ -352,6 +355,7 @@ impl Current {
             ends: self.ends.replace(0),
             unread: self.unread.replace(0),
             replies: self.replies.take(),
+            blocks: self.blocks.replace(false),
         };
         self.outer.borrow_mut().push(outer);
     }
@@ -384,6 +388,7 @@ impl Current {
         self.handler.resume(outer.handler);
         self.ends.set(outer.ends);
         self.unread.set(outer.unread);
+        self.blocks.set(outer.blocks);
         let left = self.replies.replace(outer.replies);
         // Usually this list is empty, because the inner turn has already taken its own dropped replies.
         left.into_iter().for_each(|tell| tell(None));
@@ -667,8 +672,8 @@ impl Current {
         self.steps(process) && self.is_own_waker(waker) && !self.has(note::NO_TIMER)
     }
 
-    /// Begins the period in which a sleep of the process may leave its timer and its reference on this thread. If an
-    /// unwinding drops a reply in this period, the reply is stored. The call of [`end_keeping`](Self::end_keeping) ends
+    /// Begins the period in which a sleep of the process may leave its timer and its reference on this thread. A reply
+    /// that is dropped in this period is stored. The call of [`end_keeping`](Self::end_keeping) ends
     /// this period.
     #[inline]
     pub(crate) fn begin_keeping(&self) {
@@ -812,9 +817,27 @@ impl Current {
         StepEnd { checks_yield: self.checks_yield.take(), dropped_replies: self.replies.take() }
     }
 
-    /// Stores a dropped reply for [`take_step_end`](Self::take_step_end). The reply is stored if a panic
-    /// unwinds a step on this thread, or if this thread drops the values of a process that ends. A reply that a handler
-    /// drops between two steps is not stored, because it is possible that the process gets no other step.
+    /// Begins a period in which a function of this crate blocks this thread. The period ends when the guard is dropped.
+    /// Inside a step, the function may wait for a caller whose reply the step has dropped. Therefore this function
+    /// notifies these callers now, and a reply that the step drops in the period is not stored. During an unwinding or
+    /// an exit, the exit is already certain, so this function does nothing.
+    #[inline]
+    pub(crate) fn block(&self) -> Blocking {
+        let is_step = self.turn.get() != 0 && self.ends.get() == 0 && !thread::panicking();
+        Blocking { outer: is_step.then(|| self.block_step()) }
+    }
+
+    #[cold]
+    fn block_step(&self) -> bool {
+        let dropped = self.replies.take();
+        dropped.into_iter().for_each(|tell| tell(None));
+        self.blocks.replace(true)
+    }
+
+    /// Stores a dropped reply for [`take_step_end`](Self::take_step_end). A reply that a step drops is stored, because
+    /// the step may end the process: a body drops its local variables before its exit is known. A reply is also stored
+    /// if this thread drops the values of a process that ends. A reply that a handler drops between two steps is not
+    /// stored, because it is possible that the process gets no other step.
     ///
     /// # Errors
     /// Returns the reply if it was not stored.
@@ -823,12 +846,32 @@ impl Current {
         reply: T,
         tell: impl FnOnce(T, Option<&Exit>) + 'static,
     ) -> Result<(), T> {
-        if !(self.ends.get() != 0 || (thread::panicking() && self.pid.get().is_some() && self.has(note::KEEPS))) {
+        let in_step = || {
+            let waits = self.blocks.get() && !thread::panicking();
+            self.pid.get().is_some() && self.has(note::KEEPS) && !waits
+        };
+        if self.ends.get() == 0 && !in_step() {
             return Err(reply);
         }
         self.replies.borrow_mut().push(Box::new(move |exit| tell(reply, exit)));
         self.note(note::STEP_END);
         Ok(())
+    }
+}
+
+/// Guard of a period that [`Current::block`] has begun. The period ends when the guard is dropped.
+#[must_use]
+pub(crate) struct Blocking {
+    /// Value of [`Current::blocks`] before the period. `None` outside a step.
+    outer: Option<bool>,
+}
+
+impl Drop for Blocking {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(outer) = self.outer {
+            Current::with(|current| current.blocks.set(outer));
+        }
     }
 }
 
@@ -860,13 +903,13 @@ impl Drop for Ending<'_> {
 pub(crate) struct StepEnd {
     /// Whether the step has checked whether it should yield.
     pub(crate) checks_yield: bool,
-    /// The replies that were dropped while the step unwound or while the process ended.
+    /// The replies that were dropped during the step or the exit.
     pub(crate) dropped_replies: Vec<DroppedReply>,
 }
 
-/// A reply that was dropped while its process unwound or ended. When the exit of the process is known, the runtime
-/// calls this function with the exit. The function then passes the exit to the task that waits for the reply. If the
-/// process caught the panic, the runtime calls this function with `None`, because the process has not exited.
+/// A reply that was dropped in a step or during the exit of its process. When the exit of the process is known, the
+/// runtime calls this function with the exit. The function then passes the exit to the task that waits for the reply. If
+/// the process continues after the step, the runtime calls this function with `None`.
 pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 
 /// Returns whether the running process should let other processes run now.

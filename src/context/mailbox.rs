@@ -307,7 +307,9 @@ impl<M: Send + 'static> Mailbox<M> {
 
     /// Waits for the next event. An event is a message, a cancel request, a `Down` or any other [`Event`]. The method
     /// returns events in the order of their arrival. If the process has exited, the future never resolves. The future
-    /// also never resolves after another receiver has replaced this receiver: see [`Mailbox`].
+    /// also never resolves after another receiver has replaced this receiver: see [`Mailbox`]. A mailbox of
+    /// [`Host::mailbox`] never resolves after the end of its runtime. Outside a process, use
+    /// [`receive`](Self::receive), which returns an error in this case.
     ///
     /// # Cancel safety
     /// This method is cancel safe. If the pending future is dropped, no event is lost.
@@ -746,7 +748,9 @@ impl Host {
     /// If there is no mailbox for dead letters, the runtime counts and drops each dead letter.
     ///
     /// A dead letter may be a request that contains a [`Reply`](crate::Reply). The caller of this request gets no
-    /// answer before the dead letter is dropped.
+    /// answer before the dead letter is dropped, and then gets [`CallError::Dropped`](crate::CallError::Dropped), even
+    /// if the receiver of the request has exited. The mailbox has no capacity. Therefore the program must receive the
+    /// dead letters continuously, or drop the mailbox.
     pub fn dead_letters(&self) -> Mailbox<crate::host::Envelope> {
         let control = self.outside_control(MailboxCapacity::Unbounded);
         self.add_dead_letter_mailbox(&control);

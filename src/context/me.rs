@@ -284,15 +284,17 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 
     /// Sends a message after the duration `time`. If this process exits before the duration has passed, the message is
-    /// not sent. If the receiver refuses the message, the runtime drops the message and counts a refused message.
+    /// not sent. If the receiver refuses the message, the runtime drops the message and counts a refused message. A
+    /// pid accepts a message of any type, and the receiver refuses a message that does not have its message type. With
+    /// an [`Address`](crate::Address) as receiver, the compiler checks the type.
     ///
     /// ```
     /// # use std::time::Duration;
     /// # use procession::{Context, Exit, Runtime};
     /// let rt = Runtime::new()?;
     /// let reminded = rt.spawn(async |mut ctx: Context<&'static str>| -> Result<_, Exit> {
-    ///     let late = ctx.send_after(Duration::from_secs(60), ctx.pid(), "never");
-    ///     ctx.send_after(Duration::from_millis(1), ctx.pid(), "now");
+    ///     let late = ctx.send_after(Duration::from_secs(60), ctx.address(), "never");
+    ///     ctx.send_after(Duration::from_millis(1), ctx.address(), "now");
     ///     let message = ctx.receive().await?;
     ///     assert!(ctx.cancel_timer(late).is_some());
     ///     Ok(message)

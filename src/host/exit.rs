@@ -343,9 +343,12 @@ impl Host {
             return;
         }
         let to = head.pid();
-        self.shared().metrics.add(Counter::DeadLetters, messages.len() as u64);
         Current::with(|current| current.count_unread(head.address(), messages.len()));
+        // An unread message of a mailbox for dead letters was counted when it became a dead letter.
         let is_dead_letter = TypeId::of::<M>() == TypeId::of::<Envelope>();
+        if !is_dead_letter {
+            self.shared().metrics.add(Counter::DeadLetters, messages.len() as u64);
+        }
         for message in messages {
             let dead_letter_mailbox = if is_dead_letter { None } else { self.dead_letter_mailbox() };
             // If no mailbox of dead letters accepts the message, `drop_message` runs the destructor of the message.

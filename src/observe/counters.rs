@@ -132,7 +132,8 @@ counters! {
     BudgetYields => budget_yields,
     /// Messages that a mailbox accepted.
     ///
-    /// The sender counts the message. The requests of calls are messages too.
+    /// The sender counts the message. The requests of calls are messages too, and so are the dead letters that a
+    /// [mailbox for dead letters](crate::Host::dead_letters) receives.
     Messages => messages,
     /// Messages that were refused and returned to the sender.
     ///
@@ -140,7 +141,8 @@ counters! {
     Refused => refused,
     /// Messages that were accepted, but never read.
     ///
-    /// When the receiver exits, its unread messages are counted.
+    /// When the receiver exits, its unread messages are counted. A dead letter is counted once, even if its own receiver
+    /// does not read it.
     DeadLetters => dead_letters,
     /// Messages that the policy of a full mailbox dropped.
     ///

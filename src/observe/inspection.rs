@@ -242,8 +242,9 @@ pub struct ProcessDetails {
     /// that were outstanding at the same time. The process keeps this remaining memory until its end.
     ///
     /// Memory that the code, the messages and the commands of the process have allocated is not included. The memory of
-    /// the links, names, groups, timers and signals is not included either. A future of more than 1 KiB is allocated
-    /// separately, and is not included.
+    /// the links, names, groups, timers and signals is not included either. The messages of senders that wait for free
+    /// space, and the messages that the receiver has stashed or has taken out in advance, are not included. A future of
+    /// more than 1 KiB is allocated separately, and is not included.
     pub memory: usize,
 }
 

@@ -95,7 +95,9 @@ impl fmt::Display for SendErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoProcess => f.write_str("the process has exited or never existed"),
-            Self::Full => f.write_str("the mailbox is full; wait with `send_wait`, or raise its `MailboxCapacity`"),
+            Self::Full => f.write_str(
+                "the mailbox is full; wait with `send_wait` (not possible for urgent messages), or raise its capacity",
+            ),
             Self::WrongType { expected } => {
                 write!(f, "the receiver takes values of type {expected}; send one of that type")
             }

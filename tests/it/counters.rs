@@ -479,3 +479,17 @@ fn failures_and_restarts_are_counted() {
     assert_eq!(restarted(&|_| rt.send(CHILD, false).unwrap()), (2, 2));
     assert_eq!(restarted(&|pid| rt.kill(pid).unwrap()), (2, 3));
 }
+
+/// 9.1a: a dead letter is counted once, even if the mailbox for dead letters is dropped before it is read.
+#[test]
+fn an_unread_dead_letter_is_counted_once() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let letters = rt.dead_letters();
+    let (address, mailbox) = rt.mailbox::<u32>();
+    (0..10).for_each(|n| address.send(n).unwrap());
+    drop(mailbox);
+    // Each message was accepted twice: by its own mailbox, and by the mailbox for dead letters.
+    assert_eq!((rt.counters().dead_letters, rt.counters().messages), (10, 20));
+    drop(letters);
+    assert_eq!((rt.counters().dead_letters, rt.counters().messages), (10, 20));
+}

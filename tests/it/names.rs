@@ -382,6 +382,7 @@ fn a_refused_spawn_with_a_message_returns_the_message_and_the_body() {
     let limited = rt.process().limits(Limits::new().mailbox_capacity(0)).spawn_or_send(message, body).unwrap_err();
     assert_eq!(*limited.kind(), SpawnErrorKind::MessageRefused(SendErrorKind::Full));
     let (message, body) = limited.into_body();
+    assert_eq!(rt.counters().refused, 2);
     let pid = rt.process().spawn_or_send(message, body).unwrap();
     let to = rt.address::<u64>(pid).unwrap();
     to.send(0).unwrap();

@@ -475,3 +475,19 @@ fn a_process_that_delegates_its_steps_reads_all_urgent_messages() {
         rt.block_on(process).unwrap();
     });
 }
+
+/// 2.3j: the largest length of a mailbox counts the urgent messages together with the other messages, no matter which
+/// of them arrives first.
+#[test]
+fn the_largest_length_counts_all_unread_messages() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    for capacity in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(5)] {
+        let (address, mut mailbox) = rt.mailbox_with::<u32>(capacity);
+        address.send_urgent(0).unwrap();
+        (1..4).for_each(|n| address.send(n).unwrap());
+        assert_eq!((address.mailbox_len(), address.peak_mailbox_len()), (4, 4));
+        assert_eq!(mailbox.try_receive(), Some(0));
+        assert_eq!(mailbox.try_receive(), Some(1));
+        assert_eq!(address.peak_mailbox_len(), 4);
+    }
+}

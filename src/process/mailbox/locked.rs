@@ -254,11 +254,23 @@ impl<M> Locked<'_, M> {
 
     /// Returns the largest number of messages: see [`Inbox::high`](crate::process::mailbox::Inbox::high).
     pub(super) fn peak(&mut self) -> usize {
-        match self.bounded() {
+        let present = self.queued_len() + self.urgent_len();
+        let peak = match self.bounded() {
             Some(bounded) => bounded.high(),
             // If a message in the slot was the only message of the mailbox, `longest` does not count this message. If
             // `Slot::taken` does not return 0, at least one message was in the slot at some time.
-            None => self.messages().len().max(self.longest as usize).max(usize::from(self.slot.taken() != 0)),
+            None => (self.longest as usize).max(usize::from(self.slot.taken() != 0)),
+        };
+        peak.max(present)
+    }
+
+    /// Records the length of a mailbox with urgent messages. The other records do not count the urgent messages.
+    #[cold]
+    pub(super) fn record_with_urgent(&mut self) {
+        let len = self.queued_len() + self.urgent_len();
+        match self.bounded() {
+            Some(bounded) => bounded.record(len),
+            None => self.longest = self.longest.max(u32::try_from(len).unwrap_or(u32::MAX)),
         }
     }
 

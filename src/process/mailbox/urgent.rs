@@ -52,11 +52,7 @@ impl<M> Inbox<M> {
         }
         let wakes = state.wakes_for_receiver(own);
         state.state.aside.get_or_insert_default().urgent.push_back(Some(message));
-        let len = state.queued_len() + state.urgent_len();
-        match state.bounded() {
-            Some(bounded) => bounded.record(len),
-            None => state.longest = state.longest.max(u32::try_from(len).unwrap_or(u32::MAX)),
-        }
+        state.record_with_urgent();
         accepted();
         Ok(wakes)
     }
@@ -93,6 +89,8 @@ impl<M> Inbox<M> {
     }
 
     fn pop_urgent_from(state: &mut Locked<'_, M>, none_left: impl FnOnce()) -> Option<M> {
+        // Other messages may have arrived since the last urgent message.
+        state.record_with_urgent();
         let message = state.state.aside.as_deref_mut().and_then(|aside| {
             // An empty place is reserved: another receive operation looks at its message.
             std::iter::from_fn(|| aside.urgent.pop_front()).flatten().next()

@@ -17,6 +17,7 @@ use crate::host::job::Anywhere;
 use crate::host::link::SpawnLinks;
 use crate::host::registry::defer_drops_of_hosts;
 use crate::host::registry::names::Unclaimed;
+use crate::observe::Counter;
 use crate::platform::clock::Instant;
 use crate::platform::sync::thread;
 use crate::process::catch::catch;
@@ -520,6 +521,7 @@ impl Host {
     ) -> Result<Result<ReservedProcess<X, Anywhere>, Pid>, SpawnErrorKind> {
         let limits = Limits::both(self.namespace().limits(), wishes.limits.clone());
         if limits.is_some_and(|limits| limits.mail_limit() == Some(0)) {
+            self.shared().metrics.add(Counter::Refused, 1);
             return Err(SpawnErrorKind::MessageRefused(SendErrorKind::Full));
         }
         let give = |control: &Control<X::Message>, message: &mut Option<X::Message>| {
@@ -550,7 +552,10 @@ impl Host {
                 // names.
                 SendErrorKind::NoProcess => thread::yield_now(),
                 SendErrorKind::ShutDown => return Err(SpawnErrorKind::ShutDown),
-                refusal => return Err(SpawnErrorKind::MessageRefused(refusal)),
+                refusal => {
+                    self.shared().metrics.add(Counter::Refused, 1);
+                    return Err(SpawnErrorKind::MessageRefused(refusal));
+                }
             }
         }
     }

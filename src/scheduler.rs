@@ -542,13 +542,16 @@ impl<T: Task> Scheduler<T> {
         Worker::<T>::here().map(|worker| Arc::clone(worker.scheduler()))
     }
 
-    /// Returns whether the calling thread acts as a worker of this scheduler.
+    /// If the calling thread acts as a worker of this scheduler, returns whether the step of this worker was handed
+    /// over. A thread in such a step is blocked or will block. Otherwise returns `None`.
     #[cfg(feature = "net")]
-    pub(crate) fn is_here(&self) -> bool {
+    pub(crate) fn is_handed_over_here(&self) -> Option<bool> {
         let address = std::ptr::from_ref(self) as usize;
-        T::current()
-            .try_with(|here| here.borrow().as_ref().is_some_and(|worker| worker.is_of(address)))
-            .unwrap_or(false)
+        let check = |here: &Here<T>| {
+            let here = here.borrow();
+            here.as_ref().filter(|worker| worker.is_of(address)).map(|worker| worker.is_handed_over())
+        };
+        T::current().try_with(check).unwrap_or(None)
     }
 
     /// Stores the runtime that owns this scheduler.

@@ -2,6 +2,7 @@
 //! between that network and the poller.
 
 use std::io;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use crate::host::{Host, WeakHost};
 use crate::platform::poller::Poller;
@@ -69,22 +70,29 @@ impl Backend {
         host.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the runtime has shut down"))
     }
 
-    /// Ensures that a thread waits in the poller. Each operation calls this function before it waits. A thread outside
-    /// the runtime never waits in the poller itself, because such a thread runs no tasks of the runtime. Therefore
-    /// another thread must wait in the poller.
+    /// Ensures that a thread waits in the poller. Each operation calls this function before it waits. A worker waits in
+    /// the poller itself. In two cases, the calling thread does not, so another thread must wait there:
+    /// - The thread is outside the runtime. Such a thread runs no tasks of the runtime.
+    /// - The step of the worker was handed over. The step may block this thread until the socket is ready.
     ///
     /// # Errors
     /// Returns the error of the system if a helper thread is needed and cannot be started.
     pub(crate) fn will_wait(&self) -> io::Result<()> {
-        if self.threads.is_here() {
-            return Ok(());
-        }
         // If the system cannot start a thread, it often returns `WouldBlock`. A future of a socket must never return
         // this kind of error, because an adapter could take it for a socket that is not ready.
         let refused = |error| io::Error::other(format!("the thread that waits for the sockets cannot start: {error}"));
-        self.threads.ensure_poll_thread().map_err(refused)
+        match self.threads.is_handed_over_here() {
+            Some(false) => Ok(()),
+            Some(true) => self.threads.ensure_poll_thread_beside_blocked_step().map_err(refused),
+            None => self.threads.ensure_poll_thread().map_err(refused),
+        }
     }
 }
+
+/// A panic in an operation leaves the backend in a valid state, because the scheduler catches the panics of user code
+/// and calls no user code under a lock.
+impl UnwindSafe for Backend {}
+impl RefUnwindSafe for Backend {}
 
 fn simulated() -> io::Error {
     io::Error::new(

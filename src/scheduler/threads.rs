@@ -205,13 +205,32 @@ impl<T: Task> Scheduler<T> {
     /// Returns the error of the system if the thread cannot be started.
     #[cfg(any(feature = "net", procession_loom))]
     pub(crate) fn ensure_poll_thread(self: &Arc<Self>) -> io::Result<()> {
+        self.ensure_poll_thread_if(|_| false)
+    }
+
+    /// Ensures that a thread waits in the poller while the calling thread is blocked in a step that was handed over.
+    /// Does nothing if the poller is not open. The helper thread is needed in two cases: there are no workers, or all
+    /// workers are blocked and have no replacement threads.
+    ///
+    /// # Errors
+    /// Returns the error of the system if the thread cannot be started.
+    pub(crate) fn ensure_poll_thread_beside_blocked_step(self: &Arc<Self>) -> io::Result<()> {
+        if self.poller().is_none() {
+            return Ok(());
+        }
+        self.ensure_poll_thread_if(|worker_threads| worker_threads.active == 0)
+    }
+
+    /// Starts the helper thread if there are no workers, or if `is_needed` returns true.
+    fn ensure_poll_thread_if(self: &Arc<Self>, is_needed: impl FnOnce(&WorkerThreads<T>) -> bool) -> io::Result<()> {
         let mut worker_threads = self.worker_threads.lock();
         // The function `set_workers` changes the requested number of workers under this lock, and later reads the flag
         // `is_awaited`. Therefore either this function sees the new number, or `set_workers` sees the flag.
         worker_threads.is_awaited = !planted!("outside_wait_is_not_noted");
         let is_left_to_guest = planted!("guest_polls_for_outside") && self.idle.timekeeper().is_some();
-        let needs_thread = worker_threads.needs_poll_thread() && !is_left_to_guest;
+        let needs_thread = worker_threads.needs_poll_thread() && !is_left_to_guest || is_needed(&worker_threads);
         drop(worker_threads);
+        // This function does nothing if the helper thread already runs, or if the scheduler is stopping.
         if needs_thread { self.start_poll_thread() } else { Ok(()) }
     }
 

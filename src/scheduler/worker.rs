@@ -196,6 +196,12 @@ impl<T: Task> Worker<T> {
         self.slot
     }
 
+    /// Returns whether the current step of this worker was handed over.
+    #[cfg(feature = "net")]
+    pub(super) fn is_handed_over(&self) -> bool {
+        self.worker_slot.is_handed_over()
+    }
+
     #[inline]
     pub(super) fn is_of(&self, address: usize) -> bool {
         self.scheduler_address == address
@@ -316,6 +322,9 @@ impl<T: Task> Worker<T> {
                 scheduler.observe(slot, WorkerState::Blocked, None);
                 scheduler.trace_worker(slot, WorkerState::Blocked);
             }
+            // The blocking code may wait for a socket. If the helper thread cannot be started, the operation of this
+            // socket tries again and returns the error.
+            let _ = scheduler.ensure_poll_thread_beside_blocked_step();
         }
     }
 

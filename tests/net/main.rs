@@ -16,6 +16,7 @@ mod descriptor;
 mod descriptors;
 mod executors;
 mod floods;
+mod in_place;
 #[cfg(target_os = "linux")]
 mod many;
 mod names;

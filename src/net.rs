@@ -50,9 +50,9 @@
 //!
 //! A Rust value, for example a [`TcpStream`], owns the socket. A program can send this value in a message, and can use
 //! the value on any thread and in any executor. Dropping the value closes the socket. When a process is killed, its
-//! variables are dropped. This drop closes the sockets that the process owns. When the runtime ends, each pending
-//! operation of its sockets fails with [`std::io::ErrorKind::NotConnected`]. Each later operation that could wait
-//! also fails with `NotConnected`.
+//! variables are dropped. This drop closes the sockets that the process owns. When the runtime is dropped, each
+//! pending operation of its sockets fails with [`std::io::ErrorKind::NotConnected`]. Each later operation that could
+//! wait also fails with `NotConnected`.
 //!
 //! In a [`Simulation`](crate::Simulation), creating a socket fails with [`std::io::ErrorKind::Unsupported`], because a
 //! simulation has no network.
@@ -62,23 +62,32 @@
 //! If the runtime has workers, the sockets need no additional thread. A thread that awaits a socket in
 //! [`Runtime::block_on`](crate::Runtime::block_on) needs no additional thread either. A runtime without workers starts
 //! one helper thread when a future of [`Runtime::run`](crate::Runtime::run) or of another executor waits for a socket.
-//! The helper thread waits in the poller. The name of the helper thread consists of the name of the worker threads and
-//! the suffix `-poller`. The helper thread runs until the runtime ends, even if the program sets a number of workers
-//! later. For each batch of events, the helper thread must wake the thread that polls the future.
+//! A call of [`block_in_place`](crate::block_in_place) also starts the helper thread if the runtime has sockets, and if
+//! the runtime has no workers or only blocked workers without replacement threads. The helper thread waits in the
+//! poller. The name of the helper thread consists of the name of the worker threads and the suffix `-poller`. The helper
+//! thread runs until the runtime ends, even if the program sets a number of workers later. For each batch of events, the
+//! helper thread must wake the thread that polls the future.
 //!
-//! In a runtime without workers, do not block the thread inside the future of
-//! [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run), or inside a step, for
-//! example by calling `block_on` of another executor there. The blocked thread runs no processes and does not wait in
-//! the poller, and no other thread may wait there. The socket for which the blocked thread waits may then never become
-//! ready. Use `await` instead of the inner `block_on`.
+//! Do not block a thread of the runtime until a socket is ready, for example by calling `block_on` of another executor
+//! inside a step, or inside the future of [`Runtime::block_on`](crate::Runtime::block_on) or
+//! [`Runtime::run`](crate::Runtime::run). The blocked thread runs no processes and does not wait in the poller. If no
+//! other thread waits there, the socket never becomes ready for the runtime. This can happen in three cases:
+//! - The runtime has no workers.
+//! - The blocked thread is the only worker, and the monitor is off
+//!   ([`Builder::long_step_threshold`](crate::Builder::long_step_threshold) is `Duration::MAX`).
+//! - All workers are blocked, and no replacement thread can be started
+//!   ([`Builder::max_replacement_threads`](crate::Builder::max_replacement_threads) is 0, or the limit is reached).
 //!
-//! Some futures contain inner futures, and create the wakers with which they poll the inner futures. An example is
-//! `FuturesUnordered` of the crate `futures`. In a runtime without workers, do not move a pending `FuturesUnordered` or
-//! a similar future from [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run) to
-//! another executor. A `FuturesUnordered` polls a socket operation again only after the socket has become ready. In
-//! `block_on`, no helper thread starts. So it is possible that no thread waits in the poller after the method has
-//! returned, and the future then never completes. Give the runtime a worker, or poll the future for the first time in
-//! the executor that awaits the future.
+//! Use `await` instead of the inner `block_on`, or call the inner `block_on` in
+//! [`block_in_place`](crate::block_in_place). If no other thread of the runtime can run, a closure of `block_in_place` can
+//! wait for a socket, but not for a timer of the runtime: no thread fires the timers until the closure returns.
+//!
+//! In a runtime without workers, do not move a pending `FuturesUnordered` or a similar future from
+//! [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run) to another executor. The
+//! future may then never complete, because no thread may wait in the poller: `block_on` starts no helper thread, and a
+//! `FuturesUnordered` of the crate `futures` polls a socket operation again only after the socket has become ready. The
+//! same is true for each future that creates the wakers for its inner futures. Give the runtime a worker, or poll the
+//! future for the first time in the executor that awaits the future.
 //!
 //! # Fairness
 //!
@@ -96,8 +105,8 @@
 //!
 //! Each future and each `poll_…` function of this module is cancel safe, unless its documentation says that it is not.
 //! For example, a read that is dropped before it completes has taken no bytes. The combinators of the crate `futures`
-//! are not always cancel safe. For example, a dropped `read_exact` loses the bytes that were already read, and a
-//! dropped `write_all` may have written a part of its bytes.
+//! are not always cancel safe. For example, a dropped `read_exact` has moved an unknown number of bytes from the socket
+//! to the buffer of the caller, and a dropped `write_all` may have written a part of its bytes.
 
 // This folder imports `platform`, `process`, `host` and the file `runtime/enqueue.rs`, which has the threads of the
 // runtime of a socket. The folder contains neither the poller nor the wait for events: `platform/poller` contains the
@@ -118,6 +127,10 @@ pub(crate) mod tcp;
 pub(crate) mod udp;
 #[cfg(unix)]
 pub mod unix;
+
+/// The version of the crate `socket2` (0.6) whose types the functions `options` return. A program that uses this module
+/// needs no dependency on `socket2` of its own.
+pub use socket2;
 
 #[cfg(unix)]
 pub use crate::net::descriptor::Async;

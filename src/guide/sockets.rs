@@ -12,7 +12,7 @@
 //! | wait for a pipe, a terminal, or another descriptor | `Async` |
 //! | wait for Ctrl-C or another signal | [`signal`](crate::signal) |
 //! | look up a name | [`lookup_host`](crate::net::lookup_host), or pass the name to `connect` or `bind` |
-//! | set another option of a socket | `options`, which returns the type `SockRef` of the crate `socket2` |
+//! | set another option of a socket | `options`, which returns the type `SockRef` of the crate [`socket2`] |
 //! | pass a socket to a function of another crate | `as_fd`, on Windows `as_socket` |
 //! | exchange sockets with the standard library | `from_std`, `into_std` |
 //!
@@ -156,7 +156,7 @@
 //! | `connect` | the attempt ends |
 //! | `next` of a stream of `lines` | none: the stream keeps the part of the line that was read |
 //! | `read_until`, `read_to_end` | the bytes that were read are in the caller's vector |
-//! | `read_exact` | an unknown number of bytes is in the caller's buffer |
+//! | `read_exact` | an unknown number of bytes was moved from the socket to the caller's buffer |
 //! | `read_line` | the bytes that were read are lost |
 //! | `write_all`, `copy` | an unknown part of the bytes may have been sent, so the connection must be closed |
 //!
@@ -404,9 +404,10 @@
 //!   runs the process itself.
 //! - **The helper thread.** If no thread of the runtime can wait in the poller, the first operation that waits starts a
 //!   helper thread. For example, a runtime with [`workers(0)`](crate::Builder::workers) starts the helper thread if
-//!   another executor polls the future of [`run`](crate::Runtime::run). The helper thread only waits in the poller, and
-//!   runs until the runtime ends. With the helper thread, each batch of events costs one wake-up of the executor's
-//!   thread, typically some microseconds.
+//!   another executor polls the future of [`run`](crate::Runtime::run), and if a process waits for a socket inside
+//!   [`block_in_place`](crate::block_in_place). The helper thread only waits in the poller, and runs until the runtime
+//!   ends. With the helper thread, each batch of events costs one wake-up of the executor's thread, typically some
+//!   microseconds.
 //! - **An idle connection** needs the memory of its process, the memory of the variables of its body, and one small
 //!   block for its state in the poller. The README states the sum of these amounts. A read buffer is often the largest
 //!   part of the memory of a connection. If the body awaits [`readable`](crate::net::TcpStream::readable) before it

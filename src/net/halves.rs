@@ -93,8 +93,8 @@ macro_rules! halves {
                 self.stream.as_deref().expect("only `reunite` and `forget` take it")
             }
 
-            /// Drops the write half without sending the end of the stream to the peer. When the read half is also
-            /// dropped, the stream is closed.
+            /// Drops the write half without sending the end of the stream to the peer, as in tokio. The read half keeps
+            /// the stream open and can still receive. When the read half is also dropped, the stream is closed.
             pub fn forget(mut self) {
                 drop(self.stream.take());
             }

@@ -1,7 +1,7 @@
 //! A socket that is registered with the poller of a runtime, and the operations on this socket.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 #[cfg(unix)]
 use std::os::fd::AsRawFd as AsRawDescriptor;
 #[cfg(windows)]
@@ -122,7 +122,12 @@ impl<S: System> Registered<S> {
         &self.backend
     }
 
-    /// Returns whether an event has reported that the direction is closed: see [`Source::is_closed`].
+    /// Returns whether the runtime has ended. Then each operation fails.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.source.has_ended()
+    }
+
+    /// Returns whether the direction is marked as closed: see [`Source::is_closed`].
     #[cfg(unix)]
     pub(crate) fn is_closed(&self, direction: Direction) -> bool {
         self.source.is_closed(direction)
@@ -197,14 +202,14 @@ impl<S: System> Registered<S> {
         mut op: impl FnMut(&S) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         let is_taken = ready!(self.spend(direction, cx));
-        let short_means_over = match direction {
+        let short_means_unready = match direction {
             Direction::Read => SHORT_READ_MEANS_EMPTY,
             Direction::Write => SHORT_WRITE_MEANS_FULL,
         };
         let polled = self.poll_with(
             direction,
             || self.source.poll_ready(direction, cx.waker()),
-            |io| op(io).map(|count| (count, short_means_over && 0 < count && count < size)),
+            |io| op(io).map(|count| (count, short_means_unready && 0 < count && count < size)),
         );
         refund_if_pending(is_taken, &polled);
         polled
@@ -306,6 +311,9 @@ impl<S: System> Registered<S> {
 }
 
 /// Calls `op` until `op` returns anything other than `WouldBlock`. `poll_ready` registers the waker of the caller.
+///
+/// The second value that `op` returns tells whether its transfer was short, so that the socket is not ready now: a read
+/// has drained the socket, or a write has filled its send buffer.
 fn poll_with<R>(
     source: &Source,
     backend: &Backend,
@@ -317,8 +325,8 @@ fn poll_with<R>(
         let Poll::Ready(seen) = poll_ready() else { return pending(backend) };
         let seen = seen?;
         match op() {
-            Ok((result, is_over)) => {
-                if is_over {
+            Ok((result, is_unready)) => {
+                if is_unready {
                     source.drained(direction, seen);
                 }
                 return Poll::Ready(Ok(result));
@@ -342,6 +350,12 @@ impl<S: System> Drop for Registered<S> {
     fn drop(&mut self) {
         drop(self.deregister());
     }
+}
+
+/// Returns whether the buffers contain no byte. A write of no bytes to a stream returns 0 immediately, even if the send
+/// buffer of the system is full.
+pub(crate) fn are_empty(bufs: &[IoSlice<'_>]) -> bool {
+    bufs.iter().all(|buf| buf.is_empty())
 }
 
 /// Number of buffers that every system can use in one call.

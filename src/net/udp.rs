@@ -22,8 +22,8 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// Opens a socket and binds it to `addr`, on the runtime of the calling thread. With port 0, the system chooses a
-    /// port.
+    /// Opens a socket and binds it to `addr`, on the runtime of the calling thread. If `addr` names several addresses,
+    /// uses the first address that can be bound. With port 0, the system chooses a port.
     ///
     /// # Errors
     /// Returns the error of the system or of the name lookup. Returns an error if the thread has no runtime, or if the
@@ -97,7 +97,8 @@ impl UdpSocket {
         self.io.ready(Direction::Write).await
     }
 
-    /// Sets the address to which [`send`](Self::send) sends. After this call, the socket accepts only packets from
+    /// Sets the address to which [`send`](Self::send) sends. If `addr` names several addresses, uses the first address
+    /// that the system accepts. No packet is sent, so this address may be unreachable. After this call, the socket accepts only packets from
     /// this address. A receive may still return packets that arrived before this call, even if they came from another
     /// address. [`recv_from`](Self::recv_from) also returns the address of the sender.
     ///
@@ -215,7 +216,9 @@ impl UdpSocket {
     /// Sends a packet without waiting: see [`send`](Self::send).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system.
+    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system. After this
+    /// error, the function may return it again although the packet can be sent. Await [`writable`](Self::writable)
+    /// before you call the function again.
     pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Write, |io| io.send(buf))
     }
@@ -223,7 +226,9 @@ impl UdpSocket {
     /// Receives a packet without waiting: see [`recv`](Self::recv).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After this error, the
+    /// function may return it again although a packet has arrived, because the runtime has not taken the event of the
+    /// system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Read, |io| io.recv(buf))
     }
@@ -231,7 +236,9 @@ impl UdpSocket {
     /// Sends a packet without waiting: see [`send_to`](Self::send_to).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system.
+    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system. After this
+    /// error, the function may return it again although the packet can be sent. Await [`writable`](Self::writable)
+    /// before you call the function again.
     pub fn try_send_to(&self, buf: &[u8], target: SocketAddr) -> io::Result<usize> {
         self.io.try_op(Direction::Write, |io| io.send_to(buf, target))
     }
@@ -239,7 +246,9 @@ impl UdpSocket {
     /// Receives a packet without waiting: see [`recv_from`](Self::recv_from).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After this error, the
+    /// function may return it again although a packet has arrived, because the runtime has not taken the event of the
+    /// system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.io.try_op(Direction::Read, |io| io.recv_from(buf))
     }

@@ -289,6 +289,25 @@ fn options_are_set_and_read_back() {
     });
 }
 
+/// 12.2c: the time of `set_keepalive` is rounded up to whole seconds. After a refused time, the option is not enabled.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_keepalive_time_is_rounded_up() {
+    on_two(async |_| {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_keepalive(Some(Duration::from_secs(1 << 40))).unwrap_err();
+        assert!(!socket.options().keepalive()?);
+        for (millis, seconds) in [(0, 1), (1, 1), (999, 1), (1_000, 1), (1_001, 2), (1_900, 2), (77_000, 77)] {
+            socket.set_keepalive(Some(Duration::from_millis(millis)))?;
+            assert!(socket.options().keepalive()?);
+            assert_eq!(socket.options().tcp_keepalive_time()?.as_secs(), seconds, "{millis} ms");
+        }
+        socket.set_keepalive(Some(Duration::MAX)).unwrap_err();
+        assert!(socket.options().keepalive()?, "the earlier call has enabled the option");
+        Ok(())
+    });
+}
+
 /// 12.2c: with the option `SO_REUSEPORT`, two listeners can have the same address. Each connection goes to one of the
 /// two listeners.
 #[test]
@@ -465,7 +484,7 @@ fn several_streams_of_connections_wait_for_one_listener() {
         let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await?);
         let shared = Arc::clone(&listener);
         let waits = rt.spawn(async move |_: Context| {
-            let accepted = shared.incoming().next().await.expect("the stream never ends");
+            let accepted = shared.incoming().next().await.expect("the runtime has not ended");
             accepted.map(drop)
         });
         let is_waiting = || {
@@ -480,5 +499,18 @@ fn several_streams_of_connections_wait_for_one_listener() {
         let _client = TcpStream::connect(listener.local_addr()?).await?;
         waits.await?;
         Ok(())
+    });
+}
+
+/// 12.4c: after the end of the runtime, the stream of the connections of a listener yields one error and then ends.
+#[test]
+fn the_stream_of_connections_ends_after_the_runtime() {
+    crate::within(60, || {
+        let rt = crate::with(1);
+        let listener = futures::executor::block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
+        drop(rt);
+        let items: Vec<_> = futures::executor::block_on(listener.incoming().take(3).collect());
+        assert_eq!(items.len(), 1);
+        assert_eq!(items[0].as_ref().unwrap_err().kind(), ErrorKind::NotConnected);
     });
 }

@@ -121,10 +121,11 @@ impl TcpListener {
         Poll::Ready(TcpStream::register(io, self.io.backend().clone()).map(|stream| (stream, address)))
     }
 
-    /// Returns a stream of the accepted connections. The stream never ends: after the end of the runtime, each item is
-    /// an error. Several streams can wait for one listener.
+    /// Returns a stream of the accepted connections. After the end of the runtime, the stream yields one error and then
+    /// ends. After any other error, the stream continues: see [`accept`](Self::accept). Several streams can wait for
+    /// one listener.
     pub fn incoming(&self) -> Incoming<'_> {
-        Incoming { listener: self, operations: Operations::new(&self.io) }
+        Incoming { listener: self, operations: Operations::new(&self.io), is_over: false }
     }
 
     /// Returns the local address.
@@ -172,6 +173,8 @@ lends_handle!(TcpListener, io.io());
 pub struct Incoming<'a> {
     listener: &'a TcpListener,
     operations: Operations<'a, mio::net::TcpListener>,
+    /// Whether the stream has yielded the error that the runtime has ended.
+    is_over: bool,
 }
 
 impl fmt::Debug for Incoming<'_> {
@@ -184,8 +187,13 @@ impl Stream for Incoming<'_> {
     type Item = io::Result<TcpStream>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let polled = self.operations.poll(Direction::Read, cx, mio::net::TcpListener::accept);
-        let (io, _) = ready!(polled)?;
-        Poll::Ready(Some(TcpStream::register(io, self.listener.io.backend().clone())))
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        let accepted = ready!(self.operations.poll(Direction::Read, cx, mio::net::TcpListener::accept));
+        let socket = &self.listener.io;
+        let stream = accepted.and_then(|(io, _)| TcpStream::register(io, socket.backend().clone()));
+        self.is_over = stream.is_err() && socket.has_ended();
+        Poll::Ready(Some(stream))
     }
 }

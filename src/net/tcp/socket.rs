@@ -127,16 +127,18 @@ impl TcpSocket {
         self.socket.set_recv_buffer_size(size)
     }
 
-    /// Sets how long a connection must be idle before the system checks whether the peer still exists. `None` disables
-    /// this check.
+    /// Sets how long a connection must be idle before the system checks whether the peer still exists. The time is
+    /// rounded up to whole seconds, and is at least one second. `None` disables this check.
     ///
     /// # Errors
-    /// Returns the error of the system.
+    /// Returns the error of the system, for example if the time is too long (Linux allows at most 32,767 seconds). After
+    /// an error, the check is enabled only if it was enabled before.
     pub fn set_keepalive(&self, after: Option<Duration>) -> io::Result<()> {
-        match after {
-            None => self.socket.set_keepalive(false),
-            Some(after) => self.socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(after)),
-        }
+        let Some(after) = after else { return self.socket.set_keepalive(false) };
+        let was_enabled = self.socket.keepalive()?;
+        let set = self.socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(whole_seconds(after)));
+        // `set_tcp_keepalive` enables the check before it sets the time.
+        set.inspect_err(|_| drop(self.socket.set_keepalive(was_enabled)))
     }
 
     /// Sets `SO_LINGER` to zero: see [`TcpStream::set_zero_linger`].
@@ -201,6 +203,13 @@ impl TcpSocket {
 }
 
 lends_handle!(TcpSocket, socket);
+
+/// Rounds a time up to whole seconds, and to at least one second. The options of most systems count whole seconds, and
+/// zero is not allowed.
+fn whole_seconds(time: Duration) -> Duration {
+    let partial = u64::from(time.subsec_nanos() != 0);
+    Duration::from_secs(time.as_secs().saturating_add(partial).max(1))
+}
 
 /// Returns whether this error of a non-blocking `connect` means that the attempt has begun and continues. On Unix,
 /// `WouldBlock` (`EAGAIN`) means that the attempt has not begun.

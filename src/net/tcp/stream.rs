@@ -12,7 +12,7 @@ use socket2::SockRef;
 use crate::host::Host;
 use crate::net::backend::Backend;
 use crate::net::handle::lends_handle;
-use crate::net::registered::{Registered, size_of_all};
+use crate::net::registered::{Registered, are_empty, size_of_all};
 use crate::net::resolve::{ToSocketAddrs, resolve, unresolved};
 use crate::net::tcp::split::{OwnedReadHalf, OwnedWriteHalf, into_halves};
 use crate::platform::poller::source::Direction;
@@ -28,7 +28,8 @@ use crate::platform::poller::source::Direction;
 /// and [`try_write`](Self::try_write).
 ///
 /// `AsyncWrite::close` (or `AsyncWriteExt::close`) closes the write side and sends the end of the stream to the peer,
-/// as [`shutdown`](Self::shutdown) does. `flush` does nothing, because the stream has no buffer of its own.
+/// as [`shutdown`](Self::shutdown) does. `flush` does nothing, because the stream has no buffer of its own. A write of no
+/// bytes returns 0 immediately.
 #[derive(Debug)]
 pub struct TcpStream {
     io: Registered<mio::net::TcpStream>,
@@ -150,7 +151,9 @@ impl TcpStream {
     /// Reads without waiting. Returns the number of bytes, which is 0 at the end of the stream.
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there are no bytes now, or the error of the system.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there are no bytes now, or the error of the system. After this error, the
+    /// function may return it again although bytes have arrived, because the runtime has not taken the event of the
+    /// system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Read, |mut io| io.read(buf))
     }
@@ -163,11 +166,16 @@ impl TcpStream {
         self.io.try_op(Direction::Read, |mut io| io.read_vectored(bufs))
     }
 
-    /// Writes without waiting. Returns the number of bytes that were written.
+    /// Writes without waiting. Returns the number of bytes that were written. A write of no bytes always returns 0.
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if nothing can be written now, or the error of the system.
+    /// Returns [`io::ErrorKind::WouldBlock`] if nothing can be written now, or the error of the system. After this
+    /// error, the function may return it again although the stream can be written. Await
+    /// [`writable`](Self::writable) before you call the function again.
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
         self.io.try_op(Direction::Write, |mut io| io.write(buf))
     }
 
@@ -176,6 +184,9 @@ impl TcpStream {
     /// # Errors
     /// Fails under the same conditions as [`try_write`](Self::try_write).
     pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        if are_empty(bufs) {
+            return Ok(0);
+        }
         self.io.try_op(Direction::Write, |mut io| io.write_vectored(bufs))
     }
 
@@ -280,12 +291,15 @@ impl TcpStream {
     /// ```
     /// # use procession::net::{TcpListener, TcpStream};
     /// # use std::time::Duration;
+    /// use procession::net::socket2::TcpKeepalive;
+    ///
     /// # let rt = procession::Runtime::new()?;
     /// # rt.block_on(async {
     /// # let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// # let stream = TcpStream::connect(listener.local_addr()?).await?;
     /// stream.options().set_recv_buffer_size(64 << 10)?;
-    /// stream.options().set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(Duration::from_secs(60)))?;
+    /// let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+    /// stream.options().set_tcp_keepalive(&keepalive)?;
     /// # std::io::Result::Ok(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
@@ -312,6 +326,9 @@ impl AsyncRead for &TcpStream {
 
 impl AsyncWrite for &TcpStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if buf.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
         self.io.poll_transfer(Direction::Write, cx, buf.len(), |mut io| io.write(buf))
     }
 
@@ -320,6 +337,9 @@ impl AsyncWrite for &TcpStream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if are_empty(bufs) {
+            return Poll::Ready(Ok(0));
+        }
         let size = size_of_all(bufs.iter().map(|buf| buf.len()));
         self.io.poll_transfer(Direction::Write, cx, size, |mut io| io.write_vectored(bufs))
     }

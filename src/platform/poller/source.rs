@@ -183,12 +183,17 @@ impl Source {
         }
     }
 
-    /// Returns whether an event has reported that the direction is closed. If an operation begins after this event
-    /// and its result is `WouldBlock`, the operation [removes](Self::clear) the mark for the closed direction, unless
-    /// a further event arrives during the operation.
+    /// Returns whether the direction is marked as closed. An event sets this mark. An operation that gets `WouldBlock`
+    /// [removes](Self::clear) the mark, because the direction is then open. If a further event arrives during the
+    /// operation, the mark stays.
     #[cfg(unix)]
     pub(crate) fn is_closed(&self, direction: Direction) -> bool {
         self.state.load(Ordering::Acquire) & direction.closed() != 0
+    }
+
+    /// Returns whether the runtime has ended. Then each operation fails.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state.load(Ordering::Acquire) & bit::ENDED != 0
     }
 
     /// Marks the direction as not ready. An operation calls this function when the system has answered `WouldBlock`.
@@ -202,8 +207,11 @@ impl Source {
         self.unset(direction.ready() | direction.reported() | direction.closed(), seen);
     }
 
-    /// Marks the direction as not ready until its next event. An event that arrives during the call may keep its
-    /// effect or lose its effect. A closed direction stays ready, because the system reports no further event for it.
+    /// Marks the direction as not ready until its next event. A closed direction stays ready, because the system reports
+    /// no further event for it.
+    ///
+    /// If an event arrives during this call, the direction may be ready or not ready after the call: the call may
+    /// discard the event.
     #[cfg(unix)]
     pub(crate) fn clear_present(&self, direction: Direction) {
         let seen = Seen(self.state.load(Ordering::Acquire));

@@ -31,6 +31,8 @@ mod tcp;
 mod udp;
 #[cfg(unix)]
 mod unix;
+#[cfg(unix)]
+mod unix_addresses;
 mod waits;
 mod workers;
 

@@ -137,3 +137,29 @@ fn a_socket_outlives_its_creator() {
         Ok(())
     });
 }
+
+/// 12.3b: a socket can be captured by a closure that may panic, like a socket of the standard library.
+#[test]
+fn sockets_are_unwind_safe() {
+    use std::panic::{RefUnwindSafe, UnwindSafe};
+
+    fn check<T: UnwindSafe + RefUnwindSafe>() {}
+    check::<TcpListener>();
+    check::<TcpStream>();
+    check::<net::TcpSocket>();
+    check::<net::UdpSocket>();
+    check::<net::OwnedReadHalf>();
+    check::<net::OwnedWriteHalf>();
+    check::<net::Incoming<'_>>();
+    #[cfg(unix)]
+    {
+        check::<net::UnixListener>();
+        check::<net::UnixStream>();
+        check::<net::UnixDatagram>();
+        check::<net::unix::OwnedReadHalf>();
+        check::<net::unix::OwnedWriteHalf>();
+        check::<net::unix::Incoming<'_>>();
+        check::<net::Async<std::os::unix::net::UnixStream>>();
+        check::<signal::unix::Signal>();
+    }
+}

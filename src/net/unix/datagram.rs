@@ -5,7 +5,6 @@ use std::net::Shutdown;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use socket2::SockRef;
 
@@ -13,6 +12,8 @@ use crate::host::Host;
 use crate::net::backend::Backend;
 use crate::net::handle::lends_handle;
 use crate::net::registered::Registered;
+use crate::net::unix::address::system_address;
+use crate::net::unix::pauses::Pauses;
 use crate::platform::poller::source::Direction;
 
 /// Whether the system reports an event when the queue of a connected receiver has space again.
@@ -24,9 +25,13 @@ fn is_queue_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || !REPORTS_SPACE && error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
-/// Shortest and longest pause between two attempts of a send to a full queue.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(16);
+/// Turns the error of a full queue into `WouldBlock`, on each system.
+///
+/// The caller applies this function to the result of `try_op`, not inside `try_op`. After a `WouldBlock` inside
+/// `try_op`, the next operation would wait for an event, which macOS and the BSD systems do not report.
+fn would_block_if_full(error: io::Error) -> io::Error {
+    if is_queue_full(&error) { io::ErrorKind::WouldBlock.into() } else { error }
+}
 
 /// A Unix domain socket for packets. Dropping the socket does not remove its path from the file system.
 ///
@@ -43,7 +48,7 @@ impl UnixDatagram {
     /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
     /// simulation.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::bind_on(Backend::current()?, path.as_ref())
+        Self::bind_on(Backend::current()?, &SocketAddr::from_pathname(path)?)
     }
 
     /// Does the same as [`bind`](Self::bind), on the runtime of `host`.
@@ -51,14 +56,33 @@ impl UnixDatagram {
     /// # Errors
     /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn bind_in(host: &Host, path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::bind_on(Backend::of(host)?, path.as_ref())
+        Self::bind_on(Backend::of(host)?, &SocketAddr::from_pathname(path)?)
     }
 
-    fn bind_on(backend: Backend, path: &Path) -> io::Result<Self> {
+    /// Does the same as [`bind`](Self::bind), for any address. On Linux, the address can be a name in the abstract
+    /// namespace, which needs no file.
+    ///
+    /// # Errors
+    /// Fails under the same conditions as [`bind`](Self::bind).
+    pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
+        Self::bind_on(Backend::current()?, addr)
+    }
+
+    /// Does the same as [`bind_addr`](Self::bind_addr), on the runtime of `host`.
+    ///
+    /// # Errors
+    /// Fails under the same conditions as [`bind`](Self::bind).
+    pub fn bind_addr_in(host: &Host, addr: &SocketAddr) -> io::Result<Self> {
+        Self::bind_on(Backend::of(host)?, addr)
+    }
+
+    fn bind_on(backend: Backend, addr: &SocketAddr) -> io::Result<Self> {
         backend.ensure_open()?;
-        let io = mio::net::UnixDatagram::bind(path)?;
+        // mio removes the last byte of an abstract name that begins with a zero byte. Therefore the standard library
+        // binds the socket.
+        let bound = Self::from_std_on(backend, std::os::unix::net::UnixDatagram::bind_addr(addr)?);
         // Without this removal, the file of a socket that cannot be registered would make each later bind fail.
-        Self::register(io, backend).inspect_err(|_| drop(std::fs::remove_file(path)))
+        bound.inspect_err(|_| drop(addr.as_pathname().map(std::fs::remove_file)))
     }
 
     /// Opens a socket without a path, on the runtime of the calling thread. The socket can send. The socket cannot
@@ -145,6 +169,11 @@ impl UnixDatagram {
     /// Waits until the socket can send a packet. When the future completes, the socket may have become unwritable
     /// again.
     ///
+    /// Do not use this function to wait until the queue of the receiver of [`try_send_to`](Self::try_send_to) has
+    /// space. After each failed send to a full queue, Linux reports the socket as writable. A loop of `writable` and
+    /// `try_send_to` would therefore use a whole core. Use [`send_to`](Self::send_to), which pauses between its
+    /// attempts.
+    ///
     /// # Errors
     /// Returns an error if the runtime has ended.
     pub async fn writable(&self) -> io::Result<()> {
@@ -157,6 +186,15 @@ impl UnixDatagram {
     /// Returns the error of the system.
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.io.io().connect(path)
+    }
+
+    /// Does the same as [`connect`](Self::connect), for any address. On Linux, the address can be a name in the abstract
+    /// namespace.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn connect_addr(&self, addr: &SocketAddr) -> io::Result<()> {
+        self.options().connect(&system_address(addr)?)
     }
 
     /// Sends a packet to the connected socket. Returns the number of bytes that were sent. If the queue of the receiver
@@ -194,6 +232,16 @@ impl UnixDatagram {
         self.send_after_pauses(|io| io.send_to(buf, path)).await
     }
 
+    /// Does the same as [`send_to`](Self::send_to), for any address. On Linux, the address can be a name in the abstract
+    /// namespace. So a socket can answer the sender whose address [`recv_from`](Self::recv_from) has returned.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub async fn send_to_addr(&self, buf: &[u8], addr: &SocketAddr) -> io::Result<usize> {
+        let addr = system_address(addr)?;
+        self.send_after_pauses(|io| SockRef::from(io).send_to(buf, &addr)).await
+    }
+
     /// Sends a packet. While the queue of the receiver is full, pauses and tries again. After each failed send to a
     /// full queue, Linux reports this socket as writable. Therefore, if the future waited for this event, it would
     /// repeat the system call without a pause.
@@ -201,7 +249,7 @@ impl UnixDatagram {
         &self,
         send: impl Fn(&mio::net::UnixDatagram) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        let mut pause = SHORTEST_PAUSE;
+        let mut pauses = Pauses::new();
         loop {
             let send = |io: &mio::net::UnixDatagram| match send(io) {
                 Err(error) if is_queue_full(&error) => Ok(None),
@@ -210,8 +258,7 @@ impl UnixDatagram {
             if let Some(count) = self.io.op(Direction::Write, send).await? {
                 return Ok(count);
             }
-            self.io.backend().host()?.limit(pause).await;
-            pause = (2 * pause).min(LONGEST_PAUSE);
+            pauses.pause(self.io.backend()).await?;
         }
     }
 
@@ -252,10 +299,11 @@ impl UnixDatagram {
     }
 
     /// The poll function of [`send`](Self::send). If several tasks call this function or another poll function that
-    /// sends, only the task that called last is woken.
+    /// sends, only the task that called last is woken. This function does not pause between attempts.
     ///
     /// # Errors
-    /// Fails under the same conditions as [`send`](Self::send).
+    /// Fails under the same conditions as [`send`](Self::send). If the queue of the receiver is full, macOS and the BSD
+    /// systems return the error `ENOBUFS`, because these systems report no event when the queue has space again.
     pub fn poll_send(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.io.poll_op(Direction::Write, cx, |io| io.send(buf))
     }
@@ -274,7 +322,8 @@ impl UnixDatagram {
     /// while the queue of the receiver is full, the task is woken after each failed call.
     ///
     /// # Errors
-    /// Fails under the same conditions as [`send_to`](Self::send_to).
+    /// Fails under the same conditions as [`send_to`](Self::send_to). If the queue of the receiver is full, macOS and the
+    /// BSD systems return the error `ENOBUFS`.
     pub fn poll_send_to(&self, cx: &mut Context<'_>, buf: &[u8], path: impl AsRef<Path>) -> Poll<io::Result<usize>> {
         let path = path.as_ref();
         self.io.poll_op(Direction::Write, cx, |io| io.send_to(buf, path))
@@ -292,31 +341,40 @@ impl UnixDatagram {
     /// Sends a packet without waiting: see [`send`](Self::send).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system.
+    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system. After this
+    /// error, the function may return it again although the packet can be sent. Await [`writable`](Self::writable)
+    /// before you call the function again.
     pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
-        self.io.try_op(Direction::Write, |io| io.send(buf))
+        self.io.try_op(Direction::Write, |io| io.send(buf)).map_err(would_block_if_full)
     }
 
     /// Receives a packet without waiting: see [`recv`](Self::recv).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After this error, the
+    /// function may return it again although a packet has arrived, because the runtime has not taken the event of the
+    /// system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Read, |io| self.received(|| io.recv(buf)))
     }
 
-    /// Sends a packet without waiting: see [`send_to`](Self::send_to).
+    /// Sends a packet without waiting: see [`send_to`](Self::send_to). If the queue of the receiver is full, the caller
+    /// must pause before the next attempt, because [`writable`](Self::writable) does not wait for space in this queue.
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system.
+    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system. After this
+    /// error, the function may return it again although the packet can be sent, because the runtime has not taken the
+    /// event of the system yet.
     pub fn try_send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
-        self.io.try_op(Direction::Write, |io| io.send_to(buf, path))
+        self.io.try_op(Direction::Write, |io| io.send_to(buf, path)).map_err(would_block_if_full)
     }
 
     /// Receives a packet without waiting: see [`recv_from`](Self::recv_from).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After this error, the
+    /// function may return it again although a packet has arrived, because the runtime has not taken the event of the
+    /// system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.io.try_op(Direction::Read, |io| self.received_from(|| io.recv_from(buf)))
     }
@@ -363,3 +421,19 @@ impl UnixDatagram {
 }
 
 lends_handle!(UnixDatagram, io.io());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_full_queue_becomes_would_block_on_each_system() {
+        let would_block = |code| {
+            let error = would_block_if_full(io::Error::from_raw_os_error(code));
+            error.kind() == io::ErrorKind::WouldBlock
+        };
+        // On Linux, `ENOBUFS` means that the system has no memory for the packet.
+        let expected = [true, !REPORTS_SPACE, false];
+        assert_eq!([libc::EAGAIN, libc::ENOBUFS, libc::ECONNREFUSED].map(would_block), expected);
+    }
+}

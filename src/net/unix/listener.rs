@@ -1,5 +1,6 @@
 //! [`UnixListener`]: accepts connections on a path of the file system.
 
+use std::fmt;
 use std::io;
 #[cfg(target_os = "android")]
 use std::os::android::net::SocketAddrExt;
@@ -7,14 +8,16 @@ use std::os::android::net::SocketAddrExt;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use futures::Stream;
 use socket2::SockRef;
 
 use crate::host::Host;
 use crate::net::backend::Backend;
 use crate::net::handle::lends_handle;
-use crate::net::registered::Registered;
+use crate::net::registered::{Operations, Registered};
 use crate::net::unix::stream::UnixStream;
 use crate::platform::poller::source::Direction;
 use crate::platform::poller::unix_accept::accept;
@@ -119,6 +122,13 @@ impl UnixListener {
         Poll::Ready(UnixStream::register(io, self.io.backend().clone()).map(|stream| (stream, address)))
     }
 
+    /// Returns a stream of the accepted connections. After the end of the runtime, the stream yields one error and then
+    /// ends. After any other error, the stream continues: see [`accept`](Self::accept). Several streams can wait for
+    /// one listener.
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming { listener: self, operations: Operations::new(&self.io), is_over: false }
+    }
+
     /// Returns the local address.
     ///
     /// # Errors
@@ -142,6 +152,36 @@ impl UnixListener {
 }
 
 lends_handle!(UnixListener, io.io());
+
+/// Stream of the connections of a listener: see [`UnixListener::incoming`].
+#[must_use = "streams do nothing unless polled"]
+pub struct Incoming<'a> {
+    listener: &'a UnixListener,
+    operations: Operations<'a, mio::net::UnixListener>,
+    /// Whether the stream has yielded the error that the runtime has ended.
+    is_over: bool,
+}
+
+impl fmt::Debug for Incoming<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Incoming").field("listener", self.listener).finish_non_exhaustive()
+    }
+}
+
+impl Stream for Incoming<'_> {
+    type Item = io::Result<UnixStream>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        let accepted = ready!(self.operations.poll(Direction::Read, cx, accept));
+        let socket = &self.listener.io;
+        let stream = accepted.and_then(|(io, _)| UnixStream::register(io, socket.backend().clone()));
+        self.is_over = stream.is_err() && socket.has_ended();
+        Poll::Ready(Some(stream))
+    }
+}
 
 /// Creates a listener for `addr`.
 fn bind(addr: &SocketAddr) -> io::Result<mio::net::UnixListener> {

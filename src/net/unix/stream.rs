@@ -1,15 +1,11 @@
 //! [`UnixStream`]: a connection between two programs of one system.
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
 #[cfg(target_os = "android")]
 use std::os::android::net::SocketAddrExt;
 #[cfg(target_os = "linux")]
 use std::os::linux::net::SocketAddrExt;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
@@ -18,13 +14,16 @@ use std::task::{Context, Poll};
 use futures::io::{AsyncRead, AsyncWrite};
 use socket2::SockRef;
 #[cfg(any(target_os = "linux", target_os = "android"))]
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, Socket, Type};
 
 use crate::host::Host;
 use crate::net::backend::Backend;
 use crate::net::handle::lends_handle;
-use crate::net::registered::{Registered, size_of_all};
+use crate::net::registered::{Registered, are_empty, size_of_all};
 use crate::net::tcp::stream::{end_of_stream, owned_io};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use crate::net::unix::address::system_address;
+use crate::net::unix::pauses::Pauses;
 use crate::net::unix::split::{OwnedReadHalf, OwnedWriteHalf, into_halves};
 use crate::platform::poller::source::Direction;
 
@@ -43,10 +42,16 @@ pub struct UnixStream {
 impl UnixStream {
     /// Connects to the listener at `path`, on the runtime of the calling thread.
     ///
+    /// If the queue of the listener is full, the future waits on Linux. Linux does not report when the queue has space
+    /// again. Therefore the future tries again after a pause, which grows from 1 ms to 16 ms. Other systems return an
+    /// error, for example [`io::ErrorKind::ConnectionRefused`].
+    ///
     /// # Errors
-    /// Returns the error of the system. On Linux, returns [`io::ErrorKind::WouldBlock`] if the queue of the listener is
-    /// full. The system does not report when the queue has space again, so the caller must retry after a pause. Returns
-    /// an error if the thread has no runtime, or if the runtime is a simulation.
+    /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
+    /// simulation.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future ends the attempt.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::connect_on(Backend::current()?, &SocketAddr::from_pathname(path)?).await
     }
@@ -77,8 +82,15 @@ impl UnixStream {
     }
 
     async fn connect_on(backend: Backend, addr: &SocketAddr) -> io::Result<Self> {
-        backend.ensure_open()?;
-        Self::register(start_connect(addr)?, backend)?.connected().await
+        let mut pauses = Pauses::new();
+        loop {
+            backend.ensure_open()?;
+            match start_connect(addr) {
+                // The queue of the listener is full. The attempt has not begun.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => pauses.pause(&backend).await?,
+                begun => return Self::register(begun?, backend)?.connected().await,
+            }
+        }
     }
 
     async fn connected(self) -> io::Result<Self> {
@@ -174,7 +186,9 @@ impl UnixStream {
     /// Reads without waiting. Returns the number of bytes, which is 0 at the end of the stream.
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there are no bytes now, or the error of the system.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there are no bytes now, or the error of the system. After this error, the
+    /// function may return it again although bytes have arrived, because the runtime has not taken the event of the
+    /// system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Read, |mut io| io.read(buf))
     }
@@ -187,11 +201,16 @@ impl UnixStream {
         self.io.try_op(Direction::Read, |mut io| io.read_vectored(bufs))
     }
 
-    /// Writes without waiting. Returns the number of bytes that were written.
+    /// Writes without waiting. Returns the number of bytes that were written. A write of no bytes always returns 0.
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if nothing can be written now, or the error of the system.
+    /// Returns [`io::ErrorKind::WouldBlock`] if nothing can be written now, or the error of the system. After this
+    /// error, the function may return it again although the stream can be written. Await
+    /// [`writable`](Self::writable) before you call the function again.
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
         self.io.try_op(Direction::Write, |mut io| io.write(buf))
     }
 
@@ -200,6 +219,9 @@ impl UnixStream {
     /// # Errors
     /// Fails under the same conditions as [`try_write`](Self::try_write).
     pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        if are_empty(bufs) {
+            return Ok(0);
+        }
         self.io.try_op(Direction::Write, |mut io| io.write_vectored(bufs))
     }
 
@@ -244,11 +266,11 @@ impl UnixStream {
 /// Begins a connection to `addr`.
 fn start_connect(addr: &SocketAddr) -> io::Result<mio::net::UnixStream> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Some(name) = addr.as_abstract_name() {
+    if addr.as_abstract_name().is_some() {
         // mio removes the last byte of an abstract name that begins with a zero byte.
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
-        socket.connect(&SockAddr::unix(OsStr::from_bytes(&[b"\0", name].concat()))?)?;
+        socket.connect(&system_address(addr)?)?;
         return Ok(mio::net::UnixStream::from_std(socket.into()));
     }
     mio::net::UnixStream::connect_addr(addr)
@@ -270,6 +292,9 @@ impl AsyncRead for &UnixStream {
 
 impl AsyncWrite for &UnixStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if buf.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
         self.io.poll_transfer(Direction::Write, cx, buf.len(), |mut io| io.write(buf))
     }
 
@@ -278,6 +303,9 @@ impl AsyncWrite for &UnixStream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if are_empty(bufs) {
+            return Poll::Ready(Ok(0));
+        }
         let size = size_of_all(bufs.iter().map(|buf| buf.len()));
         self.io.poll_transfer(Direction::Write, cx, size, |mut io| io.write_vectored(bufs))
     }

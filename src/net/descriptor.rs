@@ -1,6 +1,6 @@
 //! [`Async`]: any file descriptor that the system can poll.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,6 +9,7 @@ use futures::io::{AsyncRead, AsyncWrite};
 use mio::event::Source;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
+use socket2::SockRef;
 
 use crate::host::Host;
 use crate::net::backend::Backend;
@@ -21,7 +22,9 @@ use crate::platform::poller::source::Direction;
 /// The operating system cannot poll a regular file, and returns an error when the file is registered. Read regular
 /// files on the blocking pool: see [`Host::spawn_blocking`].
 ///
-/// The descriptor must be in non-blocking mode. The operations of a descriptor in blocking mode block the thread. With
+/// [`Async::new`] sets the non-blocking mode of the descriptor. All duplicates of a descriptor share this mode, even the
+/// duplicates in other programs. For example, the standard input of a program is often a duplicate of the standard input
+/// of the shell. If the program sets a descriptor back to blocking mode, the operations block the thread. With
 /// [`read_with`](Self::read_with) and [`write_with`](Self::write_with), a process can call any operation of the value.
 /// If `T` implements `Read` or `Write`, then `Async<T>` implements `AsyncRead` or `AsyncWrite`. If `&T` implements
 /// `Read` or `Write`, then `&Async<T>` implements `AsyncRead` or `AsyncWrite`, so that one task can read and write at
@@ -36,7 +39,6 @@ use crate::platform::poller::source::Direction;
 /// # let rt = procession::Runtime::new()?;
 /// # rt.block_on(async {
 /// let (one, mut other) = UnixStream::pair()?;
-/// one.set_nonblocking(true)?;
 /// let one = Async::new(one)?;
 /// other.write_all(b"x")?;
 /// let mut buf = [0; 8];
@@ -75,22 +77,29 @@ impl<T: AsFd> Source for Descriptor<T> {
 }
 
 impl<T: AsFd> Async<T> {
-    /// Registers the descriptor of `io` with the runtime of the calling thread. The descriptor must be non-blocking.
+    /// Registers the descriptor of `io` with the runtime of the calling thread, and makes the descriptor non-blocking.
     ///
     /// # Errors
-    /// Returns the error of the system, for example for a regular file. Returns an error if the thread has no runtime,
-    /// or if the runtime is a simulation.
+    /// Returns the error of the system, for example [`io::ErrorKind::PermissionDenied`] for a regular file, and
+    /// [`io::ErrorKind::AlreadyExists`] if the same descriptor is already registered. Returns an error if the thread has
+    /// no runtime, or if the runtime is a simulation.
     pub fn new(io: T) -> io::Result<Self> {
-        Ok(Self { io: Registered::new(Descriptor(io), Backend::current()?)? })
+        Self::register(io, Backend::current()?)
     }
 
-    /// Registers the descriptor of `io` with the runtime of `host`. The descriptor must be non-blocking.
+    /// Does the same as [`new`](Self::new), with the runtime of `host`.
     ///
     /// # Errors
-    /// Returns the error of the system, for example for a regular file. Returns an error if the runtime of `host` is a
-    /// simulation.
+    /// Fails under the same conditions as [`new`](Self::new).
     pub fn new_in(host: &Host, io: T) -> io::Result<Self> {
-        Ok(Self { io: Registered::new(Descriptor(io), Backend::of(host)?)? })
+        Self::register(io, Backend::of(host)?)
+    }
+
+    fn register(io: T, backend: Backend) -> io::Result<Self> {
+        let io = Registered::new(Descriptor(io), backend).map_err(explain)?;
+        // The mode is set last. If the registration fails, the mode of the descriptor and its duplicates stays the same.
+        SockRef::from(&io.io().0).set_nonblocking(true)?;
+        Ok(Self { io })
     }
 
     /// Returns a reference to the registered value.
@@ -98,7 +107,7 @@ impl<T: AsFd> Async<T> {
         &self.io.io().0
     }
 
-    /// Deregisters the descriptor and returns the value.
+    /// Deregisters the descriptor and returns the value. The descriptor is still non-blocking.
     pub fn into_inner(self) -> T {
         self.io.into_inner().0
     }
@@ -150,7 +159,6 @@ impl<T: AsFd> Async<T> {
     /// # let rt = procession::Runtime::new()?;
     /// # rt.block_on(async {
     /// # let (one, mut other) = UnixStream::pair()?;
-    /// # one.set_nonblocking(true)?;
     /// let one = Async::new(one)?;
     /// # let mut count = 0;
     /// # other.write_all(b"abc")?;
@@ -259,6 +267,14 @@ where
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
         self.io.poll_op(Direction::Read, cx, |io| (&io.0).read(buf))
     }
+
+    fn poll_read_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.io.poll_op(Direction::Read, cx, |io| (&io.0).read_vectored(bufs))
+    }
 }
 
 impl<T: AsFd> AsyncWrite for &Async<T>
@@ -267,6 +283,14 @@ where
 {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.io.poll_op(Direction::Write, cx, |io| (&io.0).write(buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.io.poll_op(Direction::Write, cx, |io| (&io.0).write_vectored(bufs))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -286,11 +310,27 @@ impl<T: AsFd + Read + Unpin> AsyncRead for Async<T> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
         self.get_mut().io.poll_op_mut(Direction::Read, cx, |io| io.0.read(buf))
     }
+
+    fn poll_read_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().io.poll_op_mut(Direction::Read, cx, |io| io.0.read_vectored(bufs))
+    }
 }
 
 impl<T: AsFd + Write + Unpin> AsyncWrite for Async<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.get_mut().io.poll_op_mut(Direction::Write, cx, |io| io.0.write(buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().io.poll_op_mut(Direction::Write, cx, |io| io.0.write_vectored(bufs))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -305,6 +345,22 @@ impl<T: AsFd + Write + Unpin> AsyncWrite for Async<T> {
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_flush(cx)
     }
+}
+
+/// Adds the cause and the remedy to an error of the registration. The kind of the error stays the same.
+fn explain(error: io::Error) -> io::Error {
+    let text = match error.raw_os_error() {
+        Some(libc::EPERM) => {
+            "the system cannot poll this descriptor, because it is a regular file or a directory: read and write files \
+             with `Host::spawn_blocking`"
+        }
+        Some(libc::EEXIST) => {
+            "this descriptor is already registered with the runtime: share the first `Async`, or register a duplicate of \
+             the descriptor"
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), text)
 }
 
 /// Flushes `value` without waiting. Returns `None` if the flush must wait until the descriptor is writable.

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use futures::{AsyncReadExt, AsyncWriteExt};
 use procession::net::Async;
+use procession::net::socket2::SockRef;
 
 use crate::on_two;
 
@@ -279,7 +280,51 @@ fn a_terminal_is_read_and_written() {
 fn a_regular_file_is_refused() {
     on_two(async |_| {
         let file = File::open(std::env::current_exe()?)?;
-        assert_eq!(Async::new(&file).unwrap_err().raw_os_error(), Some(libc::EPERM));
+        let error = Async::new(&file).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        let expected = "the system cannot poll this descriptor, because it is a regular file or a directory: read and \
+             write files with `Host::spawn_blocking`";
+        assert_eq!(error.to_string(), expected);
+        assert!(!SockRef::from(&file).nonblocking()?, "the mode of a refused descriptor does not change");
+        Ok(())
+    });
+}
+
+/// 12.2b: a descriptor can be registered only once. A duplicate of this descriptor can be registered too.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_second_registration_of_a_descriptor_is_refused() {
+    on_two(async |_| {
+        let (one, _other) = std::os::unix::net::UnixStream::pair()?;
+        let first = Async::new(&one)?;
+        let error = Async::new(&one).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        let expected = "this descriptor is already registered with the runtime: share the first `Async`, or register a \
+             duplicate of the descriptor";
+        assert_eq!(error.to_string(), expected);
+        Async::new(one.try_clone()?)?;
+        drop(first);
+        Async::new(&one)?;
+        Ok(())
+    });
+}
+
+/// 12.2b: a descriptor in blocking mode becomes non-blocking when it is registered. So a read of this descriptor does
+/// not block the thread.
+#[test]
+fn a_blocking_descriptor_becomes_non_blocking() {
+    on_two(async |rt| {
+        let (one, mut other) = std::os::unix::net::UnixStream::pair()?;
+        let mut one = Async::new(one)?;
+        assert!(SockRef::from(&one).nonblocking()?);
+        let mut buf = [0; 1];
+        assert!(crate::poll_once(one.read(&mut buf)).is_none());
+        other.write_all(b"x")?;
+        assert_eq!(one.read(&mut buf).await?, 1);
+        let (reader, _writer) = std::io::pipe()?;
+        let mut reader = Async::new_in(rt.host(), reader)?;
+        assert!(SockRef::from(&reader).nonblocking()?);
+        assert!(crate::poll_once(reader.read(&mut buf)).is_none());
         Ok(())
     });
 }

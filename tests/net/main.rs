@@ -28,6 +28,7 @@ mod signals;
 #[path = "../it/subprocess.rs"]
 mod subprocess;
 mod tcp;
+mod transfers;
 mod udp;
 #[cfg(unix)]
 mod unix;

@@ -96,6 +96,40 @@ fn each_signal_value_receives_each_signal() {
     .unwrap();
 }
 
+/// 12.2d: between `fork` and `exec`, a child process shares the socket of the signal handler. A signal that only the
+/// child receives is no arrival in the parent.
+#[test]
+fn a_signal_of_a_child_process_is_not_an_arrival() {
+    use std::os::unix::process::CommandExt;
+
+    if role().is_none() {
+        again(a_signal_of_a_child_process_is_not_an_arrival, "child", 60).passed();
+        return;
+    }
+    with(1)
+        .block_on(async {
+            let mut arrivals = signal(SignalKind::USER_DEFINED1)?;
+            let mut child = std::process::Command::new("true");
+            let raise_in_child = || {
+                raise(SignalKind::USER_DEFINED1);
+                Ok(())
+            };
+            // SAFETY: between `fork` and `exec`, the closure calls only `raise`, which is async-signal-safe.
+            unsafe { child.pre_exec(raise_in_child) };
+            assert!(child.status()?.success());
+            // The first poll of a new `Signal` reads the socket. So this poll sees the byte of the child.
+            assert!(crate::poll_once(arrivals.recv()).is_none());
+            raise(SignalKind::USER_DEFINED1);
+            arrivals.recv().await?;
+            assert!(child.status()?.success());
+            assert!(crate::poll_once(arrivals.next()).is_none());
+            raise(SignalKind::USER_DEFINED1);
+            arrivals.next().await.expect("the runtime has not ended");
+            std::io::Result::Ok(())
+        })
+        .unwrap();
+}
+
 /// 12.2d: for a signal that no program can handle, `signal` returns an error.
 #[test]
 fn a_signal_that_no_program_can_handle_is_refused() {

@@ -8,10 +8,9 @@ use std::io::{self, Read};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-use signal_hook::SigId;
-
 use crate::host::trace::flight::FlightRecorder;
-use crate::net::signal::unix::{SignalKind, register};
+use crate::net::signal::unix::{Registration, SignalKind, register};
+use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Arc, thread};
 
 impl FlightRecorder {
@@ -53,29 +52,33 @@ impl FlightRecorder {
 /// A thread that waits for a signal. The drop of this value ends the thread.
 struct SignalWatch {
     arrivals: UnixStream,
-    handler: SigId,
+    /// `None` after the drop has begun.
+    registration: Option<Registration>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl SignalWatch {
     /// Starts the thread. The thread calls `request` after each arrival of the signal.
     fn begin(kind: SignalKind, request: Box<dyn Fn() + Send>) -> io::Result<Self> {
-        let (arrivals, handler) = register(kind, Ok)?;
-        let mut watch = Self { arrivals, handler, thread: None };
+        let (arrivals, registration) = register(kind, Ok)?;
+        let has_arrived = Arc::clone(registration.has_arrived());
+        let mut watch = Self { arrivals, registration: Some(registration), thread: None };
         let reader = watch.arrivals.try_clone()?;
         let name = "procession-signal".to_owned();
-        watch.thread = Some(thread::Builder::new().name(name).spawn(move || wait(reader, &request))?);
+        watch.thread = Some(thread::Builder::new().name(name).spawn(move || wait(reader, &has_arrived, &request))?);
         Ok(watch)
     }
 }
 
-/// Calls `request` after each arrival of the signal, until the socket is shut down.
-fn wait(mut arrivals: UnixStream, request: &dyn Fn()) {
+/// Calls `request` after each arrival of the signal, until the socket is shut down. Ignores the signals of a child
+/// process: see [`Registration`].
+fn wait(mut arrivals: UnixStream, has_arrived: &AtomicBool, request: &dyn Fn()) {
     let mut bytes = [0; 64];
     loop {
         match arrivals.read(&mut bytes) {
             Ok(0) => return,
-            Ok(_) => request(),
+            Ok(_) if has_arrived.swap(false, Ordering::SeqCst) => request(),
+            Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,
         }
@@ -84,7 +87,7 @@ fn wait(mut arrivals: UnixStream, request: &dyn Fn()) {
 
 impl Drop for SignalWatch {
     fn drop(&mut self) {
-        signal_hook::low_level::unregister(self.handler);
+        drop(self.registration.take());
         // The end of the handler closes the other end of the socket. But a child of a `fork` may keep a copy of the
         // other end open. Therefore this code also shuts the socket down, so that the thread always returns.
         let _ = self.arrivals.shutdown(Shutdown::Both);

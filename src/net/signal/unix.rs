@@ -14,6 +14,8 @@ use signal_hook::consts as number;
 
 use crate::host::Host;
 use crate::net::Async;
+use crate::platform::sync::Arc;
+use crate::platform::sync::atomic::{AtomicBool, Ordering};
 
 /// A kind of signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,8 +61,34 @@ impl SignalKind {
 /// signals.
 #[derive(Debug)]
 pub struct Signal {
+    // This field is dropped first. In the other order, the handler could write to a socket without a reader.
+    registration: Registration,
     arrivals: Async<UnixStream>,
-    handler: SigId,
+}
+
+/// The registration of a signal handler. Dropping this value ends the registration.
+///
+/// The handler sets the flag and then writes a byte to the socket. Between `fork` and `exec`, a child of this program
+/// has a copy of the memory and of the handlers, and shares the socket. If a signal arrives in such a child, the handler
+/// sets the flag of the child, and writes a byte that this program reads. Therefore a byte counts as an arrival only if
+/// the flag of this program is set.
+#[derive(Debug)]
+pub(super) struct Registration {
+    has_arrived: Arc<AtomicBool>,
+    actions: [SigId; 2],
+}
+
+impl Registration {
+    /// Returns the flag that the handler sets before it writes a byte.
+    pub(super) fn has_arrived(&self) -> &Arc<AtomicBool> {
+        &self.has_arrived
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.actions.into_iter().for_each(|action| _ = signal_hook::low_level::unregister(action));
+    }
 }
 
 /// Returns a stream of the signals of one kind that arrive from now on. The stream uses the runtime of the calling
@@ -77,8 +105,8 @@ pub struct Signal {
 /// Returns an error if the handler cannot be installed: the kind does not exist, or the signal is `SIGKILL`, `SIGSTOP`,
 /// `SIGILL`, `SIGFPE` or `SIGSEGV`. Returns an error if the thread has no runtime, or if the runtime is a simulation.
 pub fn signal(kind: SignalKind) -> io::Result<Signal> {
-    let (arrivals, handler) = register(kind, |stream| non_blocking(stream).and_then(Async::new))?;
-    Ok(Signal { arrivals, handler })
+    let (arrivals, registration) = register(kind, Async::new)?;
+    Ok(Signal { registration, arrivals })
 }
 
 /// Does the same as [`signal`], on the runtime of `host`.
@@ -86,58 +114,60 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
 /// # Errors
 /// Fails under the same conditions as [`signal`].
 pub fn signal_in(host: &Host, kind: SignalKind) -> io::Result<Signal> {
-    let (arrivals, handler) = register(kind, |stream| Async::new_in(host, non_blocking(stream)?))?;
-    Ok(Signal { arrivals, handler })
-}
-
-fn non_blocking(stream: UnixStream) -> io::Result<UnixStream> {
-    stream.set_nonblocking(true)?;
-    Ok(stream)
+    let (arrivals, registration) = register(kind, |stream| Async::new_in(host, stream))?;
+    Ok(Signal { registration, arrivals })
 }
 
 /// Registers a signal handler that writes to one end of a new socket. `new` takes the other end. If `new` fails, this
 /// function registers no handler.
-pub(super) fn register<T>(kind: SignalKind, new: impl FnOnce(UnixStream) -> io::Result<T>) -> io::Result<(T, SigId)> {
+pub(super) fn register<T>(
+    kind: SignalKind,
+    new: impl FnOnce(UnixStream) -> io::Result<T>,
+) -> io::Result<(T, Registration)> {
     if number::FORBIDDEN.contains(&kind.0) {
         let text = format!("a program cannot handle signal {}", kind.0);
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     let (reader, writer) = UnixStream::pair()?;
     let reader = new(reader)?;
+    // The actions of a signal run in the order of their registration. So the flag is set before the reader can read the
+    // byte.
+    let has_arrived = Arc::new(AtomicBool::new(false));
+    let flag = signal_hook::flag::register(kind.0, Arc::clone(&has_arrived))?;
     // The writes of the handler do not block. If the socket is full, the handler drops its byte. Nevertheless, no
     // wake-up is lost, because the bytes in the full socket already wake the reader.
-    let handler = signal_hook::low_level::pipe::register(kind.0, writer)?;
-    Ok((reader, handler))
+    let written = signal_hook::low_level::pipe::register(kind.0, writer);
+    let written = written.inspect_err(|_| _ = signal_hook::low_level::unregister(flag))?;
+    Ok((reader, Registration { has_arrived, actions: [flag, written] }))
 }
 
 impl Signal {
     /// Waits for the next arrival of a signal.
     ///
     /// # Errors
-    /// Returns an error if the runtime has ended.
+    /// Returns an error if the runtime has ended, or if other code has removed the handler.
     ///
     /// # Cancel safety
     /// Cancel safe: if the future is dropped, the next call still reports the signal that arrived.
     pub async fn recv(&mut self) -> io::Result<()> {
-        self.arrivals.read_with(take_all).await
+        self.arrivals.read_with(|stream| take_arrival(stream, self.registration.has_arrived())).await
     }
 }
 
-/// Reads all bytes that the handler has written.
-fn take_all(mut stream: &UnixStream) -> io::Result<()> {
+/// Reads the bytes that the handler has written, until one of these bytes belongs to an arrival that was not reported
+/// yet. The flag `has_arrived` shows such an arrival.
+///
+/// # Errors
+/// Returns `WouldBlock` if there is no such arrival. Returns an error if the handler has closed its end of the socket.
+fn take_arrival(mut stream: &UnixStream, has_arrived: &AtomicBool) -> io::Result<()> {
     let mut bytes = [0; 64];
-    let mut result = Err(io::ErrorKind::WouldBlock.into());
     loop {
-        match stream.read(&mut bytes) {
-            Ok(0) => return Ok(()),
-            Ok(count) => {
-                result = Ok(());
-                if count < bytes.len() {
-                    return result;
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return result,
-            Err(error) => return Err(error),
+        if stream.read(&mut bytes)? == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the handler of the signal was removed"));
+        }
+        // The rest of the bytes may belong to the same arrival. Then the next call ignores these bytes.
+        if has_arrived.swap(false, Ordering::SeqCst) {
+            return Ok(());
         }
     }
 }
@@ -145,14 +175,32 @@ fn take_all(mut stream: &UnixStream) -> io::Result<()> {
 impl Stream for Signal {
     type Item = ();
 
-    /// Returns `None` after the runtime has ended.
+    /// Returns `None` after the runtime has ended, or after other code has removed the handler.
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<()>> {
-        self.arrivals.poll_read_with(cx, take_all).map(Result::ok)
+        let has_arrived = self.registration.has_arrived();
+        self.arrivals.poll_read_with(cx, |stream| take_arrival(stream, has_arrived)).map(Result::ok)
     }
 }
 
-impl Drop for Signal {
-    fn drop(&mut self) {
-        signal_hook::low_level::unregister(self.handler);
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_socket_is_an_error_and_a_byte_without_a_signal_is_ignored() {
+        let (reader, mut writer) = UnixStream::pair().expect("free descriptors");
+        reader.set_nonblocking(true).expect("an open socket");
+        let has_arrived = AtomicBool::new(false);
+        let take = || take_arrival(&reader, &has_arrived).map_err(|error| error.kind());
+        assert_eq!(take(), Err(io::ErrorKind::WouldBlock));
+        writer.write_all(b"x").expect("space for one byte");
+        assert_eq!(take(), Err(io::ErrorKind::WouldBlock));
+        has_arrived.store(true, Ordering::SeqCst);
+        writer.write_all(&[0; 100]).expect("space for the bytes");
+        assert_eq!([take(), take()], [Ok(()), Err(io::ErrorKind::WouldBlock)]);
+        drop(writer);
+        assert_eq!(take(), Err(io::ErrorKind::UnexpectedEof));
     }
 }

@@ -35,6 +35,9 @@ pub(crate) use sealed::Unresolved;
 /// A type whose values name one or more socket addresses. Each type for which the standard library implements
 /// [`std::net::ToSocketAddrs`] implements this trait. `Vec<SocketAddr>` also implements this trait.
 ///
+/// Some texts that the standard library accepts are invalid here. In a text, an IPv6 address needs brackets: `[::1]:80`
+/// is valid. The standard library also accepts `::1:80`.
+///
 /// A name is looked up on the blocking pool of the runtime, with the resolver of the system. An IP address needs no
 /// lookup, even if the address is given as text.
 pub trait ToSocketAddrs: sealed::Resolve {}
@@ -147,21 +150,37 @@ pub(crate) async fn resolve(
     let found = match unresolved {
         Unresolved::Addresses(addresses) => addresses,
         Unresolved::Name(name, port) => {
-            let lookup = host()?.spawn_blocking(move || (name.as_str(), port).to_socket_addrs().map(Iterator::collect));
+            let lookup = host()?.spawn_blocking(move || {
+                let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
+                found.map_err(|error| io::Error::new(error.kind(), format!("cannot look up `{name}`: {error}")))
+            });
             lookup.await.map_err(refused)??
         }
-        Unresolved::Invalid(text) => {
-            let text = format!(
-                "`{text}` is not a socket address: it must end with a colon and a port number, and an IPv6 address needs \
-                 brackets"
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
+        Unresolved::Invalid(text) => return Err(io::Error::new(io::ErrorKind::InvalidInput, defect(&text))),
     };
     if found.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name or the list has no address"));
     }
     Ok(found)
+}
+
+/// Describes why a text is not a socket address.
+fn defect(text: &str) -> String {
+    if text.contains("://") {
+        return format!(
+            "`{text}` is a URL, not a socket address: pass only the host and the port, as in `localhost:80`"
+        );
+    }
+    match text.rsplit_once(':') {
+        // A colon before the last colon belongs to an IPv6 address.
+        Some((name, port)) if !port.is_empty() && (!name.contains(':') || name.ends_with(']')) => {
+            format!("`{text}` is not a socket address: the port `{port}` is not a number up to 65535")
+        }
+        _ => format!(
+            "`{text}` is not a socket address: it must end with a colon and a port number, and an IPv6 address needs \
+             brackets"
+        ),
+    }
 }
 
 /// Converts the failure of a lookup on the blocking pool to an `io::Error`. After the end of the runtime, a lookup

@@ -35,18 +35,36 @@ fn names_and_addresses_are_resolved() {
 #[test]
 fn the_error_for_an_invalid_address_names_the_address() {
     on_two(async |_| {
-        for text in ["", "localhost", "127.0.0.1", "localhost:", "localhost:65536", "localhost:x", "::1"] {
+        let defect = async |text: &str| {
             let error = TcpStream::connect(text).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{text:?}: {error}");
             println!("{text:?}: {error}");
-            let expected = format!(
-                "`{text}` is not a socket address: it must end with a colon and a port number, and an IPv6 address needs \
-                 brackets"
-            );
-            assert_eq!(error.to_string(), expected);
+            let error = error.to_string();
+            error.strip_prefix(&format!("`{text}` is ")).expect("the error names the address").to_owned()
+        };
+        for text in ["", "localhost", "127.0.0.1", "localhost:", "::1", "::1:80", "[::1]"] {
+            let expected = "not a socket address: it must end with a colon and a port number, and an IPv6 address needs \
+                 brackets";
+            assert_eq!(defect(text).await, expected);
+        }
+        for (text, port) in [
+            ("localhost:65536", "65536"),
+            ("localhost:99999", "99999"),
+            ("localhost:http", "http"),
+            ("localhost:-1", "-1"),
+            ("127.0.0.1:65536", "65536"),
+            ("[::1]:65536", "65536"),
+        ] {
+            let expected = format!("not a socket address: the port `{port}` is not a number up to 65535");
+            assert_eq!(defect(text).await, expected);
+        }
+        for text in ["http://localhost:80", "https://localhost", "tcp://127.0.0.1:80/path"] {
+            let expected = "a URL, not a socket address: pass only the host and the port, as in `localhost:80`";
+            assert_eq!(defect(text).await, expected);
         }
         let error = TcpStream::connect("host.invalid:80").await.unwrap_err();
         println!("{error}");
+        assert!(error.to_string().starts_with("cannot look up `host.invalid`: "), "{error}");
         TcpListener::bind("192.0.2.1:0").await.unwrap_err();
         Ok(())
     });

@@ -659,7 +659,7 @@ fn an_answer_wakes_the_last_task_that_polled_the_call() {
     within(20, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let (to_outside, mut asked) = rt.mailbox::<Reply<u64>>();
-        let settle = || (0..10).for_each(|_| rt.block_on(crate::step_aside()));
+        let settle = || (0..10).for_each(|_| rt.block_on(step_aside()));
         for by_context in [false, true] {
             for aside in [false, true] {
                 let heir = rt.spawn(async |mut ctx: Context<Call<u64>>| -> Result<u64, BoxError> {
@@ -700,7 +700,7 @@ fn an_answer_wakes_the_last_task_that_polled_the_call() {
 fn a_call_that_was_not_polled_wakes_no_process() {
     within(20, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
-        let settle = || (0..10).for_each(|_| rt.block_on(crate::step_aside()));
+        let settle = || (0..10).for_each(|_| rt.block_on(step_aside()));
         for starts in [false, true] {
             let (to, mut asked) = rt.mailbox::<Reply<u64>>();
             let (go, mut gate) = futures::channel::oneshot::channel::<()>();
@@ -802,7 +802,7 @@ fn a_call_keeps_no_waker_of_a_dropped_future_of_its_callee() {
         caller.abort();
         _ = caller.await;
         while kept.0.load(SeqCst) == 0 {
-            crate::step_aside().await;
+            step_aside().await;
         }
         waits.await;
         assert_eq!((kept.0.load(SeqCst), Arc::strong_count(&kept)), (1, 1));
@@ -828,7 +828,7 @@ fn a_refused_call_does_not_wake_its_caller() {
             assert!(matches!(call.await, Err(CallError::Send(_))));
             std::future::pending().await
         });
-        (0..10).for_each(|_| rt.block_on(crate::step_aside()));
+        (0..10).for_each(|_| rt.block_on(step_aside()));
         assert_eq!(rt.counters().steps - before, 1, "{way}");
         caller.abort();
     }
@@ -1145,7 +1145,7 @@ fn waiting_senders_proceed_when_a_step_empties_the_mailbox() {
             assert!((&mut wait).now_or_never().is_none());
             waiting.lock().unwrap().push(wait);
         }
-        (0..20).for_each(|_| rt.block_on(crate::step_aside()));
+        (0..20).for_each(|_| rt.block_on(step_aside()));
         let steps = std::mem::take(&mut *steps.lock().unwrap());
         let expected: [(Vec<u32>, usize); 4] =
             [(vec![0, 1, 2], 3), (vec![3, 4, 5], 3), (vec![6, 7, 8], 1), (vec![9], 0)];

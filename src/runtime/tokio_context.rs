@@ -41,13 +41,13 @@ impl TokioContext {
         f()
     }
 
-    /// Calls `f` as [`within`](Self::within) does. If `f` waits, `f` blocks the thread.
+    /// Calls `f` as [`within`](Self::within) does. If `f` waits, `f` blocks the thread. Even without a context, the
+    /// calling thread may be inside a task of another tokio runtime, so `f` never uses the budget of this task.
     pub(crate) fn within_blocking<R>(&self, f: impl FnOnce() -> R) -> R {
         self.within(|| {
             #[cfg(feature = "tokio")]
-            if self.handle.is_some() {
-                return unconstrained(f);
-            }
+            return unconstrained(f);
+            #[cfg(not(feature = "tokio"))]
             f()
         })
     }

@@ -1096,6 +1096,15 @@ fn a_future_inside_a_task_of_tokio_has_no_budget_and_is_dropped_inside_the_conte
             received + nested.block_on(nested.spawn(async |_: Context| Ok::<_, Exit>(receives().await))).unwrap()
         });
         assert_eq!(futures::executor::block_on(task).unwrap(), 2_000);
+        // A runtime that was built without the handle also ignores the budget of the task that calls `block_on`.
+        for workers in [0, 1] {
+            let nested = Runtime::builder().workers(workers).build().unwrap();
+            let task = tokio.spawn(async move {
+                let received = nested.block_on(receives());
+                received + nested.block_on(nested.spawn(async |_: Context| Ok::<_, Exit>(receives().await))).unwrap()
+            });
+            assert_eq!(futures::executor::block_on(task).unwrap(), 2_000);
+        }
     });
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod local;
 pub(crate) mod simulation;
 pub(crate) mod step_guard;
 pub(crate) mod tokio_context;
+pub(crate) mod wrap_threads;
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -58,6 +59,7 @@ use crate::process::state::current::Current;
 use crate::runtime::enqueue::{Threads, all_to_threads, gauges_of_threads, to_threads, visit_sockets_of_threads};
 use crate::runtime::step_guard::StepGuard;
 use crate::runtime::tokio_context::TokioContext;
+use crate::runtime::wrap_threads::WrapThread;
 /// Budget of one poll. [`Runtime::run`] and a [`LocalSet`](local::LocalSet) limit their polls by the same rules.
 pub(crate) use crate::scheduler::Budget;
 pub(crate) use crate::scheduler::OwnWaker;
@@ -380,10 +382,6 @@ fn drive<F: Future>(threads: &Arc<Threads>, tokio: &TokioContext, future: F) -> 
 host_methods!(Builder, host);
 host_methods!(HostBuilder,);
 
-/// Wrapper of the main function of a thread of the runtime. The wrapper gets a closure as its argument. When the
-/// wrapper calls this closure, the closure runs the main function.
-pub(crate) type WrapThread = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
-
 /// Builder of a [`Runtime`]. A call that registers a handler needs no turbofish, because the compiler infers the
 /// command type from the argument type of the closure.
 #[must_use = "a builder builds nothing until `build`"]
@@ -644,6 +642,10 @@ impl Builder {
     /// wrapped, although such a thread also runs processes. Default: no wrapper. The function `f` gets a closure as its
     /// argument, and must call this closure exactly once. The closure runs the main function of the thread.
     ///
+    /// If `f` calls the closure a second time, the second call does nothing. If `f` panics or returns before it calls
+    /// the closure, the runtime prints a line to stderr, and the thread runs its main function without the wrapper. A
+    /// panic of `f` is caught and ignored.
+    ///
     /// For tokio, the feature `tokio` adds the method `tokio` to this builder. The crates smol, async-io and
     /// futures-timer need no setup: a process awaits `smol::Timer` or `smol::net::TcpStream` like any other future. A
     /// thread of such a crate polls the sockets and timers, and wakes the process.
@@ -659,7 +661,7 @@ impl Builder {
     /// # Ok::<(), procession::BuildError>(())
     /// ```
     pub fn wrap_threads(mut self, f: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Self {
-        self.around = Some(Arc::new(f));
+        self.around = Some(wrap_threads::once(f));
         self
     }
 

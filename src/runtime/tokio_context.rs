@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 #[cfg(feature = "tokio")]
 use crate::platform::sync::Arc;
 use crate::process::pid::text::Simulated;
-use crate::runtime::WrapThread;
+use crate::runtime::wrap_threads::WrapThread;
 
 /// Context of a tokio runtime. The context is empty if `Builder::tokio` was not called.
 #[derive(Debug, Clone, Default)]

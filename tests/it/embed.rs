@@ -1012,6 +1012,54 @@ fn the_builder_enters_the_context_of_tokio() {
     });
 }
 
+/// 8.2d: the function of `Builder::wrap_threads` panics, does not call its closure, or calls its closure twice. Each
+/// worker thread and each thread of the blocking pool runs its main function exactly once. If the function has not
+/// called the closure, the runtime prints one line to stderr.
+#[test]
+fn a_wrong_call_of_the_closure_of_a_thread_wrapper_costs_no_thread() {
+    let Some(case) = subprocess::role() else {
+        for (case, lines) in [("panics", 1), ("returns", 1), ("calls twice", 0), ("panics later", 0)] {
+            let ran = subprocess::again(a_wrong_call_of_the_closure_of_a_thread_wrapper_costs_no_thread, case, 60);
+            let printed = ran.passed().stderr.matches("`Builder::wrap_threads` did not call").count();
+            assert_eq!(printed, lines, "{case}: {ran:#?}");
+        }
+        return;
+    };
+    let (starts, stops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let count = |calls: &Arc<AtomicUsize>| {
+        let calls = Arc::clone(calls);
+        move || {
+            calls.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let wrap = move |work: &mut dyn FnMut()| match &*case {
+        "panics" => panic!("before the work"),
+        "returns" => {}
+        "calls twice" => {
+            work();
+            work();
+        }
+        _ => {
+            work();
+            panic!("after the work");
+        }
+    };
+    // The monitor is off, so no thread replaces a blocked worker.
+    let builder = Runtime::builder().workers(2).long_step_threshold(Duration::MAX).wrap_threads(wrap);
+    let rt = builder.on_thread_start(count(&starts)).on_thread_stop(count(&stops)).build().unwrap();
+    let barrier = Arc::new(std::sync::Barrier::new(2));
+    let processes = [(); 2].map(|()| {
+        let barrier = Arc::clone(&barrier);
+        rt.spawn(async move |_: Context| drop(barrier.wait()))
+    });
+    for process in processes {
+        futures::executor::block_on(process).unwrap();
+    }
+    assert_eq!(futures::executor::block_on(rt.spawn_blocking(|| 7)).unwrap(), 7);
+    drop(rt);
+    assert_eq!((starts.load(Ordering::SeqCst), stops.load(Ordering::SeqCst)), (2, 2));
+}
+
 /// 8.2d: a replacement thread also enters the context of tokio.
 #[cfg(feature = "tokio")]
 #[test]

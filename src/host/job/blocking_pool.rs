@@ -84,7 +84,8 @@ pub enum Overflow {
     DropOldest,
 }
 
-/// Function that calls its argument once, in the context of another runtime, for example tokio.
+/// Function that calls its argument exactly once, in the context of another runtime, for example tokio. A call of the
+/// function does not unwind.
 pub(crate) type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
 /// Configuration of a pool.
@@ -337,19 +338,9 @@ impl PoolState {
 
     /// Body of each thread of the pool.
     fn live(&self) {
-        let mut served = false;
-        if let Some(around) = &self.options.around {
-            let mut serve = || {
-                // If `around` calls the closure a second time, the closure does nothing.
-                if !std::mem::replace(&mut served, true) {
-                    self.serve();
-                }
-            };
-            // If `around` panics or does not call the closure, the thread runs its jobs without `around`.
-            let _ = catch(|| around(&mut serve));
-        }
-        if !served {
-            self.serve();
+        match &self.options.around {
+            Some(around) => around(&mut || self.serve()),
+            None => self.serve(),
         }
     }
 
@@ -682,29 +673,22 @@ mod tests {
 
     #[test]
     fn jobs_run_inside_the_function_of_the_option_around() {
-        fn with(around: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) {
-            let around: Option<Around> = Some(Arc::new(around));
-            let pool = Pool::new(Options { most: 1, queue: 9, keep: LONG, around, ..Options::default() });
-            let ended = Arc::new(Level::default());
-            for _ in 0..3 {
-                let ended = Arc::clone(&ended);
-                assert!(runs(&pool, move || ended.raise()));
-            }
-            ended.reached(3);
-            pool.close();
-            assert!(pool.wait(LONG));
-        }
         let entered = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&entered);
-        with(move |f| {
+        let around: Option<Around> = Some(Arc::new(move |f: &mut dyn FnMut()| {
             count.fetch_add(1, SeqCst);
             f();
-            count.fetch_add(10, SeqCst);
-            f();
-        });
+        }));
+        let pool = Pool::new(Options { most: 1, queue: 9, keep: LONG, around, ..Options::default() });
+        let ended = Arc::new(Level::default());
+        for _ in 0..3 {
+            let ended = Arc::clone(&ended);
+            assert!(runs(&pool, move || ended.raise()));
+        }
+        ended.reached(3);
+        pool.close();
+        assert!(pool.wait(LONG));
         assert!(entered.load(SeqCst) >= 1);
-        with(|_| panic!("around"));
-        with(|_| {});
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::channel::oneshot;
 use futures::executor::block_on;
-use futures::future::{join_all, poll_immediate};
+use futures::future::{FutureExt, join_all, poll_immediate};
+use futures::stream::FuturesUnordered;
 use procession::*;
 
 use crate::{alone, within};
@@ -193,6 +194,65 @@ fn a_receive_completes_beside_a_greedy_future() {
         (1..=5).for_each(|number| body.send(number).unwrap());
         body.send_urgent(0).unwrap();
         rt.block_on(body).unwrap();
+    });
+}
+
+/// 1.7b: a step receives messages in the `block_on` of another crate, which never ends the turn of the process. After
+/// the budget is spent, each receive operation pauses once and then makes progress.
+#[test]
+fn a_block_on_of_another_crate_receives_more_messages_than_the_budget() {
+    const EACH: u32 = 300;
+    within(60, || {
+        let rt = alone().build().unwrap();
+        let body = rt.spawn(async |mut ctx: Context<u32>| {
+            for number in 0..EACH {
+                assert_eq!(block_on(ctx.receive())?, number);
+            }
+            for number in 0..EACH {
+                assert!(matches!(block_on(ctx.event()), Event::Message(message) if message == number));
+            }
+            for number in 0..EACH {
+                assert_eq!(block_on(ctx.receive_where(Ok::<u32, u32>))?, number);
+            }
+            Ok::<_, Exit>(())
+        });
+        (0..3).flat_map(|_| 0..EACH).for_each(|number| body.send(number).unwrap());
+        block_on(body).unwrap();
+    });
+}
+
+/// 1.7b, 4.6b: a combinator with its own wakers polls the mailbox of a process. A turn receives at most as many messages
+/// as the budget allows, and one message for each further poll by the combinator.
+#[test]
+fn a_mailbox_in_a_combinator_yields_within_the_budget() {
+    within(60, || {
+        let rt = alone().build().unwrap();
+        let received = Arc::new(AtomicU64::new(0));
+        let seen = received.clone();
+        let modest = rt.spawn(async move |ctx: Context| {
+            let greedy = ctx.spawn(async move |mut ctx: Context<u32>| {
+                let receives = async {
+                    while ctx.receive().await.is_ok() {
+                        received.fetch_add(1, Ordering::SeqCst);
+                    }
+                };
+                let other = pending();
+                let mut both: FuturesUnordered<_> =
+                    [receives.left_future(), other.right_future()].into_iter().collect();
+                both.next().await;
+            });
+            (0..10_000).for_each(|number| greedy.send(number).unwrap());
+            let mut most = 0;
+            for _ in 0..50 {
+                let before = seen.load(Ordering::SeqCst);
+                ctx.yield_now().await;
+                most = most.max(seen.load(Ordering::SeqCst) - before);
+            }
+            greedy.abort();
+            Ok::<_, Exit>(most)
+        });
+        let most = block_on(modest).unwrap();
+        assert!((1..=130).contains(&most), "{most} messages");
     });
 }
 

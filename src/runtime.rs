@@ -445,14 +445,15 @@ impl Builder {
             exact: false,
             long_step: Duration::from_millis(10),
             substitutes: 16,
-            thread_name: "procession-worker".into(),
+            thread_name: "procession".into(),
             stack_size: None,
         }
     }
 
-    /// Sets the name of the worker threads. The name of each worker thread ends with a hyphen and a number. The name of
-    /// the monitor thread ends with `-monitor`. Default: `procession-worker`. If the name contains a NUL byte,
-    /// [`build`](Self::build) returns an error.
+    /// Sets the name of the worker threads. The name of each worker thread ends with a hyphen and a number, for example
+    /// `procession-0`. The name of the monitor thread ends with `-mon`. Default: `procession`. Linux shows only the
+    /// first 15 bytes of the name of a thread. Therefore, if `name` has more than 11 bytes, tools such as `top` show
+    /// the same name for several threads. If the name contains a NUL byte, [`build`](Self::build) returns an error.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
         self

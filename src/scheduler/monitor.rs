@@ -116,7 +116,7 @@ impl<T: Task> Scheduler<T> {
         let counted = CountedThread::new(&mut worker_threads, Arc::clone(self));
         drop(worker_threads);
         let scheduler = Arc::clone(self);
-        let name = format!("{}-monitor", self.options.name);
+        let name = format!("{}-mon", self.options.name);
         if thread::Builder::new().name(name).spawn(move || scheduler.monitor(counted)).is_err() {
             self.worker_threads.lock().monitored = false;
             self.monitor.state.store(ASLEEP, Ordering::SeqCst);

@@ -22,11 +22,15 @@ struct Calls {
     unpark: AtomicU64,
 }
 
+/// Returns the number in the name of the current thread, if the thread is a worker with the default name.
+fn worker_number() -> Option<u32> {
+    thread::current().name()?.strip_prefix("procession-")?.parse().ok()
+}
+
 fn count(calls: &Arc<Calls>, which: fn(&Calls) -> &AtomicU64) -> impl Fn() + Send + Sync + 'static {
     let calls = Arc::clone(calls);
     move || {
-        let name = thread::current().name().map(str::to_owned);
-        assert!(name.is_some_and(|name| name.starts_with("procession-worker-")), "on a worker's thread");
+        assert!(worker_number().is_some(), "on a worker's thread");
         which(&calls).fetch_add(1, Ordering::SeqCst);
     }
 }
@@ -63,6 +67,29 @@ fn every_thread_calls_its_start_and_stop_hooks_once() {
             [&calls.start, &calls.stop, &calls.park, &calls.unpark].map(|calls| calls.load(Ordering::SeqCst));
         assert!(start >= 3 && start == stop, "{start} started, {stop} stopped");
         assert_eq!(park, unpark);
+    });
+}
+
+/// 4.1a: Linux stores only 15 bytes of the name of a thread. The default names of the worker threads and of the
+/// threads of the blocking pool are not longer, so all tools show the whole names.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_default_names_of_threads_have_at_most_15_bytes() {
+    /// Returns the name of the current thread, and the name that the system has stored.
+    fn names() -> (String, String) {
+        let stored = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
+        (thread::current().name().unwrap().to_owned(), stored.trim_end().to_owned())
+    }
+    within(60, || {
+        let (tell, told) = mpsc::channel();
+        let rt = Runtime::builder().workers(12).on_thread_start(move || tell.send(names()).unwrap()).build().unwrap();
+        let mut workers: Vec<_> = (0..12).map(|_| told.recv().unwrap()).collect();
+        workers.sort_by_key(|(name, _)| name[11..].parse::<u32>().unwrap());
+        for (number, (name, stored)) in workers.into_iter().enumerate() {
+            assert_eq!((&name, &stored), (&format!("procession-{number}"), &name));
+        }
+        let (name, stored) = block_on(rt.spawn_blocking(names)).unwrap();
+        assert_eq!((&*name, &*stored), ("procession-pool", "procession-pool"));
     });
 }
 

@@ -111,7 +111,7 @@ impl Default for Options {
             queue: 100_000,
             when_full: Overflow::Reject,
             keep: Duration::from_secs(10),
-            name: String::from("procession-blocking"),
+            name: String::from("procession-pool"),
             around: None,
         }
     }
@@ -583,7 +583,7 @@ mod tests {
         };
         assert!(runs(&f.pool, job));
         f.ended.reached(1);
-        assert_eq!(name.lock().as_deref(), Some("procession-blocking"));
+        assert_eq!(name.lock().as_deref(), Some("procession-pool"));
     }
 
     #[test]

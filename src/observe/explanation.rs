@@ -104,6 +104,8 @@ pub enum Finding {
         /// check `should_yield`, but the step may still check later. `None` if the step called `block_in_place`, and
         /// for a future without a pid. See [`ProcessInfo::checks_yield`] for the earlier steps of the process.
         checks_yield: Option<bool>,
+        /// Whether the step has called [`Runtime::block_on`](crate::Runtime::block_on), and this call has not returned.
+        waits_in_block_on: bool,
     },
     /// All threads of the blocking pool run a job, and the pool has its maximum number of threads. A further job waits
     /// in the queue. If the queue is full, a job is refused.
@@ -254,14 +256,17 @@ impl fmt::Display for Finding {
                 f.write_str(": there is no worker, and no thread is in `run` or `block_on`")?;
             }
             Self::Deadlock(deadlock) => write!(f, "{deadlock}")?,
-            Self::BlockedWorker { worker, process, lasts, is_replaced, checks_yield, .. } => {
+            Self::BlockedWorker { worker, process, lasts, is_replaced, checks_yield, waits_in_block_on, .. } => {
                 match process {
                     Some(process) => write!(f, "the process {} has run one step", Named(process))?,
                     None => f.write_str("a future without a pid has run one step")?,
                 }
                 let others = if *is_replaced { "other threads run" } else { "no replacement thread runs" };
                 write!(f, " on worker {worker} for {lasts:?}; {others} its queued tasks")?;
-                f.write_str(reaction(*checks_yield))?;
+                f.write_str(match waits_in_block_on {
+                    true => "\n  the step waits in `Runtime::block_on`",
+                    false => reaction(*checks_yield),
+                })?;
             }
             Self::BusyBlockingPool { threads, queue_depth, queue_capacity } => {
                 let (threads, jobs) = (plural(*threads, "thread"), plural(*queue_depth, "job"));
@@ -350,6 +355,9 @@ impl Finding {
             Self::NoThread { .. } => "poll `Runtime::run`, call `Runtime::block_on`, or set `Builder::workers`",
             Self::Deadlock(_) => {
                 "set a time limit with `Call::timeout`, or let one of the processes answer with a message"
+            }
+            Self::BlockedWorker { waits_in_block_on: true, .. } => {
+                "await the future in the body, instead of passing it to `Runtime::block_on`"
             }
             Self::BlockedWorker { checks_yield: Some(true), .. } => {
                 "if `should_yield` returns true, end the step: await `yield_now`, or return `Next::Again`"

@@ -265,6 +265,29 @@ fn a_replaced_worker_is_explained() {
     });
 }
 
+/// 9.2g: a step blocks its worker in `Runtime::block_on`. The finding recommends to await the future.
+#[test]
+fn a_worker_that_waits_in_block_on_is_explained() {
+    within(60, || {
+        let rt = Arc::new(Runtime::builder().workers(1).build().unwrap());
+        let (open, gate) = futures::channel::oneshot::channel::<()>();
+        let own = Arc::downgrade(&rt);
+        let process = rt.spawn(async move |_: Context| {
+            let rt = own.upgrade().expect("the test holds the runtime");
+            rt.block_on(gate).unwrap();
+        });
+        let blocked = |finding: &&Finding| matches!(finding, Finding::BlockedWorker { .. });
+        let finding = eventually(&rt, |explanation| explanation.findings.iter().find(blocked).cloned());
+        assert!(matches!(finding, Finding::BlockedWorker { waits_in_block_on: true, .. }), "{finding:?}");
+        let text = lines(&finding);
+        assert_eq!(text[1], "  the step waits in `Runtime::block_on`");
+        assert_eq!(text[2], "what to do: await the future in the body, instead of passing it to `Runtime::block_on`");
+        open.send(()).unwrap();
+        block_on(process).unwrap();
+        eventually(&rt, |explanation| explanation.findings.is_empty().then_some(()));
+    });
+}
+
 /// 9.2g: a long step that checks whether it should yield, and continues nevertheless, is distinguished from a step that
 /// does not check.
 #[test]

@@ -223,9 +223,17 @@ impl Host {
         let now = self.now();
         let finding = |CurrentStep { worker, process, blocked_since, checks_yield, .. }: &CurrentStep| {
             let since = (*blocked_since)?;
-            let process = process.and_then(|word| self.row_of(self.shared().pid_table.pid(LocalId::from(word))));
+            let pid = process.map(|word| self.shared().pid_table.pid(LocalId::from(word)));
             let (worker, lasts, is_replaced) = (*worker, now - since, gauges.is_complete);
-            Some(Finding::BlockedWorker { worker, process, since, lasts, is_replaced, checks_yield: *checks_yield })
+            Some(Finding::BlockedWorker {
+                worker,
+                process: pid.and_then(|pid| self.row_of(pid)),
+                since,
+                lasts,
+                is_replaced,
+                checks_yield: *checks_yield,
+                waits_in_block_on: pid.is_some_and(|pid| self.shared().blocked_steps.of(pid).is_some()),
+            })
         };
         gauges.steps.iter().filter_map(finding).collect()
     }

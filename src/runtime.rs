@@ -855,7 +855,7 @@ impl Builder {
         let threads = Threads::new(options, enqueue::Time { timers: Arc::clone(&timers) }, Arc::clone(&metrics))
             .map_err(|TooManyWorkers { asked, most }| BuildError::TooManyWorkers { asked, most })?;
         let (rearm, preempt, trace_gauges) = (Arc::clone(&threads), Arc::clone(&threads), Arc::clone(&threads));
-        let has_workers = Arc::clone(&threads);
+        let (has_workers, context) = (Arc::clone(&threads), self.tokio.clone());
         let (scheduler_address, place): (usize, Arc<dyn Any + Send + Sync>) =
             (Arc::as_ptr(&threads) as usize, threads.clone());
         let shared = Shared::new(Environment {
@@ -875,6 +875,7 @@ impl Builder {
             visit_sockets: visit_sockets_of_threads,
             place,
             scheduler_address,
+            within_context: Box::new(move |f| context.within(f)),
             rearm: Box::new(move || rearm.rearm()),
             has_workers: Box::new(move || has_workers.workers() != 0),
             preempt: Box::new(move |label| preempt.preempt(label)),

@@ -47,7 +47,9 @@ impl Host {
 
     fn schedule_future(&self, future: impl Future<Output = ()> + Send + 'static) {
         if self.phase() == Phase::Closed {
-            drop(catch(|| drop(future)));
+            // The destructor of the future may use tokio, and the calling thread may be outside its context.
+            let mut future = Some(future);
+            (self.shared().within_context)(&mut || _ = drop_caught(future.take()));
             return;
         }
         self.clone().task(SpawnedFuture { future: Some(future), host: self.clone(), key: None }).schedule();

@@ -102,6 +102,9 @@ pub(crate) struct Environment {
     /// Address of the scheduler. A thread compares this address with the address of the thread's own scheduler. If the
     /// addresses are equal, the thread works for this runtime.
     pub(crate) scheduler_address: usize,
+    /// Calls its argument inside the context of the tokio runtime that the processes use. Without such a tokio runtime,
+    /// only calls its argument.
+    pub(crate) within_context: Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>,
     /// Function that is called after a timer with a new earliest deadline was added. The function notifies the thread
     /// that waits for the earliest deadline.
     pub(crate) rearm: Box<dyn Fn() + Send + Sync>,

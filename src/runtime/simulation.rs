@@ -249,6 +249,7 @@ impl Simulation {
             visit_sockets: |_, _| {},
             scheduler_address: Arc::as_ptr(&queue) as usize,
             place,
+            within_context: Box::new(|f| f()),
             rearm: Box::new(|| {}),
             has_workers: Box::new(|| true),
             preempt: Box::new(|_| false),

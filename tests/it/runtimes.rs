@@ -372,16 +372,37 @@ fn a_process_that_yields_in_the_last_turn_of_a_guest_runs_again_later() {
     });
 }
 
+/// A value that records whether it is dropped inside the context of tokio.
+#[cfg(feature = "tokio")]
+struct UsesTokio(Arc<AtomicBool>);
+
+#[cfg(feature = "tokio")]
+impl Drop for UsesTokio {
+    fn drop(&mut self) {
+        self.0.store(tokio::runtime::Handle::try_current().is_ok(), Ordering::SeqCst);
+    }
+}
+
+/// 8.2d: a future without a pid that is spawned after the end of the runtime is dropped inside the context of tokio.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_future_that_the_ended_runtime_refuses_is_dropped_inside_the_context_of_tokio() {
+    let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let rt = Runtime::builder().workers(0).tokio(tokio.handle().clone()).build().unwrap();
+    let host = rt.host().clone();
+    drop(rt);
+    let was_inside = Arc::new(AtomicBool::new(false));
+    let held = UsesTokio(Arc::clone(&was_inside));
+    host.spawn_future(async move {
+        let _held = held;
+    });
+    assert!(was_inside.load(Ordering::SeqCst));
+}
+
 /// 8.2d: a future of `run` that was never polled is dropped inside the context of tokio.
 #[cfg(feature = "tokio")]
 #[test]
 fn an_unpolled_run_future_is_dropped_inside_the_context_of_tokio() {
-    struct UsesTokio(Arc<AtomicBool>);
-    impl Drop for UsesTokio {
-        fn drop(&mut self) {
-            self.0.store(tokio::runtime::Handle::try_current().is_ok(), Ordering::SeqCst);
-        }
-    }
     let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let rt = Runtime::builder().workers(0).tokio(tokio.handle().clone()).build().unwrap();
     let was_inside = Arc::new(AtomicBool::new(false));

@@ -86,6 +86,9 @@ const MIN_STACK: usize = 64 << 10;
 /// that run at the same time. When a limit is reached, no thread replaces the blocked worker, and the other workers
 /// take the queued tasks of the blocked worker.
 ///
+/// This function does not tell tokio that the thread blocks. On a worker thread of tokio, `f` must therefore not wait
+/// for a new task of tokio: see [`Runtime::block_on`].
+///
 /// On a thread that runs no task, this function only calls `f`. On a guest thread, this function calls `f` and also
 /// wakes a worker. Workers steal the tasks that the guest thread has queued.
 ///
@@ -210,6 +213,15 @@ impl Runtime {
     /// that the same step yields: the runtime dispatches the commands of a step when the step ends. Calls and sleeps
     /// work.
     ///
+    /// While a call runs a step of a process, this step may itself call `block_on`. Then the outer call returns only
+    /// after the inner call.
+    ///
+    /// On a worker thread of tokio's multi-threaded runtime, `future` may wait forever for a task of tokio that was
+    /// just spawned on this thread. The reason is that tokio stores such a task in the LIFO slot of the worker, and no
+    /// other worker of tokio takes the task from this slot. Call `tokio::task::block_in_place(|| rt.block_on(future))`
+    /// instead, or await [`run`](Self::run). Without the feature `tokio` of this crate, a task of tokio must also wrap
+    /// the call in `tokio::task::unconstrained`. Otherwise tokio limits the task to 128 operations in this call.
+    ///
     /// Each call in progress takes one of the 48 slots that workers and guest threads share. If a call runs a step, and
     /// this step calls `block_on`, the nested call also takes a slot. If all slots are in use, the call runs no
     /// processes until a slot is free. Meanwhile, the call still polls its future, and returns when the future
@@ -271,8 +283,8 @@ impl Runtime {
         drive(&self.threads, &self.tokio, future)
     }
 
-    /// Sets the number of worker threads. The [48 slots](Builder::workers) limit this number. With 0 workers, processes
-    /// run only on threads inside [`run`](Self::run) or [`block_on`](Self::block_on).
+    /// Sets the number of worker threads. The [48 slots](Builder::workers) limit this number: a number above 48 means
+    /// 48. With 0 workers, processes run only on threads inside [`run`](Self::run) or [`block_on`](Self::block_on).
     ///
     /// This method returns immediately, and may be called on any thread, even inside a step. Surplus workers exit after
     /// their current step, and the other threads take the queued tasks of the surplus workers. If the system refuses to
@@ -460,8 +472,9 @@ impl Builder {
     }
 
     /// Sets the stack size of the workers in bytes. Default: the default of the standard library. A size below 64 KiB
-    /// is raised to 64 KiB, because the code of the runtime itself needs a part of the stack. The system may round the
-    /// size up. If the system refuses the size, [`build`](Self::build) returns an error.
+    /// is raised to 64 KiB, because the code of the runtime itself needs a part of the stack. In a debug build, each of
+    /// up to 47 nested calls of [`Runtime::block_on`] needs about 10 KiB. The system may round the size up. If the
+    /// system refuses the size, [`build`](Self::build) returns an error.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes.max(MIN_STACK));
         self
@@ -611,8 +624,8 @@ impl Builder {
     /// Each worker thread, replacement thread and thread of the blocking pool enters the context of this tokio runtime.
     /// Each thread inside [`Runtime::block_on`] or [`Runtime::run`] also enters this context. The tokio runtime drives
     /// its sockets and timers on its own threads. Therefore, the tokio runtime must run as long as processes use it. If
-    /// the tokio runtime is a current-thread runtime, a thread must run `block_on` of the tokio runtime during this
-    /// time.
+    /// the tokio runtime is a current-thread runtime, a thread must stay in `block_on` of the tokio runtime during
+    /// this time. This thread must not block there, in particular not in [`Runtime::block_on`].
     ///
     /// smol needs no such option, because the sockets and timers of smol need no context: see
     /// [`wrap_threads`](Self::wrap_threads).

@@ -33,7 +33,7 @@ use crate::process::state::budget::BudgetPause;
 /// use an address. Two addresses of the same process are equal.
 ///
 /// An address does not keep its process alive. But an address keeps the memory block of the process, and the handlers
-/// of its runtime. A [`Pid`] keeps nothing.
+/// of its runtime. An address that outlives its runtime also keeps about 380 KiB of memory. A [`Pid`] keeps nothing.
 ///
 /// ```
 /// use procession::{Address, Context, Exit, Runtime};

@@ -95,5 +95,8 @@
 //!   before the closure begins never runs: see [`Blocking::detach`](crate::future::Blocking::detach).
 //! - **`block_on` inside a process does not panic.** `block_on` blocks the worker until the future completes. Use
 //!   `await` instead of `block_on`.
+//! - **`block_on` inside a task of tokio does not panic.** On a worker thread of tokio, the call may wait forever for a
+//!   task of tokio that was just spawned on this thread. Wrap the call in `tokio::task::block_in_place`, or await
+//!   [`Runtime::run`](crate::Runtime::run).
 //! - **Calls have no time limit by default.** If two processes call each other at the same time, both processes wait
 //!   forever. To limit this wait, use [`Call::timeout`](crate::future::Call::timeout).

@@ -88,6 +88,7 @@
 //! | any processes, and the waiting process is in the global queue or waits for a due timer | 61 searches of any worker; 122 searches if there are unattended queues; with many due timers, 61 searches for each 64 timers | row 1 |
 //! | any processes, and the waiting process waits for a ready socket | 61 searches of any worker; with many ready sockets, 61 searches for each 1,024 events | row 1 |
 //! | any processes, and the waiting process is in an unattended queue | 122 searches of any worker, for each unattended worker and for each 32 processes ahead in the queue. If a step blocks the unattended worker and the global queue is not empty, the bound is 122 searches for each process ahead instead of for each 32 processes | row 1 |
+//! | processes of a [`LocalSet`](crate::LocalSet), with `workers(0)`; the waiting process is not in the set | 200 turns of local processes, or 100 µs, between two turns of other processes | a poll of the `LocalSet` runs a batch of local processes |
 //! | processes of high priority, and the waiting process has normal priority | 4 turns | row 2: of 16 searches, 12 prefer high, 3 prefer normal, 1 prefers low |
 //! | processes of high and low priority, and the waiting process has normal priority | 8 turns | row 2 |
 //! | processes of high or normal priority, and the waiting process has low priority | 16 turns | row 2 |

@@ -41,7 +41,12 @@ use crate::task::join::JoinHandle;
 /// worker](crate::observe::Finding::BlockedWorker) for such a step, and
 /// [`ProcessDetails::step`](crate::observe::ProcessDetails::step) is always `None`.
 ///
-/// The drop of the `LocalSet` kills its remaining processes, and runs their exits on this thread. If a process drops
+/// If the runtime has no workers, up to 200 turns of these processes may run between two turns of other processes. A
+/// step of such a process must not pass a future to [`Runtime::block_on`] that waits for a process of the same set,
+/// because this call does not poll the set.
+///
+/// The drop of the `LocalSet` kills its remaining processes, and runs their exits on this thread. If the `LocalSet` is
+/// passed to [`std::mem::forget`], even the drop of the runtime does not kill these processes. If a process drops
 /// its own `LocalSet` in a step, this process is also killed, but exits only after the step.
 ///
 /// ```

@@ -50,7 +50,8 @@
 //!
 //! With this context, `tokio::net`, `tokio::time`, and libraries that use these modules work in every process of the
 //! runtime. If the tokio runtime has the flavor `current_thread`, one thread must stay in `block_on` of the tokio
-//! runtime. Otherwise tokio's timers and sockets never become ready.
+//! runtime, and must not block there, in particular not in `block_on` of this crate. Otherwise tokio's timers and
+//! sockets never become ready.
 //!
 //! Without the feature `tokio`, use [`wrap_threads`](crate::Builder::wrap_threads), which works for any other runtime.
 //! This method wraps the workers and the threads of the blocking pool, but no thread in
@@ -118,6 +119,11 @@
 //! A program without `#[tokio::main]` creates the tokio runtime with `tokio::runtime::Builder`, and enters the handle
 //! of this tokio runtime instead of `Handle::current()`. The program must keep the tokio runtime alive. If the program
 //! calls `block_on` of this crate, its thread enters the context too: `let _context = tokio.enter();`.
+//!
+//! A task of tokio should await a future of this crate, and not pass the future to `block_on` of this crate. A task
+//! that must call `block_on` wraps the call in `tokio::task::block_in_place`. Otherwise the call may wait forever for
+//! another task of tokio that was just spawned on the same thread: see [`Runtime::block_on`](crate::Runtime::block_on).
+//! Without the feature `tokio`, such a task also wraps the call in `tokio::task::unconstrained`.
 //!
 //! # tokio, as a guest
 //!

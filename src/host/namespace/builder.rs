@@ -106,6 +106,10 @@ macro_rules! host_methods {
     ($builder:ty, $($host:ident).*) => {
         impl $builder {
             /// Registers the handler of a command type. If the type already has a handler, the build returns an error.
+            ///
+            /// A handler must not own a [`Host`](crate::Host) of its own runtime. Otherwise the handler and the runtime
+            /// form a reference cycle, and the handlers of the runtime are never dropped. A handler that needs the host
+            /// calls [`Completion::host`](crate::Completion::host).
             pub fn handler<C: Command>(mut self, handler: impl Handler<C>) -> Self {
                 self$(.$host)* = self$(.$host)*.grant(|dispatcher| dispatcher.add(handler));
                 self

@@ -851,7 +851,7 @@ impl Builder {
         let hooks = self.hooks;
         #[cfg(feature = "affinity")]
         let hooks = Hooks { occupied: self.cores.map(affinity::pin_to).transpose()?, ..hooks };
-        let around = self.tokio.wrap(self.around);
+        let (around, context) = (self.tokio.wrap(self.around), self.tokio.clone());
         let options = scheduler::Options {
             workers,
             name: self.thread_name,
@@ -867,8 +867,7 @@ impl Builder {
         };
         let threads = Threads::new(options, enqueue::Time { timers: Arc::clone(&timers) }, Arc::clone(&metrics))
             .map_err(|TooManyWorkers { asked, most }| BuildError::TooManyWorkers { asked, most })?;
-        let (rearm, preempt, trace_gauges) = (Arc::clone(&threads), Arc::clone(&threads), Arc::clone(&threads));
-        let (has_workers, context) = (Arc::clone(&threads), self.tokio.clone());
+        let [rearm, preempt, trace_gauges, has_workers] = [(); 4].map(|()| Arc::clone(&threads));
         let (scheduler_address, place): (usize, Arc<dyn Any + Send + Sync>) =
             (Arc::as_ptr(&threads) as usize, threads.clone());
         let shared = Shared::new(Environment {

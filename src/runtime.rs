@@ -213,8 +213,8 @@ impl Runtime {
     /// that the same step yields: the runtime dispatches the commands of a step when the step ends. Calls and sleeps
     /// work.
     ///
-    /// While a call runs a step of a process, this step may itself call `block_on`. Then the outer call returns only
-    /// after the inner call.
+    /// While a call runs a step of a process, this step may itself call `block_on`. The outer call then returns
+    /// only after the inner call has returned.
     ///
     /// On a worker thread of tokio's multi-threaded runtime, `future` may wait forever for a task of tokio that was
     /// just spawned on this thread. The reason is that tokio stores such a task in the LIFO slot of the worker, and no
@@ -464,7 +464,7 @@ impl Builder {
 
     /// Sets the name of the worker threads. The name of each worker thread ends with a hyphen and a number, for example
     /// `procession-0`. The name of the monitor thread ends with `-mon`. Default: `procession`. Linux shows only the
-    /// first 15 bytes of the name of a thread. Therefore, if `name` has more than 11 bytes, tools such as `top` show
+    /// first 15 bytes of the name of a thread. Therefore, if `name` has more than 10 bytes, tools such as `top` show
     /// the same name for several threads. If the name contains a NUL byte, [`build`](Self::build) returns an error.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();

@@ -386,6 +386,8 @@ impl<'a, X: Machine> Turn<'a, X> {
         } else {
             self.around.dispatch();
         }
+        // If the limit of the running time ends the process here, the callers already know that their replies were
+        // dropped.
         match begun {
             Some(begun) if stepped != Stepped::Ended => match self.around.end_metered(begun) {
                 Ok(()) => stepped,
@@ -562,7 +564,9 @@ pub(crate) fn give_up<X: Machine>(
         let mut this = Turn::new(current, machine, me, own, turn);
         if !this.machine.as_mut().is_gone() {
             let _guard = panic::set_abort_process(me.control().head.pid(), X::name());
-            let _ = this.end(Exit::Cancelled(Reason::SHUTDOWN));
+            // A step of another process may drop the runtime of this process. The replies that the step has dropped
+            // before do not belong to this exit.
+            current.without_turn(|| drop(this.end(Exit::Cancelled(Reason::SHUTDOWN))));
         }
         this.left
     })

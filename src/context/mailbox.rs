@@ -307,8 +307,8 @@ impl<M: Send + 'static> Mailbox<M> {
 
     /// Waits for the next event. An event is a message, a cancel request, a `Down` or any other [`Event`]. The method
     /// returns events in the order of their arrival. If the process has exited, the future never resolves. The future
-    /// also never resolves after another receiver has replaced this receiver: see [`Mailbox`]. A mailbox of
-    /// [`Host::mailbox`] never resolves after the end of its runtime. Outside a process, use
+    /// also never resolves after another receiver has replaced this receiver: see [`Mailbox`]. For a mailbox of
+    /// [`Host::mailbox`], the future never resolves after the end of the runtime. Outside a process, use
     /// [`receive`](Self::receive), which returns an error in this case.
     ///
     /// # Cancel safety
@@ -608,7 +608,7 @@ impl<M: Send + 'static> Mailbox<M> {
     /// Otherwise the process could take one message more in this turn than the budget allows.
     ///
     /// A combinator or the `block_on` of another crate polls the mailbox with its own waker. Such a `block_on` never
-    /// ends the turn, so the budget stays spent. Therefore the mailbox then takes a message after each pause.
+    /// ends the turn, so the budget stays spent. Therefore, with such a waker, the mailbox takes one message after each pause.
     #[cold]
     fn pause(&mut self, cx: &Cx<'_>) -> bool {
         let address = self.me.control().address();

@@ -227,6 +227,8 @@ pub(crate) struct Recorder {
     filters: TallyLock<Vec<Filter>>,
     /// Whether only the events of some processes are recorded.
     is_partial: AtomicBool,
+    /// Whether [`paused`](Self::paused) runs. Meanwhile, no call of `permit` has an effect.
+    is_paused: AtomicBool,
     /// Lock that a thread holds while it begins or ends a session, so that the flags of the processes agree with
     /// `sessions`.
     changes: TallyLock<()>,
@@ -254,6 +256,7 @@ impl Recorder {
             labels: TallyLock::new(Names::new()),
             filters: TallyLock::new(Vec::new()),
             is_partial: AtomicBool::new(false),
+            is_paused: AtomicBool::new(false),
             changes: TallyLock::new(()),
             overflow: TallyLock::new(Vec::new()),
             flight: OnceLock::new(),
@@ -344,6 +347,9 @@ impl Recorder {
     /// Permits each thread to record `count` further events, as [`Ring::permit`] describes. The threads of a simulation
     /// always get the largest limit, because a simulation discards no event.
     fn permit(&self, count: u64) {
+        if self.is_paused.load(Ordering::SeqCst) {
+            return;
+        }
         let (count, max_further) = match (self.overwrites(), self.workers.is_empty()) {
             (true, _) => (u64::MAX, u64::MAX),
             (false, true) => (reader::PERMITTED, reader::PERMITTED),
@@ -352,12 +358,14 @@ impl Recorder {
         self.rings().filter_map(OnceLock::get).for_each(|ring| ring.permit(count, max_further));
     }
 
-    /// Calls `f` while the threads discard their events. A mark in the rings shows the number of discarded events. Only
-    /// for a runtime with a flight recorder.
+    /// Calls `f` while the threads discard their events. A mark in the rings shows the number of discarded events. The
+    /// runtime must have a flight recorder.
     fn paused<R>(&self, f: impl FnOnce() -> R) -> R {
         self.changes.with(|()| {
+            self.is_paused.store(true, Ordering::SeqCst);
             self.rings().filter_map(OnceLock::get).for_each(Ring::pause);
             let result = f();
+            self.is_paused.store(false, Ordering::SeqCst);
             self.permit(reader::PERMITTED);
             result
         })

@@ -237,7 +237,8 @@ impl<M> Error for SendError<M> {}
 pub enum SpawnErrorKind {
     /// The limit on the number of processes is reached. The value is the limit.
     Limit(usize),
-    /// Another process has the name. The value is the pid of that process.
+    /// Another process has the name. The value is the pid of that process. OTP's supervisor returns `already_started`
+    /// in this case.
     NameTaken(Pid),
     /// The supervisor already has a child with this name. At present, no instance of the child runs. OTP's supervisor
     /// returns `already_present` in this case.
@@ -263,7 +264,7 @@ pub enum SpawnErrorKind {
 impl fmt::Display for SpawnErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Limit(most) if *most >= u32::MAX as usize => write!(f, "all {most} pids are in use"),
+            Self::Limit(most) if *most == u32::MAX as usize => write!(f, "all {most} pids are in use"),
             Self::Limit(most) => write!(f, "the process limit of {most} is reached; raise `max_processes`"),
             Self::NameTaken(holder) => {
                 write!(f, "the name is taken by process {holder}; choose another name, or use `spawn_or_send`")

@@ -238,6 +238,8 @@ impl<T: Task> Scheduler<T> {
                         // This call may call the waker of another executor. Therefore the call comes after the release
                         // of the lock.
                         self.notify();
+                        #[cfg(any(feature = "net", procession_loom))]
+                        self.ensure_poll_thread_after_hand_over();
                     }
                 }
             }

@@ -205,7 +205,7 @@ impl<T: Task> Scheduler<T> {
     /// Returns the error of the system if the thread cannot be started.
     #[cfg(any(feature = "net", procession_loom))]
     pub(crate) fn ensure_poll_thread(self: &Arc<Self>) -> io::Result<()> {
-        self.ensure_poll_thread_if(|_| false)
+        self.ensure_poll_thread_if(|worker_threads| worker_threads.active == 0)
     }
 
     /// Ensures that a thread waits in the poller while the calling thread is blocked in a step that was handed over.
@@ -219,6 +219,19 @@ impl<T: Task> Scheduler<T> {
             return Ok(());
         }
         self.ensure_poll_thread_if(|worker_threads| worker_threads.active == 0)
+    }
+
+    /// Starts the helper thread if a thread has waited for a socket before, and all workers are blocked now. The monitor
+    /// calls this function after it has handed over a step.
+    #[cfg(any(feature = "net", procession_loom))]
+    pub(super) fn ensure_poll_thread_after_hand_over(self: &Arc<Self>) {
+        let worker_threads = self.worker_threads.lock();
+        let is_needed = worker_threads.is_awaited && worker_threads.active == 0;
+        drop(worker_threads);
+        if is_needed && self.poller().is_some() {
+            // Without the helper thread, the sockets become ready when a step returns.
+            let _ = self.start_poll_thread();
+        }
     }
 
     /// Starts the helper thread if there are no workers, or if `is_needed` returns true.

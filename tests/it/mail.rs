@@ -617,6 +617,73 @@ fn the_caller_gets_the_exit_of_each_kind_of_process_that_holds_its_reply() {
     });
 }
 
+/// 2.6b: a step drops a `Reply`, and the process continues. The caller gets `Dropped` at the end of the step.
+#[test]
+fn the_caller_gets_dropped_at_the_end_of_a_step_that_drops_the_reply() {
+    everywhere(async |host| {
+        let drops = host.spawn(async |mut ctx: Context<Reply<u64>>| {
+            drop(ctx.receive().await?);
+            ctx.receive().await.map(drop)
+        });
+        assert_eq!(drops.call(|reply| reply).await, Err(CallError::Dropped));
+        assert!(!drops.is_finished());
+        drops.abort();
+        assert_eq!(drops.await, Err(Exit::Killed));
+    });
+}
+
+/// 2.6b: a step drops a `Reply`, and then ends a process of another runtime. The exit of this other process does not
+/// answer the call.
+#[test]
+fn the_exit_of_a_nested_runtime_does_not_answer_a_call_to_the_outer_process() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let drops = rt.spawn(async |mut ctx: Context<Reply<u64>>| {
+        drop(ctx.receive().await?);
+        let inner = Runtime::builder().workers(0).build().unwrap();
+        drop(inner.spawn(async |mut ctx: Context<u8>| ctx.receive().await.map(drop)));
+        drop(inner);
+        let simulation = Simulation::new(1);
+        drop(simulation.host().spawn(async |mut ctx: Context<u8>| ctx.receive().await.map(drop)));
+        drop(simulation);
+        ctx.receive().await.map(drop)
+    });
+    assert_eq!(rt.block_on(drops.call(|reply| reply)), Err(CallError::Dropped));
+}
+
+/// 2.6b: a simulation runs inside a step of a process. The future of the simulation drops a `Reply`, and the caller in
+/// the simulation gets `Dropped` during this step.
+#[test]
+fn a_reply_that_is_dropped_in_a_simulation_inside_a_step_answers_the_call() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let outer = rt.spawn(async |_: Context| {
+        let mut simulation = Simulation::new(1);
+        let host = simulation.host().clone();
+        simulation.run(async move {
+            let (address, mut mailbox) = host.mailbox::<Reply<u64>>();
+            let calls = host.spawn(async move |_: Context| address.call(|reply| reply).await);
+            drop(mailbox.receive().await.unwrap());
+            calls.await.unwrap()
+        })
+    });
+    assert_eq!(rt.block_on(outer).unwrap(), Err(CallError::Dropped));
+}
+
+/// 2.6b: the policy of a full mailbox drops a message with a `Reply` in the last step of the sender. The caller does not
+/// get the exit of the sender.
+#[test]
+fn a_reply_that_a_policy_drops_does_not_report_the_exit_of_the_sender() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let (full, mut mailbox) = rt.mailbox_with::<Reply<u64>>(MailboxCapacity::DropOldest(1));
+    let mut call = full.call(|reply| reply).start();
+    let sends = rt.spawn(async move |ctx: Context| {
+        drop(ctx.call_wait(&full, |reply: Reply<u64>| reply).start());
+        Err::<(), _>(Exit::failed("planned"))
+    });
+    drop(rt.block_on(sends));
+    let answer = rt.block_on(&mut call);
+    assert_eq!((answer, mailbox.try_receive().is_some()), (Err(CallError::Dropped), true));
+}
+
 /// 2.6b: a step that drops a `Reply` and then blocks its thread notifies the caller before it blocks.
 #[test]
 fn the_caller_is_notified_before_a_step_that_has_dropped_the_reply_blocks() {

@@ -489,5 +489,10 @@ fn the_largest_length_counts_all_unread_messages() {
         assert_eq!(mailbox.try_receive(), Some(0));
         assert_eq!(mailbox.try_receive(), Some(1));
         assert_eq!(address.peak_mailbox_len(), 4);
+        let (address, mut mailbox) = rt.mailbox_with::<u32>(capacity);
+        address.send_urgent(0).unwrap();
+        (1..4).for_each(|n| address.send(n).unwrap());
+        let picked = mailbox.receive_where(|n| if n == 0 { Ok(n) } else { Err(n) }).now_or_never();
+        assert_eq!((picked, address.peak_mailbox_len()), (Some(Ok(0)), 4));
     }
 }

@@ -525,7 +525,11 @@ impl<N: Send + 'static> PersistentMailbox<N> {
             queue.register(name).map_err(|error| {
                 Exit::Refused(match error {
                     NameError::Taken { holder, .. } => SpawnErrorKind::NameTaken(holder),
-                    NameError::Exited { .. } => SpawnErrorKind::ShutDown,
+                    // The mailbox was refused: all pids are in use, or the runtime has shut down.
+                    NameError::Exited { .. } => match address.head.exit() {
+                        Some(Exit::Refused(kind)) => kind,
+                        _ => SpawnErrorKind::ShutDown,
+                    },
                 })
             })?;
         }

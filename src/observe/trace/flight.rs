@@ -563,10 +563,10 @@ impl FlightCopy {
     /// workers discard their events during the second copy.
     pub(crate) fn new(recorder: &Recorder, now: impl Fn() -> u64) -> Self {
         let copy_all = || (now(), RingCopy::all(recorder));
-        let (begun, copies) = copy_all();
+        let (mut begun, mut copies) = copy_all();
         if copies.iter().any(|ring| ring.is_too_late(begun)) {
-            let (begun, copies) = recorder.paused(copy_all);
-            return Self::join(begun, copies);
+            drop(copies);
+            (begun, copies) = recorder.paused(copy_all);
         }
         Self::join(begun, copies)
     }

@@ -106,6 +106,7 @@ impl<M> Inbox<M> {
     pub(crate) fn look_at_urgent(&self, front: &mut ReadAhead<M>, place: usize) -> Option<M> {
         let mut state = self.lock();
         front.receiving()?;
+        state.record_with_urgent();
         state.state.aside.as_deref_mut()?.urgent.get_mut(place)?.take()
     }
 

@@ -104,7 +104,7 @@ pub(crate) struct Current {
     /// clock was read before the mailbox was checked. Otherwise `None`. Only a trace reads this value.
     emptied_at: Cell<Option<u64>>,
     replies: NeverDropped<RefCell<Vec<DroppedReply>>>,
-    /// Whether the step waits in a function of this crate that blocks the thread: see [`block`](Self::block).
+    /// Whether the step is inside `block_on`, `block_in_place` or a simulation: see [`block`](Self::block).
     blocks: Cell<bool>,
     /// Saved states of the outer turns while a nested turn runs. The last entry is the state of the innermost outer
     /// turn.
@@ -829,9 +829,11 @@ impl Current {
 
     #[cold]
     fn block_step(&self) -> bool {
+        // The functions below call wakers of the user, which may drop further replies. Therefore the flag is set first.
+        let outer = self.blocks.replace(true);
         let dropped = self.replies.take();
         dropped.into_iter().for_each(|tell| tell(None));
-        self.blocks.replace(true)
+        outer
     }
 
     /// Stores a dropped reply for [`take_step_end`](Self::take_step_end). A reply that a step drops is stored, because

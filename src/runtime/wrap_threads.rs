@@ -3,8 +3,8 @@
 
 use std::io::{Write, stderr};
 
+use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
-use crate::platform::sync::{Arc, thread};
 use crate::platform::unwind::contain;
 
 /// Wrapper of the main function of a thread of the runtime. The wrapper gets a closure as its argument. When the
@@ -40,8 +40,7 @@ fn report() {
     // If stderr is a broken pipe, the thread must continue nevertheless.
     let _ = writeln!(
         stderr(),
-        "procession: on the thread \"{}\", the function of `Builder::wrap_threads` did not call its closure; the thread \
-         continues without the function; call the closure exactly once",
-        thread::current().name().unwrap_or_default()
+        "procession: the function of `Builder::wrap_threads` did not call its closure; the thread continues without the \
+         function; call the closure exactly once on each thread"
     );
 }

@@ -15,6 +15,9 @@ import sys
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
+# The counter that belongs to each mark.
+COUNTERS = {"spawn": "spawned", "send": "messages", "yield": "yields", "completion": "completions"}
+
 
 def main(path, counts):
     counters = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", open(counts).read())}
@@ -42,7 +45,7 @@ def main(path, counts):
             assert stacks[event.track_uuid], f"{tracks[event.track_uuid]}: an end without a begin"
             stacks[event.track_uuid].pop()
         elif event.type == TrackEvent.TYPE_INSTANT:
-            found[{"spawn": "spawned", "send": "messages", "yield": "yields", "completion": "completions"}.get(name, name)] += 1
+            found[COUNTERS.get(name, name)] += 1
         begins.update(event.flow_ids)
         ends.update(event.terminating_flow_ids)
     left = {tracks[track]: stack for track, stack in stacks.items() if stack}

@@ -64,9 +64,9 @@
 //! one helper thread when a future of [`Runtime::run`](crate::Runtime::run) or of another executor waits for a socket.
 //! A call of [`block_in_place`](crate::block_in_place) also starts the helper thread if the runtime has sockets, and if
 //! the runtime has no workers or only blocked workers without replacement threads. The helper thread waits in the
-//! poller. The name of the helper thread consists of the name of the worker threads and the suffix `-poller`. The helper
-//! thread runs until the runtime ends, even if the program sets a number of workers later. For each batch of events, the
-//! helper thread must wake the thread that polls the future.
+//! poller. The name of the helper thread consists of the name of the worker threads and the suffix `-poller`. The
+//! helper thread runs until the runtime ends, even if the program sets a number of workers later. For each batch of
+//! events, the helper thread must wake the thread that polls the future.
 //!
 //! Do not block a thread of the runtime until a socket is ready, for example by calling `block_on` of another executor
 //! inside a step, or inside the future of [`Runtime::block_on`](crate::Runtime::block_on) or
@@ -79,15 +79,15 @@
 //!   ([`Builder::max_replacement_threads`](crate::Builder::max_replacement_threads) is 0, or the limit is reached).
 //!
 //! Use `await` instead of the inner `block_on`, or call the inner `block_on` in
-//! [`block_in_place`](crate::block_in_place). If no other thread of the runtime can run, a closure of `block_in_place` can
-//! wait for a socket, but not for a timer of the runtime: no thread fires the timers until the closure returns.
+//! [`block_in_place`](crate::block_in_place). If no other thread of the runtime can run, no thread fires the timers
+//! until the closure of `block_in_place` returns. So this closure can wait for a socket, but not for a timer.
 //!
 //! In a runtime without workers, do not move a pending `FuturesUnordered` or a similar future from
 //! [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run) to another executor. The
-//! future may then never complete, because no thread may wait in the poller: `block_on` starts no helper thread, and a
-//! `FuturesUnordered` of the crate `futures` polls a socket operation again only after the socket has become ready. The
-//! same is true for each future that creates the wakers for its inner futures. Give the runtime a worker, or poll the
-//! future for the first time in the executor that awaits the future.
+//! future may then never complete, because it is possible that no thread waits in the poller: `block_on` starts no
+//! helper thread, and a `FuturesUnordered` of the crate `futures` polls a socket operation again only after the socket
+//! has become ready. The same is true for each future that creates the wakers for its inner futures. Give the runtime a
+//! worker, or poll the future for the first time in the executor that awaits the future.
 //!
 //! # Fairness
 //!

@@ -472,9 +472,9 @@ impl Builder {
     }
 
     /// Sets the stack size of the workers in bytes. Default: the default of the standard library. A size below 64 KiB
-    /// is raised to 64 KiB, because the code of the runtime itself needs a part of the stack. In a debug build, each of
-    /// up to 47 nested calls of [`Runtime::block_on`] needs about 10 KiB. The system may round the size up. If the
-    /// system refuses the size, [`build`](Self::build) returns an error.
+    /// is raised to 64 KiB, because the code of the runtime itself needs a part of the stack. Up to 47 calls of
+    /// [`Runtime::block_on`] can be nested. In a debug build, each of these calls needs about 10 KiB. The system may
+    /// round the size up. If the system refuses the size, [`build`](Self::build) returns an error.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes.max(MIN_STACK));
         self
@@ -657,8 +657,8 @@ impl Builder {
     /// argument, and must call this closure exactly once. The closure runs the main function of the thread.
     ///
     /// If `f` calls the closure a second time, the second call does nothing. If `f` panics or returns before it calls
-    /// the closure, the runtime prints a line to stderr, and the thread runs its main function without the wrapper. A
-    /// panic of `f` is caught and ignored.
+    /// the closure, the runtime prints a line to stderr. Each runtime prints this line only once. The thread then runs
+    /// its main function without the wrapper. The runtime catches each panic of `f`.
     ///
     /// For tokio, the feature `tokio` adds the method `tokio` to this builder. The crates smol, async-io and
     /// futures-timer need no setup: a process awaits `smol::Timer` or `smol::net::TcpStream` like any other future. A

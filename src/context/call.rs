@@ -226,8 +226,8 @@ fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
 /// process exits while an unread message in its mailbox contains the `Reply`. The caller gets [`CallError::Died`] as
 /// soon as the exit is known.
 ///
-/// If a step drops the `Reply`, the caller gets the error at the end of the step, because only the end of the step shows
-/// whether the process exits. If the step calls [`block_in_place`](crate::block_in_place()) or
+/// If a step drops the `Reply`, the caller gets the error at the end of the step, because only the end of the step
+/// shows whether the process exits. If the step calls [`block_in_place`](crate::block_in_place()) or
 /// [`Runtime::block_on`](crate::Runtime::block_on) before its end, the caller gets [`CallError::Dropped`] when the step
 /// calls this function. A step that blocks its thread in another way, and waits for the caller, waits forever. Such a
 /// step must block inside `block_in_place`.

@@ -604,11 +604,12 @@ impl<M: Send + 'static> Mailbox<M> {
     ///
     /// The mailbox may be polled beside other futures that spend the whole budget of each turn. Therefore, after a
     /// pause, the mailbox takes one message even if the budget is spent again. However, if the mailbox has already
-    /// taken a unit of the budget in this turn, and the task of the process polls the mailbox, the mailbox pauses again.
-    /// Otherwise the process could take one message more in this turn than the budget allows.
+    /// taken a unit of the budget in this turn, and the task of the process polls the mailbox, the mailbox pauses
+    /// again. Otherwise the process could take one message more in this turn than the budget allows.
     ///
     /// A combinator or the `block_on` of another crate polls the mailbox with its own waker. Such a `block_on` never
-    /// ends the turn, so the budget stays spent. Therefore, with such a waker, the mailbox takes one message after each pause.
+    /// ends the turn, so the budget stays spent. Therefore, with such a waker, the mailbox takes one message after each
+    /// pause.
     #[cold]
     fn pause(&mut self, cx: &Cx<'_>) -> bool {
         let address = self.me.control().address();

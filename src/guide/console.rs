@@ -60,9 +60,9 @@
 //! [`Host::sample_run_times`](crate::Host::sample_run_times). The requests `supervision_tree` and `restart_child` need
 //! a worker. The server answers all other requests even while all workers are blocked. The server takes the same locks
 //! as [`Host::processes`](crate::Host::processes), and holds only the locks of one process at a time. A client that
-//! does not read its reply delays neither a worker nor another client. The actions `cancel`, `kill`, `suspend`, `resume`
-//! and `set_priority` call the wakers and the [`Observer`](crate::Observer) of the program on the thread of the server.
-//! A waker or an observer that blocks delays all clients.
+//! does not read its reply delays neither a worker nor another client. The actions `cancel`, `kill`, `suspend`,
+//! `resume` and `set_priority` call the wakers and the [`Observer`](crate::Observer) of the program on the thread of
+//! the server. A waker or an observer that blocks delays all clients.
 //!
 //! This table shows the CPU time of the server's thread for one request per second. During the measurement, two
 //! processes exchanged messages on a worker:
@@ -102,8 +102,8 @@
 //! fields to its replies. A client must ignore unknown fields, as the server does.
 //!
 //! A request has the field `request`, and the optional field `id`, which the reply repeats. An `id` that is a number
-//! must be in the range of a 64-bit integer; the reply repeats any other number as a floating-point number. The reply has
-//! either the field `ok` or the field `error`:
+//! must be in the range of a 64-bit integer; the reply repeats any other number as a floating-point number, so its text
+//! may change. The reply has either the field `ok` or the field `error`:
 //!
 //! ```json
 //! {"id": 1, "request": "process", "pid": "<1-8f3a.0.1>"}

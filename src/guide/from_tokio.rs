@@ -55,7 +55,7 @@
 //! | `time::sleep`, `timeout`, `interval` | [`sleep`](crate::SelfHandle::sleep), [`timeout`](crate::SelfHandle::timeout), [`interval`](crate::SelfHandle::interval) | methods of the context, and of the [`Host`](crate::Host) for code outside processes. The first tick of `interval` is due after one period: see below |
 //! | `select!` | `tokio::select!`, `futures::select!` | [`receive`](crate::Context::receive) is cancel safe. A dropped [`perform`](crate::SelfHandle::perform) cancels its command |
 //! | `spawn_blocking` | [`Host::spawn_blocking`](crate::Host::spawn_blocking), [`handle_blocking`](crate::Builder::handle_blocking) | by default, the pool has at most 64 threads, and at most 65,536 closures wait. If both limits are reached, the pool refuses a new closure |
-//! | `block_in_place` | [`block_in_place`](crate::block_in_place) | `block_in_place` works on every thread, and sockets still become ready. If a step blocks without this function, the monitor detects the step after 10 to 20 ms |
+//! | `block_in_place` | [`block_in_place`](crate::block_in_place) | `block_in_place` works on every thread, and other processes and sockets continue. If a step blocks without this function, the monitor detects the step after 10 to 20 ms |
 //! | `task::yield_now` | [`yield_now`](crate::SelfHandle::yield_now) | |
 //! | `task::coop` | [`should_yield`](crate::should_yield), [`cooperative`](crate::cooperative()) | the budget of a turn is 128 units. [`should_yield`](crate::should_yield) lists the operations that take a unit |
 //! | `LocalSet`, `spawn_local` | [`LocalSet`](crate::LocalSet) | [`Runtime::local_set`](crate::Runtime::local_set) makes a `LocalSet` |

@@ -64,9 +64,9 @@
 //! ([`Mailbox::receive_where`](crate::Mailbox::receive_where)) that skips a message, and
 //! [`Context::unstash`](crate::Context::unstash). After such an event, the messages of the process have no arrows until
 //! the process has received all its messages and waits for the next message. A message that a [`Pool`](crate::Pool)
-//! forwards has no arrow. An open slice of the lane ends at the last event before the mark `lost`. The mark also ends all
-//! open slices `ready`, and the state of a process may be out of date until the next event of this process. If the trace has reached its maximum rate and skips a change of the state, the
-//! slice of the former state ends.
+//! forwards has no arrow. An open slice of the lane ends at the last event before the mark `lost`. The mark also ends
+//! all open slices `ready`, and the state of a process may be out of date until the next event of this process. If the
+//! trace has reached its maximum rate and skips a change of the state, the slice of the former state ends.
 //!
 //! # The flight recorder
 //!

@@ -251,8 +251,8 @@ impl<M: Send + 'static> Control<M> {
         if self.head.is_observed() {
             host.trace_reorder(&self.head);
         }
-        // The destructor of the message belongs to no step. Otherwise a reply in the message would count as a reply that
-        // the step of the sender has dropped.
+        // The destructor of the message belongs to no step. Otherwise a reply in the message would count as a reply
+        // that the step of the sender has dropped.
         let drop_message = || host.dead_letters_of(&self.head, std::iter::once(message));
         Current::with(|current| current.without_turn(drop_message));
     }

@@ -22,9 +22,9 @@ use crate::platform::poller::source::Direction;
 /// The operating system cannot poll a regular file, and returns an error when the file is registered. Read regular
 /// files on the blocking pool: see [`Host::spawn_blocking`].
 ///
-/// [`Async::new`] sets the non-blocking mode of the descriptor. All duplicates of a descriptor share this mode, even the
-/// duplicates in other programs. For example, the standard input of a program is often a duplicate of the standard input
-/// of the shell. If the program sets a descriptor back to blocking mode, the operations block the thread. With
+/// [`Async::new`] sets the non-blocking mode of the descriptor. All duplicates of a descriptor share this mode, even
+/// the duplicates in other programs. For example, the standard input of a program is often a duplicate of the standard
+/// input of the shell. If the program sets a descriptor back to blocking mode, the operations block the thread. With
 /// [`read_with`](Self::read_with) and [`write_with`](Self::write_with), a process can call any operation of the value.
 /// If `T` implements `Read` or `Write`, then `Async<T>` implements `AsyncRead` or `AsyncWrite`. If `&T` implements
 /// `Read` or `Write`, then `&Async<T>` implements `AsyncRead` or `AsyncWrite`, so that one task can read and write at
@@ -80,9 +80,10 @@ impl<T: AsFd> Async<T> {
     /// Registers the descriptor of `io` with the runtime of the calling thread, and makes the descriptor non-blocking.
     ///
     /// # Errors
-    /// Returns the error of the system, for example [`io::ErrorKind::PermissionDenied`] for a regular file, and
-    /// [`io::ErrorKind::AlreadyExists`] if the same descriptor is already registered. Returns an error if the thread has
-    /// no runtime, or if the runtime is a simulation.
+    /// Returns the error of the system, for example [`io::ErrorKind::PermissionDenied`] for a regular file, and on
+    /// Linux [`io::ErrorKind::AlreadyExists`] if the same descriptor is already registered. On other systems, the
+    /// second registration takes the events of the first registration. Returns an error if the thread has no runtime,
+    /// or if the runtime is a simulation.
     pub fn new(io: T) -> io::Result<Self> {
         Self::register(io, Backend::current()?)
     }
@@ -97,7 +98,8 @@ impl<T: AsFd> Async<T> {
 
     fn register(io: T, backend: Backend) -> io::Result<Self> {
         let io = Registered::new(Descriptor(io), backend).map_err(explain)?;
-        // The mode is set last. If the registration fails, the mode of the descriptor and its duplicates stays the same.
+        // The mode is set last. If the registration fails, the mode of the descriptor and its duplicates stays the
+        // same.
         SockRef::from(&io.io().0).set_nonblocking(true)?;
         Ok(Self { io })
     }

@@ -23,7 +23,7 @@ pub struct UdpSocket {
 
 impl UdpSocket {
     /// Opens a socket and binds it to `addr`, on the runtime of the calling thread. If `addr` names several addresses,
-    /// uses the first address that can be bound. With port 0, the system chooses a port.
+    /// the socket uses the first address that can be bound. With port 0, the system chooses a port.
     ///
     /// # Errors
     /// Returns the error of the system or of the name lookup. Returns an error if the thread has no runtime, or if the
@@ -97,10 +97,11 @@ impl UdpSocket {
         self.io.ready(Direction::Write).await
     }
 
-    /// Sets the address to which [`send`](Self::send) sends. If `addr` names several addresses, uses the first address
-    /// that the system accepts. No packet is sent, so this address may be unreachable. After this call, the socket accepts only packets from
-    /// this address. A receive may still return packets that arrived before this call, even if they came from another
-    /// address. [`recv_from`](Self::recv_from) also returns the address of the sender.
+    /// Sets the address to which [`send`](Self::send) sends. If `addr` names several addresses, the socket uses the
+    /// first address that the system accepts. No packet is sent, so this address may be unreachable. After this call,
+    /// the socket accepts only packets from this address. A receive may still return packets that arrived before this
+    /// call, even if they came from another address. [`recv_from`](Self::recv_from) also returns the address of the
+    /// sender.
     ///
     /// # Errors
     /// Returns the error of the system or of the name lookup.
@@ -226,9 +227,9 @@ impl UdpSocket {
     /// Receives a packet without waiting: see [`recv`](Self::recv).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After this error, the
-    /// function may return it again although a packet has arrived, because the runtime has not taken the event of the
-    /// system yet. Await [`readable`](Self::readable) before you call the function again.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After this error,
+    /// the function may return it again although a packet has arrived, because the runtime has not taken the event of
+    /// the system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Read, |io| io.recv(buf))
     }
@@ -246,9 +247,9 @@ impl UdpSocket {
     /// Receives a packet without waiting: see [`recv_from`](Self::recv_from).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After this error, the
-    /// function may return it again although a packet has arrived, because the runtime has not taken the event of the
-    /// system yet. Await [`readable`](Self::readable) before you call the function again.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After this error,
+    /// the function may return it again although a packet has arrived, because the runtime has not taken the event of
+    /// the system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.io.try_op(Direction::Read, |io| io.recv_from(buf))
     }

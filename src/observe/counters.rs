@@ -141,8 +141,8 @@ counters! {
     Refused => refused,
     /// Messages that were accepted, but never read.
     ///
-    /// When the receiver exits, its unread messages are counted. A dead letter is counted once, even if its own receiver
-    /// does not read it.
+    /// When the receiver exits, its unread messages are counted. A dead letter is counted once, even if its own
+    /// receiver does not read it.
     DeadLetters => dead_letters,
     /// Messages that the policy of a full mailbox dropped.
     ///

@@ -61,8 +61,8 @@ pub enum Exit {
         /// The exit of `origin`. The exit of `origin` is never `Linked`.
         reason: Arc<Exit>,
     },
-    /// The process never started, because the spawn was refused. A process that returns the exit of a refused child also
-    /// has this exit. If a process returns a [`SpawnError`](crate::SpawnError), the exit is `Failed`.
+    /// The process never started, because the spawn was refused. A process that returns the exit of a refused child
+    /// also has this exit. If a process returns a [`SpawnError`](crate::SpawnError), the exit is `Failed`.
     Refused(SpawnErrorKind),
     /// The exit is unknown, because the process did not exist or had already exited.
     NoProcess,

@@ -54,8 +54,8 @@ impl Limits {
     }
 
     /// Sets the maximum running time of all steps together. A step is never interrupted. The process exits after the
-    /// step that exceeds the limit. If this step is the last step of the process, the limit does not change the exit. In a
-    /// [`Simulation`](crate::Simulation), steps take no time.
+    /// step that exceeds the limit. If this step is the last step of the process, the limit does not change the exit.
+    /// In a [`Simulation`](crate::Simulation), steps take no time.
     ///
     /// After each step, the thread of the process passes the commands of this step to their handlers. The duration of
     /// this dispatch also counts. This duration contains the whole work of an [inline handler](crate::handler::inline),

@@ -42,7 +42,7 @@ use crate::task::join::JoinHandle;
 /// [`ProcessDetails::step`](crate::observe::ProcessDetails::step) is always `None`.
 ///
 /// If the runtime has no workers, up to 200 turns of these processes may run between two turns of other processes. A
-/// step of such a process must not pass a future to [`Runtime::block_on`] that waits for a process of the same set,
+/// step of such a process must not call [`Runtime::block_on`] with a future that waits for a process of the same set,
 /// because this call does not poll the set.
 ///
 /// The drop of the `LocalSet` kills its remaining processes, and runs their exits on this thread. If the `LocalSet` is

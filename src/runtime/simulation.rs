@@ -427,9 +427,6 @@ impl Simulation {
         let _pids = Simulated::enter(self.host.shared().pid_table.incarnation());
         let _requests = preempt::ignore();
         let run = RunGuard::begin(self);
-        // The simulation may run inside a step of a process of another runtime. A caller in the simulation must not wait
-        // for the end of this step.
-        let _blocking = Current::with(Current::block);
         Current::with(|current| current.outside(|| f(run.simulation)))
     }
 

@@ -221,8 +221,8 @@ impl<T: Task> Scheduler<T> {
         self.ensure_poll_thread_if(|worker_threads| worker_threads.active == 0)
     }
 
-    /// Starts the helper thread if a thread has waited for a socket before, and all workers are blocked now. The monitor
-    /// calls this function after it has handed over a step.
+    /// Starts the helper thread if a thread has waited for a socket before, and all workers are blocked now. The
+    /// monitor calls this function after it has handed over a step.
     #[cfg(any(feature = "net", procession_loom))]
     pub(super) fn ensure_poll_thread_after_hand_over(self: &Arc<Self>) {
         let worker_threads = self.worker_threads.lock();

@@ -375,8 +375,8 @@ fn the_replies_about_long_cycles_are_bounded() {
     });
 }
 
-/// 9.5g, 9.6b: with `Builder::inspect`, the details of a process contain at most 100 of its last messages, and the record
-/// of an exit contains at most 8.
+/// 9.5g, 9.6b: with `Builder::inspect`, the details of a process contain at most 100 of its last messages, and the
+/// record of an exit contains at most 8.
 #[test]
 fn the_last_messages_are_returned() {
     within(60, || {

@@ -449,8 +449,8 @@ fn the_counts_of_a_scripted_run_are_exact() {
     while rt.processes_alive() != 0 {
         rt.block_on(step_aside());
     }
-    let expected = "spawned 5, exited 5, failures 2, polls 8, steps 8, messages 6, refused 1, dead_letters 4, dropped_by_policy 3, \
-                    yields 2, completions 1, discarded 1, panics 1, unobserved 2";
+    let expected = "spawned 5, exited 5, failures 2, polls 8, steps 8, messages 6, refused 1, dead_letters 4, \
+                    dropped_by_policy 3, yields 2, completions 1, discarded 1, panics 1, unobserved 2";
     assert_eq!(rt.counters().to_string(), expected);
 }
 

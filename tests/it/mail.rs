@@ -658,25 +658,26 @@ fn a_reply_that_is_dropped_in_a_simulation_inside_a_step_answers_the_call() {
     let outer = rt.spawn(async |_: Context| {
         let mut simulation = Simulation::new(1);
         let host = simulation.host().clone();
-        simulation.run(async move {
+        let answer = simulation.run(async move {
             let (address, mut mailbox) = host.mailbox::<Reply<u64>>();
-            let calls = host.spawn(async move |_: Context| address.call(|reply| reply).await);
+            let calls = host.spawn(async move |_: Context| Ok::<_, Exit>(address.call(|reply| reply).await));
             drop(mailbox.receive().await.unwrap());
             calls.await.unwrap()
-        })
+        });
+        Ok::<_, Exit>(answer)
     });
     assert_eq!(rt.block_on(outer).unwrap(), Err(CallError::Dropped));
 }
 
-/// 2.6b: the policy of a full mailbox drops a message with a `Reply` in the last step of the sender. The caller does not
-/// get the exit of the sender.
+/// 2.6b: the policy of a full mailbox drops a message with a `Reply` in the last step of the sender. The caller does
+/// not get the exit of the sender.
 #[test]
 fn a_reply_that_a_policy_drops_does_not_report_the_exit_of_the_sender() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let (full, mut mailbox) = rt.mailbox_with::<Reply<u64>>(MailboxCapacity::DropOldest(1));
     let mut call = full.call(|reply| reply).start();
-    let sends = rt.spawn(async move |ctx: Context| {
-        drop(ctx.call_wait(&full, |reply: Reply<u64>| reply).start());
+    let sends = rt.spawn(async move |_: Context| {
+        drop(full.call(|reply| reply).start());
         Err::<(), _>(Exit::failed("planned"))
     });
     drop(rt.block_on(sends));

@@ -221,8 +221,8 @@ fn a_block_on_of_another_crate_receives_more_messages_than_the_budget() {
     });
 }
 
-/// 1.7b, 4.6b: a combinator with its own wakers polls the mailbox of a process. A turn receives at most as many messages
-/// as the budget allows, and one message for each further poll by the combinator.
+/// 1.7b, 4.6b: a combinator with its own wakers polls the mailbox of a process. A turn receives at most as many
+/// messages as the budget allows, and one message for each further poll by the combinator.
 #[test]
 fn a_mailbox_in_a_combinator_yields_within_the_budget() {
     within(60, || {

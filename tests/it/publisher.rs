@@ -23,7 +23,7 @@ struct Book {
 #[derive(Debug, Clone, Default)]
 struct Notes(Arc<Mutex<Book>>);
 
-/// Handle of one metric. The handle records each call in the book.
+/// Handle of one metric. The handle records each call in the `Book`.
 struct Figure(Notes, String);
 
 impl metrics::CounterFn for Figure {

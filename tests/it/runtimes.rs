@@ -349,7 +349,7 @@ fn a_process_that_blocks_inside_a_blocked_step_delays_no_process() {
 /// 8.1e: in a runtime with `QueueOrder::Lifo`, a guest leaves its slot. The process that yielded in the last turn of
 /// the guest is in the global queue, and the parked worker runs this process.
 #[test]
-fn a_process_that_yields_in_the_last_turn_of_a_guest_runs_again_later() {
+fn a_process_that_yields_in_the_last_turn_of_a_guest_runs_again() {
     within(60, || {
         let rt = Runtime::builder().workers(1).local_order(QueueOrder::Lifo).build().unwrap();
         // The worker parks.

@@ -379,8 +379,8 @@ fn the_turn_of_a_scope_ends_while_its_body_spawns_children() {
     assert_eq!(rt.processes_alive(), 0);
 }
 
-/// A hand-written process can be a child of a scope. The scope waits for the process, and a failure of the process fails
-/// the scope. A scope that is over refuses the process.
+/// A hand-written process can be a child of a scope. The scope waits for the process, and a failure of the process
+/// fails the scope. A scope that is over refuses the process.
 #[test]
 fn a_hand_written_process_can_be_a_child_of_a_scope() {
     struct Counts(u32, Result<u32, Exit>);

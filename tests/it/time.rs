@@ -490,7 +490,7 @@ fn a_sleep_is_cancelled_when_its_process_exits() {
 /// 1.2b, 7.1a: a sleep of a hand-written process has a tag, like a command. The sleep is completed like a command, and
 /// the process can cancel the sleep like a command.
 #[test]
-fn a_sleep_of_a_hand_written_process_has_a_tag_as_a_command_has() {
+fn a_sleep_of_a_hand_written_process_has_a_tag() {
     struct Naps {
         naps: HashMap<Tag, (Instant, bool)>,
         cancelled: Option<Tag>,

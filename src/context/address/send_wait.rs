@@ -109,9 +109,9 @@ enum State<M: Send + 'static> {
 /// of waiting senders. A sent message takes one unit from the [budget](crate::should_yield) of the turn. If the budget
 /// is spent, the first poll lets other processes run, and the second poll sends the message. When the mailbox has free
 /// space again, the first message of this queue enters the mailbox. Thus, waiting messages enter the mailbox in the
-/// order in which they were added to this queue. A later `send` of the same sender may overtake a message that waits. The
-/// future waits for free space even if the
-/// [`MailboxCapacity`](crate::MailboxCapacity) of the mailbox drops messages.
+/// order in which they were added to this queue. A message that the same sender sends later with `send` may overtake
+/// the waiting message. The future waits for free space even if the [`MailboxCapacity`](crate::MailboxCapacity) of the
+/// mailbox drops messages.
 ///
 /// The receiver can also be a process of another node, or an attached [`Deliver`](crate::Deliver). Such a receiver
 /// accepts or refuses the message immediately, and the future never waits.

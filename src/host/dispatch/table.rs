@@ -27,7 +27,8 @@ pub(crate) trait AnyHandler<E: ?Sized>: Send + Sync {
     fn command_name(&self) -> &'static str;
     /// Returns the name of the handler's type. For a closure, the name contains the function that defines the closure.
     fn handler_name(&self) -> &'static str;
-    /// Handles the inline command of this thread. `process` returns a reference to the process that yielded the command.
+    /// Handles the inline command of this thread. `process` returns a reference to the process that yielded the
+    /// command.
     fn handle_inline(&self, current: &Current, number: Number, process: &dyn Fn() -> Ref<E>);
 }
 

@@ -20,8 +20,8 @@ use crate::platform::sync::Arc;
 
 impl Host {
     /// Writes the last events of the runtime to the file at this path, in the format of an execution trace. If the file
-    /// exists, the record replaces its contents, even if a later write fails. The runtime needs a [flight recorder](crate::Builder::flight_recorder). [Perfetto](https://ui.perfetto.dev) opens
-    /// the file.
+    /// exists, the record replaces its contents. The old contents are lost even if a write fails. The runtime needs a
+    /// [flight recorder](crate::Builder::flight_recorder). [Perfetto](https://ui.perfetto.dev) opens the file.
     ///
     /// Any thread can make this call, at any time. The calling thread copies the buffers of the recorder, converts
     /// the events, and writes the file. The workers continue during the call, and no worker waits for the file. For

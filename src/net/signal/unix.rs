@@ -69,9 +69,9 @@ pub struct Signal {
 /// The registration of a signal handler. Dropping this value ends the registration.
 ///
 /// The handler sets the flag and then writes a byte to the socket. Between `fork` and `exec`, a child of this program
-/// has a copy of the memory and of the handlers, and shares the socket. If a signal arrives in such a child, the handler
-/// sets the flag of the child, and writes a byte that this program reads. Therefore a byte counts as an arrival only if
-/// the flag of this program is set.
+/// has a copy of the memory and of the handlers, and shares the socket. If a signal arrives in such a child, the
+/// handler sets the copy of the flag in the child, and writes a byte that the parent reads. Therefore a byte counts as
+/// an arrival only if the flag of this program is set.
 #[derive(Debug)]
 pub(super) struct Registration {
     has_arrived: Arc<AtomicBool>,

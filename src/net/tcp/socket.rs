@@ -131,8 +131,8 @@ impl TcpSocket {
     /// rounded up to whole seconds, and is at least one second. `None` disables this check.
     ///
     /// # Errors
-    /// Returns the error of the system, for example if the time is too long (Linux allows at most 32,767 seconds). After
-    /// an error, the check is enabled only if it was enabled before.
+    /// Returns the error of the system, for example if the time is too long (Linux allows at most 32,767 seconds).
+    /// After an error, the check is enabled only if it was enabled before.
     pub fn set_keepalive(&self, after: Option<Duration>) -> io::Result<()> {
         let Some(after) = after else { return self.socket.set_keepalive(false) };
         let was_enabled = self.socket.keepalive()?;

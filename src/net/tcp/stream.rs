@@ -28,8 +28,8 @@ use crate::platform::poller::source::Direction;
 /// and [`try_write`](Self::try_write).
 ///
 /// `AsyncWrite::close` (or `AsyncWriteExt::close`) closes the write side and sends the end of the stream to the peer,
-/// as [`shutdown`](Self::shutdown) does. `flush` does nothing, because the stream has no buffer of its own. A write of no
-/// bytes returns 0 immediately.
+/// as [`shutdown`](Self::shutdown) does. `flush` does nothing, because the stream has no buffer of its own. A write of
+/// no bytes returns 0 immediately.
 #[derive(Debug)]
 pub struct TcpStream {
     io: Registered<mio::net::TcpStream>,
@@ -151,8 +151,8 @@ impl TcpStream {
     /// Reads without waiting. Returns the number of bytes, which is 0 at the end of the stream.
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there are no bytes now, or the error of the system. After this error, the
-    /// function may return it again although bytes have arrived, because the runtime has not taken the event of the
+    /// Returns [`io::ErrorKind::WouldBlock`] if there are no bytes now, or the error of the system. After this error,
+    /// the function may return it again although bytes have arrived, because the runtime has not taken the event of the
     /// system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Read, |mut io| io.read(buf))

@@ -188,8 +188,8 @@ impl UnixDatagram {
         self.io.io().connect(path)
     }
 
-    /// Does the same as [`connect`](Self::connect), for any address. On Linux, the address can be a name in the abstract
-    /// namespace.
+    /// Does the same as [`connect`](Self::connect), for any address. On Linux, the address can be a name in the
+    /// abstract namespace.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -232,8 +232,8 @@ impl UnixDatagram {
         self.send_after_pauses(|io| io.send_to(buf, path)).await
     }
 
-    /// Does the same as [`send_to`](Self::send_to), for any address. On Linux, the address can be a name in the abstract
-    /// namespace. So a socket can answer the sender whose address [`recv_from`](Self::recv_from) has returned.
+    /// Does the same as [`send_to`](Self::send_to), for any address. On Linux, the address can be a name in the
+    /// abstract namespace. So a socket can answer the sender whose address [`recv_from`](Self::recv_from) has returned.
     ///
     /// # Errors
     /// Returns the error of the system.
@@ -322,8 +322,8 @@ impl UnixDatagram {
     /// while the queue of the receiver is full, the task is woken after each failed call.
     ///
     /// # Errors
-    /// Fails under the same conditions as [`send_to`](Self::send_to). If the queue of the receiver is full, macOS and the
-    /// BSD systems return the error `ENOBUFS`.
+    /// Fails under the same conditions as [`send_to`](Self::send_to). If the queue of the receiver is full, macOS and
+    /// the BSD systems return the error `ENOBUFS`.
     pub fn poll_send_to(&self, cx: &mut Context<'_>, buf: &[u8], path: impl AsRef<Path>) -> Poll<io::Result<usize>> {
         let path = path.as_ref();
         self.io.poll_op(Direction::Write, cx, |io| io.send_to(buf, path))
@@ -351,9 +351,9 @@ impl UnixDatagram {
     /// Receives a packet without waiting: see [`recv`](Self::recv).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After this error, the
-    /// function may return it again although a packet has arrived, because the runtime has not taken the event of the
-    /// system yet. Await [`readable`](Self::readable) before you call the function again.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After this error,
+    /// the function may return it again although a packet has arrived, because the runtime has not taken the event of
+    /// the system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Read, |io| self.received(|| io.recv(buf)))
     }
@@ -372,9 +372,9 @@ impl UnixDatagram {
     /// Receives a packet without waiting: see [`recv_from`](Self::recv_from).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After this error, the
-    /// function may return it again although a packet has arrived, because the runtime has not taken the event of the
-    /// system yet. Await [`readable`](Self::readable) before you call the function again.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After this error,
+    /// the function may return it again although a packet has arrived, because the runtime has not taken the event of
+    /// the system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.io.try_op(Direction::Read, |io| self.received_from(|| io.recv_from(buf)))
     }

@@ -186,8 +186,8 @@ impl UnixStream {
     /// Reads without waiting. Returns the number of bytes, which is 0 at the end of the stream.
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there are no bytes now, or the error of the system. After this error, the
-    /// function may return it again although bytes have arrived, because the runtime has not taken the event of the
+    /// Returns [`io::ErrorKind::WouldBlock`] if there are no bytes now, or the error of the system. After this error,
+    /// the function may return it again although bytes have arrived, because the runtime has not taken the event of the
     /// system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Read, |mut io| io.read(buf))

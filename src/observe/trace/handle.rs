@@ -18,10 +18,12 @@ const INTERVAL: Duration = Duration::from_millis(10);
 pub struct TraceSummary {
     /// Number of events that the trace contains.
     pub events: u64,
-    /// Number of turns and other events that are missing from the trace, for one of three reasons. A worker reached its
-    /// limit. The trace reached its [maximum rate](crate::observe::TraceOptions::max_rate). Or newer events replaced
-    /// the events before the thread of the trace read them; this happens only in a runtime with a
-    /// [flight recorder](crate::Builder::flight_recorder). A turn that a worker skipped counts once.
+    /// Number of turns and other events that are missing from the trace. A turn that a worker skipped counts once. An
+    /// event is missing for one of these reasons:
+    /// - A worker reached its limit.
+    /// - The trace reached its [maximum rate](crate::observe::TraceOptions::max_rate).
+    /// - In a runtime with a [flight recorder](crate::Builder::flight_recorder), newer events replaced the event before
+    ///   the thread of the trace read it.
     pub lost: u64,
 }
 

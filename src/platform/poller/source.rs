@@ -207,8 +207,8 @@ impl Source {
         self.unset(direction.ready() | direction.reported() | direction.closed(), seen);
     }
 
-    /// Marks the direction as not ready until its next event. A closed direction stays ready, because the system reports
-    /// no further event for it.
+    /// Marks the direction as not ready until its next event. A closed direction stays ready, because the system
+    /// reports no further event for it.
     ///
     /// If an event arrives during this call, the direction may be ready or not ready after the call: the call may
     /// discard the event.

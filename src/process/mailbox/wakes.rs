@@ -59,7 +59,7 @@ impl Wakes {
 /// The process that owns an inbox. The run state of this process guards the slot of the inbox. Therefore, the caller of
 /// an inbox function must pass the process of that inbox as `Own`. The slot calls [`owns`](Own::owns) to check this.
 pub(crate) trait Own {
-    /// Returns true if this address is the address of a part of this process, for example of its inbox.
+    /// Returns true if this is an address inside this process, for example in its inbox.
     fn owns(&self, field: *const ()) -> bool;
 
     /// Wakes the process. If the process waited, the caller obtains the right to run the process, and must queue the

@@ -104,7 +104,7 @@ pub(crate) struct Current {
     /// clock was read before the mailbox was checked. Otherwise `None`. Only a trace reads this value.
     emptied_at: Cell<Option<u64>>,
     replies: NeverDropped<RefCell<Vec<DroppedReply>>>,
-    /// Whether the step is inside `block_on`, `block_in_place` or a simulation: see [`block`](Self::block).
+    /// Whether the step is inside `block_on` or `block_in_place`: see [`block`](Self::block).
     blocks: Cell<bool>,
     /// Saved states of the outer turns while a nested turn runs. The last entry is the state of the innermost outer
     /// turn.
@@ -910,8 +910,8 @@ pub(crate) struct StepEnd {
 }
 
 /// A reply that was dropped in a step or during the exit of its process. When the exit of the process is known, the
-/// runtime calls this function with the exit. The function then passes the exit to the task that waits for the reply. If
-/// the process continues after the step, the runtime calls this function with `None`.
+/// runtime calls this function with the exit. The function then passes the exit to the task that waits for the reply.
+/// If the process continues after the step, the runtime calls this function with `None`.
 pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 
 /// Returns whether the running process should let other processes run now.

@@ -87,8 +87,7 @@ impl Condition {
     }
 }
 
-/// Returns whether the finding is not normal for a healthy program. A busy program always has some commands that are not
-/// answered yet.
+/// Returns whether the finding shows a problem. A busy program always has some commands that are not answered yet.
 fn is_lasting(finding: &Finding) -> bool {
     finding.kind != "unanswered_commands" || finding.lasts_ns.is_some_and(|lasts| lasts >= UNANSWERED)
 }

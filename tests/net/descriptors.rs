@@ -457,7 +457,7 @@ fn calls_of_workers(name: &str) -> Option<Vec<i64>> {
     for task in std::fs::read_dir("/proc/self/task").expect("the threads") {
         let path = task.expect("a thread").path();
         let Ok(thread) = std::fs::read_to_string(path.join("comm")) else { continue };
-        if thread.starts_with(name) && !thread.contains("monitor") {
+        if thread.starts_with(name) && !thread.contains("-mon") {
             let call = std::fs::read_to_string(path.join("syscall")).ok()?;
             // For a thread that is running, the system shows no number.
             calls.push(call.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(-1));

@@ -241,10 +241,10 @@ impl<T: Task> Scheduler<T> {
         // `is_awaited`. Therefore either this function sees the new number, or `set_workers` sees the flag.
         worker_threads.is_awaited = !planted!("outside_wait_is_not_noted");
         let is_left_to_guest = planted!("guest_polls_for_outside") && self.idle.timekeeper().is_some();
-        let needs_thread = worker_threads.needs_poll_thread() && !is_left_to_guest || is_needed(&worker_threads);
+        let is_needed = worker_threads.needs_poll_thread() || is_needed(&worker_threads);
         drop(worker_threads);
         // This function does nothing if the helper thread already runs, or if the scheduler is stopping.
-        if needs_thread { self.start_poll_thread() } else { Ok(()) }
+        if is_needed && !is_left_to_guest { self.start_poll_thread() } else { Ok(()) }
     }
 
     /// Starts the helper thread. The helper thread waits in the poller until the scheduler stops. A scheduler without

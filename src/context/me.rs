@@ -293,8 +293,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// # use procession::{Context, Exit, Runtime};
     /// let rt = Runtime::new()?;
     /// let reminded = rt.spawn(async |mut ctx: Context<&'static str>| -> Result<_, Exit> {
-    ///     let late = ctx.send_after(Duration::from_secs(60), ctx.address(), "never");
-    ///     ctx.send_after(Duration::from_millis(1), ctx.address(), "now");
+    ///     let late = ctx.send_after(Duration::from_secs(60), &ctx.address(), "never");
+    ///     ctx.send_after(Duration::from_millis(1), &ctx.address(), "now");
     ///     let message = ctx.receive().await?;
     ///     assert!(ctx.cancel_timer(late).is_some());
     ///     Ok(message)

@@ -541,7 +541,7 @@
 //! | The body waits for another event and does not receive. | the state of the process is `Blocked`, or `Idle` with a long mailbox | Wait for both the other event and a message in one `select!` (see [chapter 5](super::tutorial::time)), or use `event`. |
 //! | A `receive_where` left the message in the mailbox. | | The next plain [`receive`](crate::Context::receive) returns the message. |
 //! | The pid belongs to another runtime, or the process was restarted and has a new pid. | [`SendErrorKind::NoProcess`](crate::SendErrorKind::NoProcess) | Send to a [`Name`](crate::Name). |
-//! | A message of `send_after` or `send_interval` to a pid has another type than the receiver's messages. | the counter `refused` | Pass an [`Address`](crate::Address), for example `ctx.address()`, instead of a pid. The compiler then checks the type. |
+//! | A message of `send_after` or `send_interval` to a pid has another type than the receiver's messages. | the counter `refused` | Pass an [`Address`](crate::Address), for example `&ctx.address()`, instead of a pid. The compiler then checks the type. |
 //! | The process that called `send_after` or `send_interval` has exited. | | The exit of a process cancels its timers. |
 //! | A `receive` future was dropped. | | A dropped `receive` loses no message, because `receive` is cancel safe. |
 //!

@@ -199,7 +199,7 @@ impl<T: Task> Scheduler<T> {
     ///
     /// A guest in `block_on` may be the timekeeper and wait in the poller. However, this guest may leave while the
     /// calling thread still waits for its socket. Therefore, if there are no workers, the helper thread is needed even
-    /// if there is a timekeeper.
+    /// if there is a timekeeper. The helper thread is also needed if all workers are blocked.
     ///
     /// # Errors
     /// Returns the error of the system if the thread cannot be started.
@@ -234,7 +234,8 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Starts the helper thread if there are no workers, or if `is_needed` returns true.
+    /// Starts the helper thread if there are no workers, or if `is_needed` returns true. Records that a thread waits for
+    /// a socket.
     fn ensure_poll_thread_if(self: &Arc<Self>, is_needed: impl FnOnce(&WorkerThreads<T>) -> bool) -> io::Result<()> {
         let mut worker_threads = self.worker_threads.lock();
         // The function `set_workers` changes the requested number of workers under this lock, and later reads the flag

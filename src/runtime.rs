@@ -104,7 +104,7 @@ const MIN_STACK: usize = 64 << 10;
 /// Panics if `f` panics. The panic ends the process, as every panic in a step does.
 pub fn block_in_place<T>(f: impl FnOnce() -> T) -> T {
     Worker::<Job>::hand_over_here();
-    let _blocking = Current::with(Current::block);
+    let _unstored = Current::with(Current::block);
     f()
 }
 
@@ -232,7 +232,7 @@ impl Runtime {
         // The call may happen inside a simulation. The future and the tasks that this call runs still belong to this
         // runtime.
         let _pids = Simulated::enter(0);
-        let _blocking = Current::with(Current::block);
+        let _unstored = Current::with(Current::block);
         if let Some(step) = StepGuard::new(&self.host) {
             return self.block_on_in_step(&step, future);
         }

@@ -251,10 +251,9 @@ impl<M: Send + 'static> Control<M> {
         if self.head.is_observed() {
             host.trace_reorder(&self.head);
         }
-        // The destructor of the message belongs to no step. Otherwise a reply in the message would count as a reply
-        // that the step of the sender has dropped.
-        let drop_message = || host.dead_letters_of(&self.head, std::iter::once(message));
-        Current::with(|current| current.without_turn(drop_message));
+        // A reply in the message does not belong to the step of the sender.
+        let _unstored = Current::with(Current::drop_others);
+        host.dead_letters_of(&self.head, std::iter::once(message));
     }
 
     /// Puts a message into the mailbox and wakes the receiver, as [`push`](Self::push) does. If the mailbox is full,

@@ -38,8 +38,8 @@
 //!    - The process is in no group. The notices to the group monitors precede all other events about the exit.
 //! 7. **Notify the callers** whose `Reply` values were dropped without an answer. Such a `Reply` was dropped with the
 //!    state of the process, with an unread message, in the last step, or because of a panic in `close`. Step 7 comes
-//!    after step 4, because no panic replaces the exit after step 4. Step 7 also comes after step
-//!    6. Therefore a caller that receives the exit does not find the pid any more.
+//!    after step 4, because no panic replaces the exit after step 4. Step 7 also comes after step 6, so a caller that
+//!    receives the exit does not find the pid any more.
 //! 8. **Close the yields and the timers.** The futures that step 4 drops cancel their own yields and timers. Step 8
 //!    cancels all other yields and timers. Step 8 comes before step 10. Therefore no timer of the process fires after
 //!    step 10 has published the exit. Before step 10, the command handlers also see that no process wants their

@@ -104,7 +104,7 @@ pub(crate) struct Current {
     /// clock was read before the mailbox was checked. Otherwise `None`. Only a trace reads this value.
     emptied_at: Cell<Option<u64>>,
     replies: NeverDropped<RefCell<Vec<DroppedReply>>>,
-    /// Whether the step is inside `block_on` or `block_in_place`: see [`block`](Self::block).
+    /// Whether dropped replies are not stored: see [`block`](Self::block) and [`drop_others`](Self::drop_others).
     blocks: Cell<bool>,
     /// Saved states of the outer turns while a nested turn runs. The last entry is the state of the innermost outer
     /// turn.
@@ -822,9 +822,16 @@ impl Current {
     /// notifies these callers now, and a reply that the step drops in the period is not stored. During an unwinding or
     /// an exit, the exit is already certain, so this function does nothing.
     #[inline]
-    pub(crate) fn block(&self) -> Blocking {
+    pub(crate) fn block(&self) -> UnstoredReplies {
         let is_step = self.turn.get() != 0 && self.ends.get() == 0 && !thread::panicking();
-        Blocking { outer: is_step.then(|| self.block_step()) }
+        UnstoredReplies { outer: is_step.then(|| self.block_step()) }
+    }
+
+    /// Begins a period in which a reply that this thread drops is not stored, because the reply does not belong to the
+    /// step. The period ends when the guard is dropped.
+    #[inline]
+    pub(crate) fn drop_others(&self) -> UnstoredReplies {
+        UnstoredReplies { outer: Some(self.blocks.replace(true)) }
     }
 
     #[cold]
@@ -861,14 +868,14 @@ impl Current {
     }
 }
 
-/// Guard of a period that [`Current::block`] has begun. The period ends when the guard is dropped.
+/// Guard of a period in which dropped replies are not stored: see [`Current::block`] and [`Current::drop_others`].
 #[must_use]
-pub(crate) struct Blocking {
+pub(crate) struct UnstoredReplies {
     /// Value of [`Current::blocks`] before the period. `None` outside a step.
     outer: Option<bool>,
 }
 
-impl Drop for Blocking {
+impl Drop for UnstoredReplies {
     #[inline]
     fn drop(&mut self) {
         if let Some(outer) = self.outer {

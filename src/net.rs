@@ -123,6 +123,7 @@ pub(crate) mod resolve;
 /// The documentation of this module is at [`procession::signal`](crate::signal).
 #[doc(hidden)]
 pub mod signal;
+pub(crate) mod system;
 pub(crate) mod tcp;
 pub(crate) mod udp;
 #[cfg(unix)]

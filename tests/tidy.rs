@@ -207,6 +207,25 @@ fn only_these_files_allow_unsafe_code() {
     );
 }
 
+/// A simulated network can replace the sockets of the system only if all other files of `net` name the sockets through
+/// `net::system`.
+#[test]
+fn only_these_files_name_mio() {
+    let named = sources().into_iter().filter(|(_, code)| !paths(code, "mio::").is_empty()).map(|(file, _)| file);
+    assert_eq!(
+        named.collect::<Vec<_>>(),
+        [
+            "net::system",
+            "platform::poller::mio",
+            "platform::poller::source",
+            "platform::poller::unix_accept",
+            "runtime::console::server",
+            "runtime::console::socket",
+            "scheduler::tests",
+        ]
+    );
+}
+
 /// User code calls the functions of these files, and does not pass the state of the thread as an argument. So these
 /// functions read the state themselves. All other functions receive the state as a parameter.
 #[test]

@@ -6,14 +6,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures::io::{AsyncRead, AsyncWrite};
-use mio::event::Source;
-use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token};
 use socket2::SockRef;
 
 use crate::host::Host;
 use crate::net::backend::Backend;
 use crate::net::registered::Registered;
+use crate::net::system::Descriptor;
 use crate::platform::poller::source::Direction;
 
 /// A file descriptor that is registered with the runtime. A process can wait until the descriptor is ready. Examples
@@ -50,30 +48,6 @@ use crate::platform::poller::source::Direction;
 #[derive(Debug)]
 pub struct Async<T: AsFd> {
     io: Registered<Descriptor<T>>,
-}
-
-/// Value whose descriptor can be registered with mio.
-#[derive(Debug)]
-struct Descriptor<T>(T);
-
-impl<T: AsFd> AsRawFd for Descriptor<T> {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
-    }
-}
-
-impl<T: AsFd> Source for Descriptor<T> {
-    fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        SourceFd(&self.as_raw_fd()).register(registry, token, interests)
-    }
-
-    fn reregister(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        SourceFd(&self.as_raw_fd()).reregister(registry, token, interests)
-    }
-
-    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
-        SourceFd(&self.as_raw_fd()).deregister(registry)
-    }
 }
 
 impl<T: AsFd> Async<T> {

@@ -8,9 +8,8 @@ use std::os::fd::AsRawFd as AsRawDescriptor;
 use std::os::windows::io::AsRawSocket as AsRawDescriptor;
 use std::task::{Context, Poll, Waker, ready};
 
-use mio::event::Source as System;
-
 use crate::net::backend::Backend;
+use crate::net::system::SystemSocket;
 use crate::platform::poller::source::{Direction, RawDescriptor, Seen, Source, WaiterKey};
 use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +36,7 @@ const SHORT_WRITE_MEANS_FULL: bool = cfg!(any(
 
 /// A socket and its state in the poller. Dropping this value deregisters and closes the socket.
 #[derive(Debug)]
-pub(crate) struct Registered<S: System> {
+pub(crate) struct Registered<S: SystemSocket> {
     /// `None` after `into_inner`.
     io: Option<S>,
     source: Arc<Source>,
@@ -56,13 +55,13 @@ fn raw_descriptor(io: &impl AsRawDescriptor) -> RawDescriptor {
 
 /// Operations on a socket, one after the other. Unlike the `poll_…` functions of [`Registered`], several values of this
 /// type can wait for one direction.
-pub(crate) struct Operations<'a, S: System> {
+pub(crate) struct Operations<'a, S: SystemSocket> {
     socket: &'a Registered<S>,
     waiter: Waiter<'a>,
     pause: BudgetPause,
 }
 
-impl<'a, S: System> Operations<'a, S> {
+impl<'a, S: SystemSocket> Operations<'a, S> {
     pub(crate) fn new(socket: &'a Registered<S>) -> Self {
         Self { socket, waiter: Waiter { source: &socket.source, key: None }, pause: BudgetPause::default() }
     }
@@ -99,7 +98,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-impl<S: System> Registered<S> {
+impl<S: SystemSocket> Registered<S> {
     /// Registers a non-blocking socket.
     ///
     /// # Errors
@@ -346,7 +345,7 @@ fn pending<R>(backend: &Backend) -> Poll<io::Result<R>> {
     }
 }
 
-impl<S: System> Drop for Registered<S> {
+impl<S: SystemSocket> Drop for Registered<S> {
     fn drop(&mut self) {
         drop(self.deregister());
     }

@@ -11,6 +11,7 @@ use crate::net::backend::Backend;
 use crate::net::handle::lends_handle;
 use crate::net::registered::Registered;
 use crate::net::resolve::{ToSocketAddrs, address, resolve, unresolved};
+use crate::net::system;
 use crate::platform::poller::source::Direction;
 
 /// A UDP socket.
@@ -18,7 +19,7 @@ use crate::platform::poller::source::Direction;
 /// All methods take `&self`. So several processes can share a socket in an `Arc`.
 #[derive(Debug)]
 pub struct UdpSocket {
-    io: Registered<mio::net::UdpSocket>,
+    io: Registered<system::UdpSocket>,
 }
 
 impl UdpSocket {
@@ -43,7 +44,7 @@ impl UdpSocket {
     async fn bind_on(backend: Backend, addr: impl ToSocketAddrs) -> io::Result<Self> {
         let mut last = None;
         for address in resolve(unresolved(&addr), || backend.host()).await? {
-            match mio::net::UdpSocket::bind(address) {
+            match system::UdpSocket::bind(address) {
                 Ok(io) => return Ok(Self { io: Registered::new(io, backend)? }),
                 Err(error) => last = Some(error),
             }
@@ -60,7 +61,7 @@ impl UdpSocket {
     pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
         let backend = Backend::current()?;
         socket.set_nonblocking(true)?;
-        Ok(Self { io: Registered::new(mio::net::UdpSocket::from_std(socket), backend)? })
+        Ok(Self { io: Registered::new(system::UdpSocket::from_std(socket), backend)? })
     }
 
     /// Does the same as [`from_std`](Self::from_std), with the runtime of `host`.
@@ -70,7 +71,7 @@ impl UdpSocket {
     pub fn from_std_in(host: &Host, socket: std::net::UdpSocket) -> io::Result<Self> {
         let backend = Backend::of(host)?;
         socket.set_nonblocking(true)?;
-        Ok(Self { io: Registered::new(mio::net::UdpSocket::from_std(socket), backend)? })
+        Ok(Self { io: Registered::new(system::UdpSocket::from_std(socket), backend)? })
     }
 
     /// Deregisters the socket and returns it as a socket of the standard library. The returned socket is still

@@ -14,6 +14,7 @@ use crate::net::backend::Backend;
 use crate::net::handle::lends_handle;
 use crate::net::registered::{Operations, Registered};
 use crate::net::resolve::{ToSocketAddrs, resolve, unresolved};
+use crate::net::system;
 use crate::net::tcp::socket::TcpSocket;
 use crate::net::tcp::stream::TcpStream;
 use crate::platform::poller::source::Direction;
@@ -27,7 +28,7 @@ const BACKLOG: u32 = 1_024;
 /// example.
 #[derive(Debug)]
 pub struct TcpListener {
-    io: Registered<mio::net::TcpListener>,
+    io: Registered<system::TcpListener>,
 }
 
 impl TcpListener {
@@ -66,7 +67,7 @@ impl TcpListener {
         Err(last.expect("a resolution is not empty"))
     }
 
-    pub(crate) fn register(io: mio::net::TcpListener, backend: Backend) -> io::Result<Self> {
+    pub(crate) fn register(io: system::TcpListener, backend: Backend) -> io::Result<Self> {
         Ok(Self { io: Registered::new(io, backend)? })
     }
 
@@ -79,7 +80,7 @@ impl TcpListener {
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         let backend = Backend::current()?;
         listener.set_nonblocking(true)?;
-        Self::register(mio::net::TcpListener::from_std(listener), backend)
+        Self::register(system::TcpListener::from_std(listener), backend)
     }
 
     /// Does the same as [`from_std`](Self::from_std), with the runtime of `host`.
@@ -89,7 +90,7 @@ impl TcpListener {
     pub fn from_std_in(host: &Host, listener: std::net::TcpListener) -> io::Result<Self> {
         let backend = Backend::of(host)?;
         listener.set_nonblocking(true)?;
-        Self::register(mio::net::TcpListener::from_std(listener), backend)
+        Self::register(system::TcpListener::from_std(listener), backend)
     }
 
     /// Deregisters the listener and returns it as a listener of the standard library. The returned listener is still
@@ -107,7 +108,7 @@ impl TcpListener {
     /// after an error. While the cause of the error persists, each call fails immediately. So after an error, a loop
     /// must pause before it calls `accept` again.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (io, address) = self.io.op(Direction::Read, mio::net::TcpListener::accept).await?;
+        let (io, address) = self.io.op(Direction::Read, system::TcpListener::accept).await?;
         Ok((TcpStream::register(io, self.io.backend().clone())?, address))
     }
 
@@ -117,7 +118,7 @@ impl TcpListener {
     /// # Errors
     /// Fails under the same conditions as [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
-        let (io, address) = ready!(self.io.poll_op(Direction::Read, cx, mio::net::TcpListener::accept))?;
+        let (io, address) = ready!(self.io.poll_op(Direction::Read, cx, system::TcpListener::accept))?;
         Poll::Ready(TcpStream::register(io, self.io.backend().clone()).map(|stream| (stream, address)))
     }
 
@@ -172,7 +173,7 @@ lends_handle!(TcpListener, io.io());
 #[must_use = "streams do nothing unless polled"]
 pub struct Incoming<'a> {
     listener: &'a TcpListener,
-    operations: Operations<'a, mio::net::TcpListener>,
+    operations: Operations<'a, system::TcpListener>,
     /// Whether the stream has yielded the error that the runtime has ended.
     is_over: bool,
 }
@@ -190,7 +191,7 @@ impl Stream for Incoming<'_> {
         if self.is_over {
             return Poll::Ready(None);
         }
-        let accepted = ready!(self.operations.poll(Direction::Read, cx, mio::net::TcpListener::accept));
+        let accepted = ready!(self.operations.poll(Direction::Read, cx, system::TcpListener::accept));
         let socket = &self.listener.io;
         let stream = accepted.and_then(|(io, _)| TcpStream::register(io, socket.backend().clone()));
         self.is_over = stream.is_err() && socket.has_ended();

@@ -9,6 +9,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use crate::host::Host;
 use crate::net::backend::Backend;
 use crate::net::handle::lends_handle;
+use crate::net::system;
 use crate::net::tcp::listener::TcpListener;
 use crate::net::tcp::stream::TcpStream;
 
@@ -178,7 +179,7 @@ impl TcpSocket {
     /// Returns the error of the system.
     pub fn listen(self, backlog: u32) -> io::Result<TcpListener> {
         self.socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
-        TcpListener::register(mio::net::TcpListener::from_std(self.socket.into()), self.backend)
+        TcpListener::register(system::TcpListener::from_std(self.socket.into()), self.backend)
     }
 
     /// Connects to `addr`.
@@ -197,7 +198,7 @@ impl TcpSocket {
             Err(error) if is_in_progress(&error) => true,
             Err(error) => return Err(error),
         };
-        let stream = TcpStream::register(mio::net::TcpStream::from_std(self.socket.into()), self.backend)?;
+        let stream = TcpStream::register(system::TcpStream::from_std(self.socket.into()), self.backend)?;
         if is_pending { stream.connected().await } else { Ok(stream) }
     }
 }

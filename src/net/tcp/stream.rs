@@ -14,6 +14,7 @@ use crate::net::backend::Backend;
 use crate::net::handle::lends_handle;
 use crate::net::registered::{Registered, are_empty, size_of_all};
 use crate::net::resolve::{ToSocketAddrs, resolve, unresolved};
+use crate::net::system;
 use crate::net::tcp::split::{OwnedReadHalf, OwnedWriteHalf, into_halves};
 use crate::platform::poller::source::Direction;
 
@@ -32,7 +33,7 @@ use crate::platform::poller::source::Direction;
 /// no bytes returns 0 immediately.
 #[derive(Debug)]
 pub struct TcpStream {
-    io: Registered<mio::net::TcpStream>,
+    io: Registered<system::TcpStream>,
 }
 
 impl TcpStream {
@@ -66,7 +67,7 @@ impl TcpStream {
         for address in resolve(unresolved(&addr), || backend.host()).await? {
             let attempt = async {
                 backend.ensure_open()?;
-                let io = mio::net::TcpStream::connect(address)?;
+                let io = system::TcpStream::connect(address)?;
                 Self::register(io, backend.clone())?.connected().await
             };
             match attempt.await {
@@ -79,7 +80,7 @@ impl TcpStream {
 
     /// Waits until the connection is established.
     pub(crate) async fn connected(self) -> io::Result<Self> {
-        let is_connected = |io: &mio::net::TcpStream| {
+        let is_connected = |io: &system::TcpStream| {
             if let Some(error) = io.take_error()? {
                 return Err(error);
             }
@@ -93,7 +94,7 @@ impl TcpStream {
         Ok(self)
     }
 
-    pub(crate) fn register(io: mio::net::TcpStream, backend: Backend) -> io::Result<Self> {
+    pub(crate) fn register(io: system::TcpStream, backend: Backend) -> io::Result<Self> {
         Ok(Self { io: Registered::new(io, backend)? })
     }
 
@@ -106,7 +107,7 @@ impl TcpStream {
     pub fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
         let backend = Backend::current()?;
         stream.set_nonblocking(true)?;
-        Self::register(mio::net::TcpStream::from_std(stream), backend)
+        Self::register(system::TcpStream::from_std(stream), backend)
     }
 
     /// Does the same as [`from_std`](Self::from_std), with the runtime of `host`.
@@ -116,7 +117,7 @@ impl TcpStream {
     pub fn from_std_in(host: &Host, stream: std::net::TcpStream) -> io::Result<Self> {
         let backend = Backend::of(host)?;
         stream.set_nonblocking(true)?;
-        Self::register(mio::net::TcpStream::from_std(stream), backend)
+        Self::register(system::TcpStream::from_std(stream), backend)
     }
 
     /// Deregisters the stream and returns it as a stream of the standard library. The returned stream is still

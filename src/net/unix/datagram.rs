@@ -12,6 +12,7 @@ use crate::host::Host;
 use crate::net::backend::Backend;
 use crate::net::handle::lends_handle;
 use crate::net::registered::Registered;
+use crate::net::system;
 use crate::net::unix::address::system_address;
 use crate::net::unix::pauses::Pauses;
 use crate::platform::poller::source::Direction;
@@ -38,7 +39,7 @@ fn would_block_if_full(error: io::Error) -> io::Error {
 /// All methods that send or receive take `&self`. So several processes can share a socket in an `Arc`.
 #[derive(Debug)]
 pub struct UnixDatagram {
-    io: Registered<mio::net::UnixDatagram>,
+    io: Registered<system::UnixDatagram>,
 }
 
 impl UnixDatagram {
@@ -92,7 +93,7 @@ impl UnixDatagram {
     /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn unbound() -> io::Result<Self> {
         let backend = Backend::current()?;
-        Self::register(mio::net::UnixDatagram::unbound()?, backend)
+        Self::register(system::UnixDatagram::unbound()?, backend)
     }
 
     /// Does the same as [`unbound`](Self::unbound), on the runtime of `host`.
@@ -101,7 +102,7 @@ impl UnixDatagram {
     /// Fails under the same conditions as [`bind`](Self::bind).
     pub fn unbound_in(host: &Host) -> io::Result<Self> {
         let backend = Backend::of(host)?;
-        Self::register(mio::net::UnixDatagram::unbound()?, backend)
+        Self::register(system::UnixDatagram::unbound()?, backend)
     }
 
     /// Makes two sockets that are connected with each other, on the runtime of the calling thread.
@@ -121,11 +122,11 @@ impl UnixDatagram {
     }
 
     fn pair_on(backend: Backend) -> io::Result<(Self, Self)> {
-        let (one, other) = mio::net::UnixDatagram::pair()?;
+        let (one, other) = system::UnixDatagram::pair()?;
         Ok((Self::register(one, backend.clone())?, Self::register(other, backend)?))
     }
 
-    fn register(io: mio::net::UnixDatagram, backend: Backend) -> io::Result<Self> {
+    fn register(io: system::UnixDatagram, backend: Backend) -> io::Result<Self> {
         Ok(Self { io: Registered::new(io, backend)? })
     }
 
@@ -148,7 +149,7 @@ impl UnixDatagram {
 
     fn from_std_on(backend: Backend, socket: std::os::unix::net::UnixDatagram) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Self::register(mio::net::UnixDatagram::from_std(socket), backend)
+        Self::register(system::UnixDatagram::from_std(socket), backend)
     }
 
     /// Deregisters the socket and returns it as a socket of the standard library. The returned socket is still
@@ -245,13 +246,10 @@ impl UnixDatagram {
     /// Sends a packet. While the queue of the receiver is full, pauses and tries again. After each failed send to a
     /// full queue, Linux reports this socket as writable. Therefore, if the future waited for this event, it would
     /// repeat the system call without a pause.
-    async fn send_after_pauses(
-        &self,
-        send: impl Fn(&mio::net::UnixDatagram) -> io::Result<usize>,
-    ) -> io::Result<usize> {
+    async fn send_after_pauses(&self, send: impl Fn(&system::UnixDatagram) -> io::Result<usize>) -> io::Result<usize> {
         let mut pauses = Pauses::new();
         loop {
-            let send = |io: &mio::net::UnixDatagram| match send(io) {
+            let send = |io: &system::UnixDatagram| match send(io) {
                 Err(error) if is_queue_full(&error) => Ok(None),
                 sent => sent.map(Some),
             };

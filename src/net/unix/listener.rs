@@ -18,6 +18,7 @@ use crate::host::Host;
 use crate::net::backend::Backend;
 use crate::net::handle::lends_handle;
 use crate::net::registered::{Operations, Registered};
+use crate::net::system;
 use crate::net::unix::stream::UnixStream;
 use crate::platform::poller::source::Direction;
 use crate::platform::poller::unix_accept::accept;
@@ -25,7 +26,7 @@ use crate::platform::poller::unix_accept::accept;
 /// A Unix domain socket that listens. Dropping the listener does not remove its path from the file system.
 #[derive(Debug)]
 pub struct UnixListener {
-    io: Registered<mio::net::UnixListener>,
+    io: Registered<system::UnixListener>,
 }
 
 impl UnixListener {
@@ -70,7 +71,7 @@ impl UnixListener {
         bound.inspect_err(|_| drop(addr.as_pathname().map(std::fs::remove_file)))
     }
 
-    fn register(io: mio::net::UnixListener, backend: Backend) -> io::Result<Self> {
+    fn register(io: system::UnixListener, backend: Backend) -> io::Result<Self> {
         Ok(Self { io: Registered::new(io, backend)? })
     }
 
@@ -94,7 +95,7 @@ impl UnixListener {
 
     fn from_std_on(backend: Backend, listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        Self::register(mio::net::UnixListener::from_std(listener), backend)
+        Self::register(system::UnixListener::from_std(listener), backend)
     }
 
     /// Deregisters the listener and returns it as a listener of the standard library. The returned listener is still
@@ -157,7 +158,7 @@ lends_handle!(UnixListener, io.io());
 #[must_use = "streams do nothing unless polled"]
 pub struct Incoming<'a> {
     listener: &'a UnixListener,
-    operations: Operations<'a, mio::net::UnixListener>,
+    operations: Operations<'a, system::UnixListener>,
     /// Whether the stream has yielded the error that the runtime has ended.
     is_over: bool,
 }
@@ -184,13 +185,13 @@ impl Stream for Incoming<'_> {
 }
 
 /// Creates a listener for `addr`.
-fn bind(addr: &SocketAddr) -> io::Result<mio::net::UnixListener> {
+fn bind(addr: &SocketAddr) -> io::Result<system::UnixListener> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if addr.as_abstract_name().is_some() {
         // mio removes the last byte of an abstract name that begins with a zero byte.
         let io = std::os::unix::net::UnixListener::bind_addr(addr)?;
         io.set_nonblocking(true)?;
-        return Ok(mio::net::UnixListener::from_std(io));
+        return Ok(system::UnixListener::from_std(io));
     }
-    mio::net::UnixListener::bind_addr(addr)
+    system::UnixListener::bind_addr(addr)
 }

@@ -20,6 +20,7 @@ use crate::host::Host;
 use crate::net::backend::Backend;
 use crate::net::handle::lends_handle;
 use crate::net::registered::{Registered, are_empty, size_of_all};
+use crate::net::system;
 use crate::net::tcp::stream::{end_of_stream, owned_io};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::net::unix::address::system_address;
@@ -36,7 +37,7 @@ use crate::platform::poller::source::Direction;
 /// [`Async`](crate::net::Async).
 #[derive(Debug)]
 pub struct UnixStream {
-    io: Registered<mio::net::UnixStream>,
+    io: Registered<system::UnixStream>,
 }
 
 impl UnixStream {
@@ -94,7 +95,7 @@ impl UnixStream {
     }
 
     async fn connected(self) -> io::Result<Self> {
-        let is_connected = |io: &mio::net::UnixStream| match io.take_error()? {
+        let is_connected = |io: &system::UnixStream| match io.take_error()? {
             Some(error) => Err(error),
             None => io.peer_addr().map(drop).map_err(|error| match error.kind() {
                 io::ErrorKind::NotConnected => io::ErrorKind::WouldBlock.into(),
@@ -123,11 +124,11 @@ impl UnixStream {
     }
 
     fn pair_on(backend: Backend) -> io::Result<(Self, Self)> {
-        let (one, other) = mio::net::UnixStream::pair()?;
+        let (one, other) = system::UnixStream::pair()?;
         Ok((Self::register(one, backend.clone())?, Self::register(other, backend)?))
     }
 
-    pub(crate) fn register(io: mio::net::UnixStream, backend: Backend) -> io::Result<Self> {
+    pub(crate) fn register(io: system::UnixStream, backend: Backend) -> io::Result<Self> {
         Ok(Self { io: Registered::new(io, backend)? })
     }
 
@@ -151,7 +152,7 @@ impl UnixStream {
 
     fn from_std_on(backend: Backend, stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Self::register(mio::net::UnixStream::from_std(stream), backend)
+        Self::register(system::UnixStream::from_std(stream), backend)
     }
 
     /// Deregisters the stream and returns it as a stream of the standard library. The returned stream is still
@@ -264,16 +265,16 @@ impl UnixStream {
 }
 
 /// Begins a connection to `addr`.
-fn start_connect(addr: &SocketAddr) -> io::Result<mio::net::UnixStream> {
+fn start_connect(addr: &SocketAddr) -> io::Result<system::UnixStream> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if addr.as_abstract_name().is_some() {
         // mio removes the last byte of an abstract name that begins with a zero byte.
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         socket.connect(&system_address(addr)?)?;
-        return Ok(mio::net::UnixStream::from_std(socket.into()));
+        return Ok(system::UnixStream::from_std(socket.into()));
     }
-    mio::net::UnixStream::connect_addr(addr)
+    system::UnixStream::connect_addr(addr)
 }
 
 impl AsyncRead for &UnixStream {

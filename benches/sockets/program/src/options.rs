@@ -11,7 +11,7 @@ usage: sockets [NAME…] [--quick] [--bars] [--rounds N] [--ops N] [--workers N]
   --rounds N       number of rounds of each row; default: 9
   --ops N          number of operations of each round; in the row http, the duration of each round in seconds
   --workers N      number of workers of each server; default: 2
-  --on RUNTIME     run only this runtime: procession, tokio, smol, go, epoll
+  --on RUNTIME     run only this runtime: procession, guest, tokio, smol, go, epoll
   --under COMMAND  run each server under this command, for example `strace -c -f`";
 
 #[derive(Debug, Default)]

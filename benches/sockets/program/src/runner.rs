@@ -8,6 +8,8 @@ use crate::{go, server};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runner {
     Procession,
+    /// procession without workers: a tokio runtime with one thread polls the future of `Runtime::run`.
+    Guest,
     Tokio,
     Smol,
     Go,
@@ -16,11 +18,12 @@ pub(crate) enum Runner {
 }
 
 impl Runner {
-    pub(crate) const ALL: [Self; 5] = [Self::Procession, Self::Tokio, Self::Smol, Self::Go, Self::Epoll];
+    pub(crate) const ALL: [Self; 6] = [Self::Procession, Self::Guest, Self::Tokio, Self::Smol, Self::Go, Self::Epoll];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Procession => "procession",
+            Self::Guest => "guest",
             Self::Tokio => "tokio",
             Self::Smol => "smol",
             Self::Go => "go",

@@ -31,6 +31,7 @@ pub(crate) fn run(runner: &str, service: &str, workers: &str) {
     let workers = workers.parse().expect("a number of workers");
     match Runner::ALL.into_iter().find(|one| one.name() == runner) {
         Some(Runner::Procession) => procession::run(service, workers),
+        Some(Runner::Guest) => procession::run_in_tokio(service),
         Some(Runner::Tokio) => tokio::run(service, workers),
         Some(Runner::Smol) => smol::run(service),
         Some(Runner::Epoll) => epoll::run(service),

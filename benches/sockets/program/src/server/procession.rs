@@ -86,10 +86,27 @@ async fn server(ctx: Context, listener: TcpListener, service: Service) -> Result
     }
 }
 
-pub(super) fn run(service: Service, workers: usize) {
+/// Starts the server. Returns the runtime and the port.
+fn start(service: Service, workers: usize) -> (Runtime, u16) {
     let runtime = Runtime::builder().workers(workers).build().expect("the threads can be started");
     let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).expect("a port is free");
     let port = listener.local_addr().expect("the listener is bound").port();
     runtime.spawn(move |ctx: Context| server(ctx, listener, service));
+    (runtime, port)
+}
+
+pub(super) fn run(service: Service, workers: usize) {
+    let (_runtime, port) = start(service, workers);
+    answer_driver(port);
+}
+
+/// Runs the server without workers. A tokio runtime polls the future of `Runtime::run` on one thread, and the helper
+/// thread of procession waits for the sockets.
+pub(super) fn run_in_tokio(service: Service) {
+    let (runtime, port) = start(service, 0);
+    std::thread::spawn(move || {
+        let tokio = tokio::runtime::Builder::new_current_thread().build().expect("tokio can be started");
+        tokio.block_on(runtime.run(std::future::pending::<()>()));
+    });
     answer_driver(port);
 }

@@ -65,7 +65,7 @@ impl CallRecord {
     /// Returns the wait record of the call, which is shown in inspections.
     #[inline]
     fn wait(&self, is_limited: bool) -> Wait {
-        Wait::call(self.callee, is_limited, self.line)
+        Wait::call(self.callee, is_limited, Some(self.line))
     }
 }
 
@@ -325,13 +325,23 @@ impl<T: Send + 'static> Reply<T> {
     /// process, if this thread runs no step of a process, or if the call is over.
     fn begin_forward<M: Send + 'static>(&self, to: &Address<M>) -> Option<Forward> {
         let reply = self.to.as_ref()?;
-        let caller = reply.calling_process()?.head();
+        let caller = match &**reply {
+            Caller::Yield(untyped) => untyped.process().head(),
+            caller => caller.calling_process()?.head(),
+        };
         let shared = caller.host().shared();
         let word = |pid: Pid| if shared.pid_table.is_here(pid) { pid.word() } else { 0 };
         let from = Current::with(Current::pid).map(word);
         let key = (caller.pid().word(), reply.address());
-        shared.forwarded.begin(key, from, caller.host().word_of(&to.destination()), |waker| {
-            reply.watch(&mut WatchKey::default(), waker)
+        let holder = caller.host().word_of(&to.destination());
+        shared.forwarded.begin(key, from, holder, |waker| self.watch_end(&mut WatchKey::default(), waker))
+    }
+
+    /// Returns true if the call is over. Otherwise, `waker` is called at the end of the call.
+    fn watch_end(&self, key: &mut WatchKey, waker: &Waker) -> bool {
+        self.to.as_ref().is_none_or(|to| match &**to {
+            Caller::Yield(untyped) => !untyped.watch(key, waker),
+            _ => to.watch(key, waker),
         })
     }
 
@@ -364,11 +374,7 @@ impl<T: Send + 'static> Future for Closed<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Self { reply, key } = &mut *self;
-        let is_closed = reply.to.as_ref().is_none_or(|to| match &**to {
-            Caller::Yield(untyped) => !untyped.watch(key, cx.waker()),
-            _ => to.watch(key, cx.waker()),
-        });
-        if is_closed { Poll::Ready(()) } else { Poll::Pending }
+        if reply.watch_end(key, cx.waker()) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 

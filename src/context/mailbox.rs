@@ -65,7 +65,7 @@ enum Known {
 /// replaces a mailbox in two cases:
 ///
 /// - An [upgrade](crate::Context::upgrade) gave this mailbox to a new body, and the new body failed to start. The
-///   mailbox of the old body is then the receiver again.
+///   process then receives through the mailbox of the old body again.
 /// - A hand-written process delegated a step to [`EntryPoints`](crate::EntryPoints), which read the events through this
 ///   mailbox. Later, the process reads its [`Events`](crate::Events) itself, or delegates a step to other
 ///   `EntryPoints`.

@@ -104,7 +104,7 @@ impl<C: Command> BodyYield<C> {
             return Err(Failure::TimedOut);
         }
         let State::Fresh(command) = std::mem::replace(&mut self.state, State::Over) else { return Ok(None) };
-        let started = head.yields().start::<C>(target(), None, Some(command), buffer, self.line);
+        let started = head.yields().start::<C>(target(), None, Some(command), buffer, self.line.into());
         let tag = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
         head.measure_yield(tag.erase());
         head.count(Counter::Yields);

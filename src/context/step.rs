@@ -30,7 +30,7 @@ use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::current::{BUDGET, Current, InTurn};
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::{AnswerTarget, Yields};
+use crate::process::yields::{AnswerTarget, CallInfo, YieldInfo, Yields};
 
 /// Arguments of [`Process::init`].
 #[derive(Debug)]
@@ -465,9 +465,13 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
 
     #[track_caller]
     fn start<C: Command>(&mut self, command: Option<Payload>, buffer: Option<Buffer>) -> Tag<C> {
+        self.start_with(command, buffer, Some(Location::caller()).into())
+    }
+
+    fn start_with<C: Command>(&mut self, command: Option<Payload>, buffer: Option<Buffer>, info: YieldInfo) -> Tag<C> {
         // The duration of a call or a sleep is not measured, because a call or a sleep has no command.
         let is_command = command.is_some();
-        let started = self.yields().start(AnswerTarget::Event, None, command, buffer, Some(Location::caller()));
+        let started = self.yields().start(AnswerTarget::Event, None, command, buffer, info);
         let tag: Tag<C> = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
         self.count(tag.erase());
         if is_command {
@@ -514,7 +518,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
             return Err(refuse(command));
         }
         let (yields, line) = (self.yields(), Some(Location::caller()));
-        match yields.start(AnswerTarget::Event, Some(tag), Some(Payload::new(command)), None, line) {
+        match yields.start(AnswerTarget::Event, Some(tag), Some(Payload::new(command)), None, line.into()) {
             Ok(_) => {
                 self.count(tag.erase());
                 self.me.control().head.measure_yield(tag.erase());
@@ -596,6 +600,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     pub fn set_timeout<C>(&mut self, tag: Tag<C>, time: Duration) {
         // A process can reuse a tag that it has chosen. The timer must not end a later command with the same tag.
         let Some(tag) = self.yields().with_current_generation(tag.erase().strip_generation()) else { return };
+        self.yields().note_limit(tag);
         answer_at(&self.me.any(), tag, self.me.host().now() + time, Err(Failure::TimedOut));
     }
 
@@ -608,8 +613,11 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Tag<BuiltinCommand<T>> {
-        let tag = self.start::<BuiltinCommand<T>>(None, None);
-        call_as_yield(&self.me.any(), tag.erase(), &to.destination(), request);
+        let to = to.destination();
+        let call = CallInfo { callee: self.me.host().word_of(&to), is_limited: false };
+        let info = YieldInfo { line: Some(Location::caller()), call: Some(call) };
+        let tag = self.start_with::<BuiltinCommand<T>>(None, None, info);
+        call_as_yield(&self.me.any(), tag.erase(), &to, request);
         tag
     }
 

@@ -259,8 +259,9 @@ impl Sleep {
             let now = self.now();
             if now >= self.deadline {
                 // If the sleep has a timer, and no reset has changed the deadline since the last poll, the sleep has
-                // already waited, and needs no pause. Any other sleep takes a unit of the budget. Without the budget, a
-                // body that awaits only sleeps whose deadlines have already passed would never end its turn.
+                // already waited, and needs no pause. Any other sleep takes a unit of the budget. Suppose that a body
+                // only awaits sleeps, and that the deadlines of these sleeps have already passed. Without the budget,
+                // the turn of this body would never end.
                 if (self.timer.is_none() || self.moved) && self.pause.spend(cx).is_pending() {
                     return Poll::Pending;
                 }

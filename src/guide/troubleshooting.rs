@@ -259,6 +259,7 @@
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
 //! | The runtime has no workers, and no thread is inside `run` or `block_on`. | `Builder::workers(0)` in the code | Poll [`Runtime::run`](crate::Runtime::run) while processes must run, or use workers. |
+//! | The process belongs to a [`LocalSet`](crate::LocalSet), and no thread runs the `LocalSet`. | [`explain`](crate::Host::explain) lists the processes | Poll [`LocalSet::run`](crate::LocalSet::run), or call [`LocalSet::block_on`](crate::LocalSet::block_on). |
 //! | `main` returned and dropped the runtime. The drop kills all processes. | the program exits | Await a join handle in `main`, or wait for a signal and call [`shutdown`](crate::Runtime::shutdown). |
 //! | The spawn was refused. | the join handle resolves to [`Exit::Refused`](crate::Exit::Refused) | Check the [reason](crate::SpawnErrorKind) of the refusal, for example a shutdown, [`max_processes`](crate::Builder::max_processes), or a [`Scope`](crate::Scope) that has ended. |
 //! | The future was created but is not polled. | the compiler warns about an unused future | Await the future. If a call must not wait, use [`Call::start`](crate::future::Call::start). |

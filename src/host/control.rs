@@ -431,7 +431,7 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     /// process calls this function before it counts the step.
     fn record_yield_check(&self) {}
 
-    /// Returns whether the process has checked in one of its last steps whether it should yield.
+    /// Returns true if, in one of its last steps, the process has checked for a request to yield.
     fn checks_yield(&self) -> bool {
         false
     }

@@ -18,6 +18,7 @@ pub(crate) mod explain;
 pub(crate) mod growth;
 mod joins;
 mod last_messages;
+pub(crate) mod local_sets;
 pub(crate) mod metrics;
 mod registered;
 pub(crate) mod run_times;
@@ -49,6 +50,7 @@ use crate::process::mailbox::MailboxFigures;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::yields::listing::{CommandCounts, CountedTable, Outstanding};
+use crate::process::yields::{CallInfo, Yields};
 
 impl Host {
     /// Returns a row about each process that the query selects, in the order of the query. The rows include the
@@ -113,7 +115,9 @@ impl Host {
         let Snapshot { mut details, awaited, mut waits } = table.with(pid, Snapshot::read)??;
         [details.links, details.monitors, details.monitored_by] = self.read_links(pid)?;
         details.joined_by = self.joined_by(pid);
-        details.yields = self.read_yields(pid)?;
+        let commands = self.read_yields(pid)?;
+        let calls = self.read_yielded_calls(pid)?;
+        details.yields = commands.clone().into_iter().map(command_count).collect();
         details.timers = self.read_timers(pid)?;
         let (sleeps, sockets) = unrecorded.map_or((&[][..], &[][..]), |waits| waits.at(details.info.steps));
         let redirect = |waits: &mut [Wait], earlier: &[Wait]| {
@@ -121,19 +125,20 @@ impl Host {
         };
         match details.info.state {
             Some(state) if state.is_waiting() => {
+                let recorded_calls = waits.iter().filter(|wait| wait.is_call()).count();
+                waits.extend(calls);
                 redirect(&mut waits, &[]);
                 let waits_for = &mut details.waits_for;
                 waits_for.extend(awaited.map(|line| WaitsFor::Message { line }));
-                waits_for.extend(details.yields.iter().cloned().map(WaitsFor::Command));
+                waits_for.extend(commands.into_iter().filter_map(without_calls).map(WaitsFor::Command));
                 waits_for.extend(sleeps.iter().map(|&WaitingSleep { due, line }| WaitsFor::Sleep {
                     count: 1,
                     until: Some(due),
                     line: Some(line),
                 }));
-                // Each call that the process waits for has a record in `waits`. Therefore all other counted waits are
+                // Each call that an async body waits for has a record in `waits`. Therefore all other counted waits are
                 // sleeps.
-                let calls = waits.iter().filter(|wait| wait.is_call()).count();
-                let count = details.info.waits.saturating_sub(calls + sleeps.len());
+                let count = details.info.waits.saturating_sub(recorded_calls + sleeps.len());
                 waits_for.extend((count != 0).then_some(WaitsFor::Sleep { count, until: None, line: None }));
                 let socket = |&AwaitedSocket { descriptor, is_write }| WaitsFor::Socket { descriptor, is_write };
                 waits_for.extend(sockets.iter().map(socket));
@@ -222,10 +227,15 @@ impl Host {
         Some([links, monitors, monitored_by])
     }
 
-    fn read_yields(&self, pid: Pid) -> Option<Vec<CommandCount>> {
+    fn read_yields(&self, pid: Pid) -> Option<CommandCounts> {
         let mut counts = CommandCounts::new();
         self.count_yields(pid, CountedTable::default(), &mut counts)?;
-        Some(counts.into_iter().map(command_count).collect())
+        Some(counts)
+    }
+
+    /// Returns the calls for which a hand-written process waits.
+    fn read_yielded_calls(&self, pid: Pid) -> Option<Vec<Wait>> {
+        self.shared().pid_table.with(pid, |control| Ok(yielded_calls(control.head())))
     }
 
     /// Counts the yields of a process by command type, beginning at the key `table.from` of the table. Returns `None`
@@ -309,6 +319,18 @@ impl Snapshot {
             waits: control.waits().waits,
         }))
     }
+}
+
+/// Returns the calls for which a hand-written process waits. These calls are yields, and have no wait records.
+pub(super) fn yielded_calls(head: &Head) -> Vec<Wait> {
+    let calls = head.yields_if_any().map(Yields::calls).unwrap_or_default();
+    calls.into_iter().map(|(CallInfo { callee, is_limited }, line)| Wait::call(callee, is_limited, line)).collect()
+}
+
+/// Creates the row about the outstanding commands of one type, without the calls. Returns `None` if no command remains.
+fn without_calls((command, outstanding): (&'static str, Outstanding)) -> Option<CommandCount> {
+    let count = outstanding.count - outstanding.calls;
+    (count != 0).then(|| command_count((command, Outstanding { count, ..outstanding })))
 }
 
 /// Creates the row about the outstanding commands of one type.

@@ -13,6 +13,7 @@ use crate::host::control::forwarded::ForwardedReplies;
 use crate::host::control::suspension::set::SuspendedProcesses;
 use crate::host::control::{AnyControl, Control};
 use crate::host::inspection::growth::LastReading;
+use crate::host::inspection::local_sets::LocalSets;
 use crate::host::job::blocking_pool::Pool;
 use crate::host::registry::PidTable;
 use crate::host::shutdown::report::ShutdownReport;
@@ -143,6 +144,7 @@ pub(crate) struct Shared {
     pub(crate) blocked_steps: BlockedSteps,
     pub(crate) suspended: SuspendedProcesses,
     pub(crate) forwarded: Arc<ForwardedReplies>,
+    pub(crate) local_sets: LocalSets,
     /// The lengths of the long mailboxes at the last call of [`Host::explain`].
     pub(crate) mailbox_reading: LastReading,
 }
@@ -164,6 +166,7 @@ impl Shared {
             blocked_steps: BlockedSteps::default(),
             suspended: SuspendedProcesses::default(),
             forwarded: Arc::default(),
+            local_sets: LocalSets::default(),
             mailbox_reading: LastReading::default(),
         }
     }

@@ -58,7 +58,7 @@ impl Fire {
     /// action must call a waker that does not belong to a waiting process, this function only adds the waker to
     /// `wakers`. The caller of this function calls these wakers later: see [`wake_last`].
     ///
-    /// The function of a [`Call`](Self::Call) may run user code, and this code may wait for a process in `woken`.
+    /// The function of a [`Call`](Self::Call) may run user code. This code may wait for a process of the list `woken`.
     /// Therefore `run` queues the processes in `woken` before it calls the function. `run` also calls `begin` before it
     /// calls the function.
     #[inline]

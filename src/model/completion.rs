@@ -12,7 +12,7 @@ use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead};
 use crate::process::payload::Payload;
 use crate::process::state::current::InTurn;
 use crate::process::watchers::WatchKey;
-use crate::process::yields::{AnswerTarget, Answered, Answerer, Batch, Late, Yields};
+use crate::process::yields::{AnswerTarget, Answered, Answerer, Batch, Late, YieldInfo, Yields};
 
 struct Ask;
 
@@ -104,7 +104,7 @@ fn perform(yields: &Yields) -> Tag {
 /// Yields a command, and dispatches the command to its handler.
 fn dispatched(yields: &Yields, target: AnswerTarget) -> Tag {
     let mut taken = Batch::default();
-    let started = yields.start::<Ask>(target, None, Some(Payload::new(Ask)), None, None);
+    let started = yields.start::<Ask>(target, None, Some(Payload::new(Ask)), None, YieldInfo::default());
     let tag = started.expect("no tag was chosen").erase();
     yields.take_pending(&mut taken);
     assert!(taken.iter().flatten().all(|yielded| yielded.tag == tag && !yields.is_overtaken(tag)));

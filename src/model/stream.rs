@@ -12,7 +12,7 @@ use crate::process::event::{Answer, Signal, Tag};
 use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead};
 use crate::process::payload::Payload;
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::{AnswerTarget, Answered, Answerer, Pulled, Sent, Yields};
+use crate::process::yields::{AnswerTarget, Answered, Answerer, Pulled, Sent, YieldInfo, Yields};
 
 struct Count;
 
@@ -33,7 +33,7 @@ impl World {
     fn new(target: AnswerTarget) -> Arc<Self> {
         let yields = Yields::new();
         let tag = yields
-            .start::<Count>(target, None, None, Some(Buffer::new(1)), None)
+            .start::<Count>(target, None, None, Some(Buffer::new(1)), YieldInfo::default())
             .expect("the tag was not chosen")
             .erase();
         Arc::new(Self { yields, inbox: Inbox::new(MailboxCapacity::Unbounded, None), own: Waiter::here(), tag })

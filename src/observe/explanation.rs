@@ -70,6 +70,18 @@ pub enum Finding {
         /// Number of processes that are alive. At least 1.
         processes: usize,
     },
+    /// Processes of a [`LocalSet`](crate::LocalSet) are ready to run, but no thread runs the `LocalSet`. No future of
+    /// [`LocalSet::run`](crate::LocalSet::run) is in progress, and no thread is inside
+    /// [`LocalSet::block_on`](crate::LocalSet::block_on).
+    ///
+    /// A future of `run` is in progress from its first poll until it completes or is dropped. If an executor has polled
+    /// such a future and does not poll it again, there is no finding.
+    UndrivenLocalSet {
+        /// Number of processes that are ready, in all such `LocalSet`s. At least 1.
+        count: usize,
+        /// List of at most 20 of these processes.
+        processes: Vec<ProcessInfo>,
+    },
     /// Processes that wait for each other: see [`Host::wait_for_graph`](crate::Host::wait_for_graph). The runtime has
     /// read the processes of the deadlock twice, and has found the same waits both times.
     Deadlock(Deadlock),
@@ -255,6 +267,14 @@ impl fmt::Display for Finding {
                 }
                 f.write_str(": there is no worker, and no thread is in `run` or `block_on`")?;
             }
+            Self::UndrivenLocalSet { count, processes } => {
+                match count {
+                    1 => f.write_str("1 process of a `LocalSet` is ready, but no thread runs it:")?,
+                    _ => write!(f, "{count} processes of a `LocalSet` are ready, but no thread runs them:")?,
+                }
+                processes.iter().try_for_each(|process| write!(f, "\n  {process}"))?;
+                write_omitted(f, *count, processes.len())?;
+            }
             Self::Deadlock(deadlock) => write!(f, "{deadlock}")?,
             Self::BlockedWorker { worker, process, lasts, is_replaced, checks_yield, waits_in_block_on, .. } => {
                 match process {
@@ -318,7 +338,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Returns a line about the reaction of a long step to the request to yield. The line begins with a line break.
+/// Returns a line break, and a line about the reaction of a long step to the request to yield.
 fn reaction(checks_yield: Option<bool>) -> &'static str {
     match checks_yield {
         Some(true) => "\n  the step checks `should_yield`, but does not end",
@@ -353,6 +373,7 @@ impl Finding {
     fn advice(&self) -> &'static str {
         match self {
             Self::NoThread { .. } => "poll `Runtime::run`, call `Runtime::block_on`, or set `Builder::workers`",
+            Self::UndrivenLocalSet { .. } => "poll `LocalSet::run`, or call `LocalSet::block_on`",
             Self::Deadlock(_) => {
                 "set a time limit with `Call::timeout`, or let one of the processes answer with a message"
             }

@@ -311,7 +311,7 @@ pub enum WaitsFor {
     },
     /// The answers to commands of one type.
     Command(CommandCount),
-    /// The answer to a call of an async body.
+    /// The answer to a call.
     Call {
         /// Process that must answer: the process that received the request, or the last process to which
         /// [`Reply::forward`](crate::Reply::forward) has passed the [`Reply`](crate::Reply). If a process has sent the
@@ -321,7 +321,8 @@ pub enum WaitsFor {
         /// still contains the process that sent or moved the `Reply`. `None` if the process that must answer is not
         /// known, for example if this process belongs to another node or to another runtime.
         callee: Option<Pid>,
-        /// Whether the call has a [time limit](crate::future::Call::timeout).
+        /// Whether the call has a [time limit](crate::future::Call::timeout). A hand-written process sets the time
+        /// limit with [`set_timeout`](crate::StepOutput::set_timeout).
         is_limited: bool,
         /// Source line that made the call.
         line: Option<&'static Location<'static>>,

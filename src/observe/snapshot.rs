@@ -62,6 +62,9 @@ pub struct RuntimeMetrics {
     pub blocking_pool: BlockingPoolMetrics,
     /// Number of timers that are set, for example by sleeps, deadlines and intervals.
     pub timers: usize,
+    /// Number of sockets and other descriptors that are registered with the runtime: see the module `net`. The value is
+    /// 0 without the feature `net`.
+    pub sockets: usize,
     /// Memory of the crate's own structures.
     pub memory: MemoryMetrics,
 }
@@ -339,6 +342,7 @@ impl RuntimeMetrics {
             count("blocking_idle_threads", "Threads of the blocking pool that run no job.", pool.idle_threads),
             count("blocking_queue_depth", "Jobs in the queue of the blocking pool.", pool.queue_depth),
             count("timers", "Timers that are set.", self.timers),
+            count("sockets", "Sockets and other descriptors that are registered with the runtime.", self.sockets),
             labeled("memory_bytes", "Memory of the crate's own structures.", "structure", &memory.by_structure()),
         ]);
         all
@@ -438,6 +442,7 @@ impl fmt::Display for RuntimeMetrics {
         let BlockingPoolMetrics { threads, idle_threads, queue_depth } = self.blocking_pool;
         line(f, "blocking pool", &[("threads", threads), ("idle", idle_threads), ("queued", queue_depth)])?;
         line(f, "outstanding", &[("yields", outstanding_yields), ("timers", self.timers)])?;
+        line(f, "sockets", &[("registered", self.sockets)])?;
         line(f, "memory in bytes", &self.memory.by_structure())
     }
 }

@@ -638,9 +638,9 @@ mod tests {
         let named = unsafe { Ref::with(&NAMED, 1, |header| RefCounted { header, value: 7_u64 }) };
         assert_eq!((named.type_name(), Ref::counted(7_u64).type_name()), (Some("u64"), None));
         assert_eq!(named.bytes(), size_of::<RefCounted<u64>>());
-        // SAFETY: `new` requires the header of a task and the right to run this task. This value is not a task, but the
-        // result of `new` is neither run nor dropped, so no function of a task is called. `type_name` reads only the
-        // header, and `named` keeps the header alive.
+        // SAFETY: `new` requires the header of a task and the right to run this task. This value is not a task.
+        // However, the result of `new` is never run and never dropped, so no function of a task is called. `type_name`
+        // reads only the header, and `named` keeps the header alive.
         let ready = ManuallyDrop::new(unsafe { RunnableProcess::new(NonNull::from(named.header())) });
         assert_eq!(ready.type_name(), "u64");
     }

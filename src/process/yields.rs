@@ -126,6 +126,30 @@ pub(crate) enum Answerer {
     Application,
 }
 
+/// Data of a yield that only inspections read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct YieldInfo {
+    /// Source line of the yield, if the line is known.
+    pub(crate) line: Line,
+    /// `Some` if the yield is a call of a hand-written process.
+    pub(crate) call: Option<CallInfo>,
+}
+
+/// Data of a call that a hand-written process has made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CallInfo {
+    /// Word of the callee's pid. The value is 0 if the callee is not known.
+    pub(crate) callee: u64,
+    /// Whether the process has set a time limit for the call.
+    pub(crate) is_limited: bool,
+}
+
+impl From<Line> for YieldInfo {
+    fn from(line: Line) -> Self {
+        Self { line, call: None }
+    }
+}
+
 /// Reason why an answer was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Late {
@@ -269,8 +293,7 @@ impl Yields {
     }
 
     /// Registers a command of the type `C`, and returns its tag. The tag is the `chosen` tag or a new tag. If `command`
-    /// is `Some`, the command is dispatched at the end of the step. If `buffer` is `Some`, the command is a stream. `line`
-    /// is the source line that yielded the command.
+    /// is `Some`, the command is dispatched at the end of the step. If `buffer` is `Some`, the command is a stream.
     ///
     /// # Errors
     /// Returns `command` if another command with the chosen tag is already in the table.
@@ -280,7 +303,7 @@ impl Yields {
         chosen: Option<Tag<C>>,
         command: Option<Payload>,
         buffer: Option<Buffer>,
-        line: Line,
+        info: YieldInfo,
     ) -> Result<Tag<C>, Option<Payload>> {
         let mut guard = self.own_table();
         let table = &mut guard;
@@ -292,7 +315,7 @@ impl Yields {
         let tag = match chosen {
             Some(tag) => {
                 let tag = tag.with_generation(self.issue());
-                table.insert_by_number(Slot::in_flight::<C>(tag.number, target, buffer, line));
+                table.insert_by_number(Slot::in_flight::<C>(tag.number, target, buffer, info));
                 tag
             }
             None => {
@@ -301,7 +324,7 @@ impl Yields {
                 // the lock. For a sleep or a call, `command` is `None`. An answer state would not make a sleep or a
                 // call faster, because a timer answers a sleep, and each call has its own cell.
                 let has_state = command.is_some() && buffer.is_none() && matches!(target, AnswerTarget::Event);
-                let slot = Slot::in_flight::<C>(number, target, buffer, line);
+                let slot = Slot::in_flight::<C>(number, target, buffer, info);
                 let tag = Tag::issued(number, table.slots.insert(slot));
                 if has_state {
                     table.states.open(tag.erase());
@@ -334,7 +357,7 @@ impl Yields {
             drop((target, command));
             return false;
         }
-        table.insert_by_number(Slot::in_flight::<C>(tag.number, target, None, line));
+        table.insert_by_number(Slot::in_flight::<C>(tag.number, target, None, line.into()));
         count(&self.flying, 1);
         match command {
             Some(command) => {
@@ -695,6 +718,15 @@ impl Yields {
         let mut table = self.table()?;
         let (key, slot) = table.find(tag)?;
         Some(Tag::of_slot(slot.number, key))
+    }
+
+    /// Notes that the process has set a time limit for a yield. Inspections show the time limit of a call.
+    pub(crate) fn note_limit(&self, tag: Tag) {
+        let Some(mut table) = self.table() else { return };
+        // A call has no answer state, so the state of the command is not closed here.
+        if let Some((_, Slot { info: YieldInfo { call: Some(call), .. }, .. })) = table.guard.find(tag) {
+            call.is_limited = true;
+        }
     }
 
     /// Returns whether a command with this tag still waits for its answer.

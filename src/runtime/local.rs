@@ -16,11 +16,13 @@ use crate::context::step::Process;
 use crate::host::Host;
 use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
+use crate::host::inspection::local_sets::LocalSetQueue;
 use crate::host::job::Job;
 use crate::observe::{Counter, ProcessState};
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Mutex, planted, this_thread, thread};
 use crate::process::catch::{drop_caught, wake_runner};
+use crate::process::pid::Pid;
 use crate::process::state::current::Current;
 use crate::process::state::wake_source::WakeSource;
 use crate::process::state::{Ref, RunnableProcess, Schedule, Weak};
@@ -177,10 +179,22 @@ impl LocalQueue {
     }
 }
 
+impl LocalSetQueue for LocalQueue {
+    fn visit_undriven(&self, visit: &mut dyn FnMut(Pid)) {
+        let state = self.state.lock();
+        if state.drivers.is_empty() {
+            state.ready.iter().for_each(|ready| visit(ready.head().pid()));
+        }
+    }
+}
+
 impl Runtime {
     /// Returns a new [`LocalSet`] for this thread. The `LocalSet` spawns and runs processes that are not `Send`.
     pub fn local_set(&self) -> LocalSet<'_> {
-        LocalSet { runtime: self, queue: Arc::default(), spawned: RefCell::default(), _here: PhantomData }
+        let queue: Arc<LocalQueue> = Arc::default();
+        let as_dyn: Arc<dyn LocalSetQueue> = queue.clone();
+        self.host.shared().local_sets.add(Arc::downgrade(&as_dyn));
+        LocalSet { runtime: self, queue, spawned: RefCell::default(), _here: PhantomData }
     }
 }
 

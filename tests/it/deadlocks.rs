@@ -1538,3 +1538,69 @@ fn a_limited_wait_for_mailbox_space_is_no_deadlock() {
         assert_eq!(text.contains("with a time limit"), is_limited, "{text}");
     }
 }
+
+/// 9.2b, 9.2d: a call of a hand-written process has an edge to the process that must answer. The edge belongs to no
+/// deadlock, because the process also handles messages. When the call ends, the edge disappears.
+#[test]
+fn a_call_of_a_hand_written_process_has_an_edge() {
+    /// Line of the assertion in the step.
+    const STEP: u32 = line!() + 12;
+    /// Makes two calls in its first step, and keeps all requests.
+    #[derive(Default)]
+    struct ByHand {
+        is_started: bool,
+        kept: Vec<Question>,
+    }
+    impl Process for ByHand {
+        type Message = Question;
+        type Output = ();
+        fn step(&mut self, events: Events<'_, Question>, out: &mut StepOutput<'_, Question>) -> Result<Next<()>, Exit> {
+            if !self.is_started {
+                const { assert!(STEP == line!()) };
+                let limited = out.call("b", |reply: Question| reply);
+                out.set_timeout(limited, HOUR);
+                out.call("d", |reply: Question| reply);
+                out.sleep(HOUR);
+                self.is_started = true;
+            }
+            let requests =
+                events.filter_map(|event| if let Event::Message(request) = event { Some(request) } else { None });
+            self.kept.extend(requests);
+            Ok(Next::Wait)
+        }
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    forwards(rt.host(), "b", "c", None);
+    keeps_and_calls(rt.host(), "c", "a");
+    let d = rt.process().name("d").spawn(async |mut ctx: Context<Question>| {
+        let _kept = ctx.receive().await;
+        pending::<()>().await;
+    });
+    let d = d.unwrap().pid();
+    settle(&rt);
+    let a = rt.process().name("a").spawn_process(ByHand::default()).unwrap().pid();
+    settle(&rt);
+    let call = |callee, is_limited, line| {
+        let waits_for = rt.process_details(a).unwrap().waits_for.into_iter();
+        let found = waits_for.filter(|wait| wait.process() == Some(callee)).collect::<Vec<_>>();
+        let [WaitsFor::Call { is_limited: limit, line: Some(source), .. }] = found[..] else { panic!("{found:?}") };
+        assert_eq!((limit, source.file(), source.line()), (is_limited, file!(), STEP + line));
+    };
+    let c = rt.whereis("c").unwrap();
+    call(c, true, 1);
+    call(d, false, 3);
+    let targets = || {
+        let graph = rt.wait_for_graph();
+        assert!(graph.deadlocks.is_empty(), "{graph:?}");
+        let from_a = graph.edges.into_iter().filter(|edge| edge.pid == a && edge.name.as_deref() == Some("a"));
+        from_a.map(|edge| edge.target).collect::<Vec<_>>()
+    };
+    assert_eq!(targets(), [c, d]);
+    let details = rt.process_details(a).unwrap();
+    let sleep = details.waits_for.iter().filter(|wait| matches!(wait, WaitsFor::Command(_))).collect::<Vec<_>>();
+    assert!(matches!(sleep[..], [WaitsFor::Command(command)] if command.count == 1), "{sleep:?}");
+    assert_eq!(details.yields.iter().map(|command| command.count).sum::<usize>(), 3);
+    rt.kill(d).unwrap();
+    settle(&rt);
+    assert_eq!(targets(), [c]);
+}

@@ -155,6 +155,36 @@ fn a_runtime_without_a_thread_is_explained() {
     assert_eq!(rt.explain().findings, []);
 }
 
+/// 9.2g: if processes of a `LocalSet` are ready and no thread runs the `LocalSet`, the finding lists these processes.
+#[test]
+fn a_local_set_without_a_thread_is_explained() {
+    let rt = runtime(Runtime::builder());
+    let (local, driven) = (rt.local_set(), rt.local_set());
+    drop(rt.spawn(sleeps));
+    // A thread is in `block_on`, but not in the `block_on` of the `LocalSet`.
+    let explained = || rt.block_on(async { rt.explain().findings });
+    let (waits, ends) = (local.spawn(receives), local.spawn(async |_: Context| ()));
+    assert!(matches!(explained()[..], [Finding::UndrivenLocalSet { count: 2, .. }]));
+    // A thread runs the second `LocalSet`, so its ready process is no finding.
+    let found = driven.block_on(async {
+        drop(driven.spawn(sleeps));
+        rt.explain().findings
+    });
+    drop(driven);
+    let [finding @ Finding::UndrivenLocalSet { count: 2, processes }] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(processes.iter().map(|process| process.pid).collect::<Vec<_>>(), [waits.pid(), ends.pid()]);
+    let [first, one, _, advice] = &lines(finding)[..] else { panic!("{finding}") };
+    assert_eq!(first, "2 processes of a `LocalSet` are ready, but no thread runs them:");
+    assert!(one.starts_with(&format!("  {} {HERE}::receives", waits.pid())), "{one}");
+    assert_eq!(advice, "what to do: poll `LocalSet::run`, or call `LocalSet::block_on`");
+    local.block_on(ends).unwrap();
+    assert!(explained().is_empty(), "the other process waits");
+    waits.send(1).unwrap();
+    assert!(matches!(explained()[..], [Finding::UndrivenLocalSet { count: 1, .. }]));
+    drop(local);
+    assert!(explained().is_empty());
+}
+
 /// 9.2e, 9.2g: a deadlock is a finding, even if another process waits for a timer.
 #[test]
 fn a_deadlock_is_explained() {

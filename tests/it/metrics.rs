@@ -332,6 +332,7 @@ fn a_snapshot_prints_as_a_page() {
         "mailboxes: messages 0, longest 0, signals 0",
         "blocking pool: threads 0, idle 0, queued 0",
         "outstanding: yields 0, timers 0",
+        "sockets: registered 0",
     ]
     .into_iter()
     .enumerate()
@@ -802,7 +803,7 @@ fn a_snapshot_is_serialized_with_the_names_of_its_fields() {
     let ns = |time: Duration| Token::U64(time.as_nanos() as u64);
     let field = |name, value: usize| [Token::Str(name), Token::U64(value as u64)];
 
-    let mut expected = vec![Token::Struct { name: "RuntimeMetrics", len: 10 }];
+    let mut expected = vec![Token::Struct { name: "RuntimeMetrics", len: 11 }];
     expected.extend([Token::Str("elapsed_ns"), ns(metrics.elapsed), Token::Str("counters")]);
     expected.extend(tokens_of_numbers(&format!("{:?}", metrics.counters)));
     expected.push(Token::Str("distributions"));
@@ -859,6 +860,7 @@ fn a_snapshot_is_serialized_with_the_names_of_its_fields() {
     expected.push(Token::Str("blocking_pool"));
     expected.extend(tokens_of_numbers(&format!("{:?}", metrics.blocking_pool)));
     expected.extend(field("timers", metrics.timers));
+    expected.extend(field("sockets", metrics.sockets));
     expected.push(Token::Str("memory"));
     expected.extend(tokens_of_numbers(&format!("{:?}", metrics.memory)));
     expected.push(Token::StructEnd);

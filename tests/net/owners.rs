@@ -31,8 +31,8 @@ fn a_socket_can_be_sent_in_a_message() {
     });
 }
 
-/// 12.3b: if a process is killed inside a read, its socket is closed, and the peer reads the end of the stream. The
-/// socket is also closed if its process is killed in a write, in `accept`, or in `readable`.
+/// 9.1c, 12.3b: if a process is killed inside a read, its socket is closed, and the peer reads the end of the stream.
+/// The socket is also closed if its process is killed in a write, in `accept`, or in `readable`.
 #[test]
 fn a_killed_process_closes_its_socket() {
     on_two(async |rt| {
@@ -53,10 +53,13 @@ fn a_killed_process_closes_its_socket() {
                 Ok(read.await?)
             });
             is_ready.await.expect("the process waits");
+            assert_eq!(rt.metrics().sockets, 2);
             waits.abort();
             let mut all = Vec::new();
             other.read_to_end(&mut all).await?;
             assert!(matches!(waits.await, Err(Exit::Killed)));
+            drop(other);
+            assert_eq!(rt.metrics().sockets, 0);
         }
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;

@@ -88,7 +88,7 @@ pub(crate) struct Redirected {
 }
 
 impl ForwardedReplies {
-    /// Returns the table for the calls of the process with this word.
+    /// Returns the table for the calls of one process. `caller` is the word of the pid of this process.
     fn of(&self, caller: u64) -> &ForwardTable {
         // The low bits of a word are the index of the pid.
         &self.0[caller as usize % TABLES]
@@ -229,7 +229,8 @@ mod tests {
         replies.0.iter().map(|table| table.len.load(Ordering::Relaxed)).sum()
     }
 
-    /// Returns the callees of these calls of the process 1, after the redirection, and the number of the forward.
+    /// Process 1 has made calls to these callees. Returns the callees after the redirection, and the number of the
+    /// forward.
     fn redirected<const N: usize>(replies: &ForwardedReplies, callees: [u64; N]) -> ([u64; N], u64) {
         let mut waits = callees.map(call);
         let redirected = replies.redirect(1, &mut waits, &[]);

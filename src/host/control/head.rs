@@ -176,7 +176,7 @@ struct RarestParts {
     waits: Lock<MoreWaits>,
     /// Number of pending [`Exited`](crate::future::Exited) futures of the process.
     awaited: AtomicU32,
-    /// Whether no message can end the wait of the process: see [`Head::set_ignores_messages`].
+    /// True if a message cannot end the wait of the process: see [`Head::set_ignores_messages`].
     ignores_messages: AtomicBool,
     /// The earliest deadline for which a timer will kill the process. The field stores the bitwise complement of the
     /// deadline in ns, so the initial value 0 means [`Instant::FAR`].

@@ -71,9 +71,9 @@ impl Wait {
     }
 
     #[inline]
-    pub(crate) fn call(callee: u64, is_limited: bool, line: &'static Location<'static>) -> Self {
+    pub(crate) fn call(callee: u64, is_limited: bool, line: Line) -> Self {
         let kind = if is_limited { WaitKind::LimitedCall } else { WaitKind::Call };
-        Self { kind, process: callee, line: Some(line) }
+        Self { kind, process: callee, line }
     }
 
     /// Returns whether the operation is a call. Of the operations with a record, `Head::wait_for` counts only calls.
@@ -117,8 +117,8 @@ pub(crate) struct WaitRecord {
     pub(super) step_batches: StepBatches,
 }
 
-/// Identifies one record that [`WaitRecord::begin`] has stored. The default value identifies no record. Each record in
-/// one place has a different value, until the 28-bit number of the records wraps.
+/// Identifies one record that [`WaitRecord::begin`] has stored. The default value identifies no record. Two records
+/// that were stored in the same place have different values, until the 28-bit number of the records wraps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place(u32);
 

@@ -63,8 +63,13 @@ impl UntypedCompletion {
         (to, *tag)
     }
 
+    /// Returns the process that waits for the answer.
+    pub(crate) fn process(&self) -> &Ref<dyn AnyControl> {
+        self.parts().0
+    }
+
     pub(crate) fn host(&self) -> &Host {
-        self.parts().0.head().host()
+        self.process().head().host()
     }
 
     /// Answers the yield. A late answer is counted and dropped.
@@ -161,8 +166,8 @@ impl Drop for UntypedCompletion {
     }
 }
 
-/// Takes the completions that a handler has dropped during the call of this handler. The caller must answer these
-/// completions.
+/// Takes the completions that a handler has dropped during the call of this handler. The caller must send an answer
+/// through each of these completions.
 #[cold]
 fn take_kept(current: &Current, outer: OuterCall) -> Vec<Kept> {
     let typed = |kept: Box<dyn Any>| *kept.downcast().unwrap_or_else(|_| unreachable!("only `Kept` is kept"));

@@ -23,7 +23,7 @@ use crate::process::yields::listing::{CommandCounts, CountedTable, Outstanding};
 
 /// Maximum number of full mailboxes in the result. The same maximum applies to growing and to long mailboxes.
 const MAILBOXES: usize = 16;
-/// Maximum number of processes that one finding `Suspended`, `IgnoredCancellation` or `NothingOutstanding` lists.
+/// Maximum number of processes that one finding lists.
 const LISTED: usize = 20;
 
 impl Host {
@@ -33,8 +33,8 @@ impl Host {
     ///
     /// The runtime finds deadlocks, blocked workers, a busy blocking pool, commands without an answer, and full,
     /// growing or long mailboxes. The runtime also finds suspended processes, processes that ignore the cancellation of
-    /// a shutdown, processes that nothing can wake, and a runtime without a thread. The documentation of each
-    /// [finding](crate::observe::Finding) defines its condition.
+    /// a shutdown, processes that nothing can wake, and a runtime or a [`LocalSet`](crate::LocalSet) without a thread.
+    /// The documentation of each [finding](crate::observe::Finding) defines its condition.
     ///
     /// The call can be made on any thread, even in a step, and even while all workers are blocked. The call never stops
     /// a worker, and runs no user code. The runtime reads the processes one after the other while they run. The finding
@@ -76,6 +76,7 @@ impl Host {
         if !has_thread && reading.activity.processes != 0 {
             findings.push(Finding::NoThread { processes: reading.activity.processes });
         }
+        findings.extend(self.undriven_local_set());
         findings.extend(graph.deadlocks.into_iter().map(Finding::Deadlock));
         findings.extend(self.blocked_workers(&gauges));
         findings.extend(self.busy_pool());
@@ -217,6 +218,17 @@ impl Host {
 
     fn pool_figures(&self) -> BlockingPoolMetrics {
         self.shared().pool.as_ref().map(|pool| pool.figures()).unwrap_or_default()
+    }
+
+    /// Returns a finding if runnable processes belong to a `LocalSet` that no thread runs.
+    fn undriven_local_set(&self) -> Option<Finding> {
+        let (mut count, mut listed) = (0, Vec::new());
+        self.shared().local_sets.visit_undriven(&mut |pid| {
+            count += 1;
+            listed.extend((count <= LISTED).then_some(pid));
+        });
+        let processes = listed.into_iter().filter_map(|pid| self.row_of(pid)).collect();
+        (count != 0).then_some(Finding::UndrivenLocalSet { count, processes })
     }
 
     fn blocked_workers(&self, gauges: &SchedulerGauges) -> Vec<Finding> {

@@ -40,8 +40,8 @@ impl LastReading {
 pub(crate) struct MailboxReading {
     /// Time of the reading. No mailbox was read before this time.
     pub(super) at: Instant,
-    /// The [recent](crate::host::timer::Timers::recent) time when the reading began. A mailbox that becomes non-empty
-    /// after the reading records this time or a later time.
+    /// The [recent](crate::host::timer::Timers::recent) time when the reading began. If a mailbox becomes non-empty
+    /// after this reading has begun, the mailbox records this time or a later time.
     recent: Instant,
     mailboxes: BTreeMap<Pid, LongMailbox>,
 }

@@ -3,7 +3,7 @@
 use crate::host::Host;
 use crate::host::control::Head;
 use crate::host::inspection::process;
-use crate::observe::snapshot::{MemoryMetrics, ProcessMetrics, RuntimeMetrics, SchedulerGauges};
+use crate::observe::snapshot::{MemoryMetrics, ProcessMetrics, RuntimeMetrics};
 use crate::observe::{Sampled, is_sampled_turn};
 use crate::platform::alloc;
 use crate::process::event::Tag;
@@ -101,8 +101,7 @@ impl Host {
     /// ```
     pub fn metrics(&self) -> RuntimeMetrics {
         let shared = self.shared();
-        let SchedulerGauges { workers, global_queue_depth, priority_queue_depth, global_queue_bytes, .. } =
-            (shared.gauges)(&shared.place);
+        let gauges = (shared.gauges)(&shared.place);
         let mut processes = ProcessMetrics::default();
         shared.pid_table.visit(|control| {
             if let Some((head, _)) = process(control) {
@@ -117,17 +116,18 @@ impl Host {
             distributions: shared.metrics.distributions(),
             // The time is read after the counters. Therefore all counted operations have happened before this time.
             elapsed: std::time::Duration::from_nanos(self.now().ns()),
-            workers,
-            global_queue_depth,
-            priority_queue_depth,
+            workers: gauges.workers,
+            global_queue_depth: gauges.global_queue_depth,
+            priority_queue_depth: gauges.priority_queue_depth,
             processes,
             blocking_pool: shared.pool.as_ref().map(|pool| pool.figures()).unwrap_or_default(),
             timers: shared.timers.len(),
+            sockets: gauges.sockets,
             memory: MemoryMetrics {
                 blocks: alloc::bytes_held(),
                 pid_table: shared.pid_table.bytes(),
                 timers: shared.timers.bytes(),
-                global_queue: global_queue_bytes,
+                global_queue: gauges.global_queue_bytes,
                 metrics: shared.metrics.bytes(),
                 traces: shared.metrics.recorder().bytes(),
             },

@@ -8,7 +8,7 @@ use crate::host::control::blocked_step::BlockedStep;
 use crate::host::control::flag;
 use crate::host::control::waits::Waits;
 use crate::host::inspection::joins::{Join, Joins, add_join};
-use crate::host::inspection::{first_name, process};
+use crate::host::inspection::{first_name, process, yielded_calls};
 use crate::host::registry::Busy;
 use crate::host::timer::pending::Pending;
 use crate::observe::inspection::WaitsFor;
@@ -28,15 +28,16 @@ impl Host {
     /// Reads the wait-for graph, and finds the deadlocks. An edge of the graph means that one process waits for another
     /// process. The graph includes the processes of all hosts of the runtime.
     ///
-    /// The edges are calls of async bodies, sends that wait because a mailbox is full, and waits for the start or the
-    /// exit of a process. A process that awaits a [`JoinHandle`](crate::JoinHandle) also waits for an exit. For
-    /// example, a supervisor has an edge while it waits for the exit of a child.
+    /// The edges are calls, sends that wait because a mailbox is full, and waits for the start or the exit of a
+    /// process. A process that awaits a [`JoinHandle`](crate::JoinHandle) also waits for an exit. For example, a
+    /// supervisor has an edge while it waits for the exit of a child.
     ///
     /// A process is deadlocked if each event that it waits for must come from a deadlocked process. These processes are
     /// not deadlocked:
     ///
     /// - A process that also waits for a message, for the answer to a command, for the end of a sleep, or for a closure
-    ///   of [`spawn_blocking`](Self::spawn_blocking).
+    ///   of [`spawn_blocking`](Self::spawn_blocking). A hand-written process that has made a call is such a process,
+    ///   because it also handles messages while it waits for the reply.
     /// - A process with a [deadline](crate::ProcessBuilder::deadline), a process that was cancelled with a time limit,
     ///   or a process whose call or send has a [time limit](crate::future::Call::timeout). The waits of such processes
     ///   can end without an action of another process.
@@ -86,8 +87,6 @@ impl Host {
     /// - A cancelled child may wait for the exit of its supervisor, and the supervisor may stop another child first. If
     ///   another process than the supervisor has cancelled the waiting child without a time limit, the graph can report
     ///   a deadlock that ends when the supervisor stops this child.
-    /// - If a hand-written process makes a call, the call has no edge, because this call is a yield. A hand-written
-    ///   process handles messages while it waits.
     /// - A step may block its thread in [`block_on`](crate::Runtime::block_on) of the same runtime. The process then
     ///   has the edges of the future that the step has passed to `block_on`. A call that the process has started before
     ///   `block_on` has no edge. Such a call may go to the same receiver as a call in `block_on`. If the reply of one
@@ -246,6 +245,9 @@ impl Host {
         let Waits { waits, generation } = control.waits();
         let counted: u32 = waits.iter().map(|wait| u32::from(wait.is_call())).sum();
         let mut waits = blocked.iter().fold(waits, |waits, (step, _)| step.without_earlier(waits));
+        if blocked.is_none() {
+            waits.extend(yielded_calls(head));
+        }
         let earlier = blocked.map_or(&[][..], |(step, _)| step.earlier());
         let redirected = self.shared().forwarded.redirect(head.pid().word(), &mut waits, earlier);
         let joins = joins.iter().filter(|join| blocked.is_none_or(|(step, _)| step.has_joined(join.target)));

@@ -34,7 +34,7 @@ impl Host {
     /// - the events that newer events have overwritten. [`FlightSummary::overwritten`] is their number.
     /// - the events that a worker has recorded after the copy began.
     /// - the beginning of a slice or of an arrow whose first event was overwritten.
-    /// - arrows of messages that were sent before the period that [`FlightSummary::complete`] states.
+    /// - arrows of messages that were sent too early, namely before the period of [`FlightSummary::complete`].
     /// - the entry point of a process, if the event of its spawn was overwritten.
     /// - the values of the counter tracks before the copy.
     ///

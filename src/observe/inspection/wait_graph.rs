@@ -260,8 +260,9 @@ mod tests {
         assert_eq!(found_with(&[(1, 2), (2, 3), (3, 2)], &[], &[1], &[]), [(vec![2, 3], vec![])]);
     }
 
-    /// A stuck set is closed: each process of the set waits only for processes of the set. If a process needs its
-    /// cancelled targets, one of them is in the set. The test computes the largest closed set from this definition.
+    /// A stuck set is closed: each process of the set waits only for processes of the set. If a process has the flag
+    /// `needs_cancelled`, at least one of its cancelled targets is in the set. The test computes the largest closed set
+    /// from this definition.
     #[test]
     fn the_stuck_set_is_the_largest_closed_set() {
         let mut chance = Rng::seeded(7);

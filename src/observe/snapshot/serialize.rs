@@ -52,6 +52,7 @@ serialize_fields! {
         processes,
         blocking_pool,
         timers,
+        sockets,
         memory,
     }
     CommandTime { command, time }

@@ -548,7 +548,7 @@ impl RingCopy {
         recorder.rings().filter_map(OnceLock::get).map(copy).collect()
     }
 
-    /// Returns whether the ring had records from before the time `now`, and all of them were overwritten.
+    /// Returns true if the ring had records that are older than `now`, and if all these records were overwritten.
     fn is_too_late(&self, now: u64) -> bool {
         let mut entries = self.records.iter().filter_map(|record| TraceEntry::unpack(*record));
         self.overwritten != 0 && entries.next().is_none_or(|entry| entry.at > now)

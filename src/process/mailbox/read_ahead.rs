@@ -317,8 +317,8 @@ impl<M> ReadAhead<M> {
         true
     }
 
-    /// Takes the unread messages of the receiver on trial that has replaced this receiver. These messages are older
-    /// than the messages of this receiver.
+    /// A receiver on trial has replaced this receiver. Takes the unread messages of the receiver on trial. These
+    /// messages are older than the messages of this receiver.
     pub(super) fn take_from_trial_place(&mut self) {
         let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return };
         if let Some(place) = ahead.successor_trial_place.take() {

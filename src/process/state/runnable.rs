@@ -150,8 +150,8 @@ impl RunnableProcess {
     #[inline]
     pub(crate) fn waker(&self) -> Borrowed<'_, Waker> {
         // SAFETY: the functions of `WAKER` accept the header of a task, and `self.0` points to the header of a task.
-        // The waker owns no strong count: `Borrowed` never drops the waker, and borrows the waker from this right,
-        // which keeps the value alive. A clone of the waker owns a strong count of its own.
+        // The waker owns no strong count, and `Borrowed` never drops the waker. The waker is borrowed from this
+        // `RunnableProcess`, which keeps the value alive. A clone of the waker owns a strong count of its own.
         Borrowed::new(unsafe { Waker::from_raw(RawWaker::new(self.0.as_ptr().cast(), &WAKER)) })
     }
 
@@ -454,8 +454,8 @@ static WAKER: RawWakerVTable = {
             return;
         }
         // SAFETY: the value is alive, because a waker owns a strong count, or is borrowed from a right to run that owns
-        // a strong count. A waker is created only for a task, a task is `Stepped`, and the pointer covers the whole
-        // cell.
+        // a strong count. A waker is created only for a task. Each task has the type `Stepped`. The pointer covers the
+        // whole cell.
         if let Some(woken) = unsafe { wake_at(header(at), RunState::wake) } {
             woken.queue_delayed();
         }

@@ -41,7 +41,8 @@ impl YieldCheck {
         loop {
             let check = self.0.load(Ordering::Acquire);
             let ended = ended();
-            // If the call of `ended` reads a step of a later check, the second load reads another check.
+            // `ended` may read the number of a step that made a later check. Then the second load returns another check
+            // than the first load.
             fence(Ordering::Acquire);
             if self.0.load(Ordering::Relaxed) == check {
                 return age(check, ended) < RECENT_STEPS;

@@ -2,11 +2,12 @@
 //! lock of the table is held only briefly.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::platform::static_ref::Line;
 use crate::process::event::Tag;
 use crate::process::yields::table::Slot;
-use crate::process::yields::{SharedTable, Yields};
+use crate::process::yields::{CallInfo, LockedTable, SharedTable, Yields};
 
 /// Maximum number of slots that are read under one lock operation.
 const PIECE: usize = 256;
@@ -25,6 +26,8 @@ pub(crate) struct Outstanding {
     pub(crate) oldest_measured: Option<u64>,
     /// Like `oldest_measured`, for the streams.
     pub(crate) oldest_measured_stream: Option<u64>,
+    /// Number of these commands that are calls of hand-written processes.
+    pub(crate) calls: usize,
     /// Source line that yielded one of the commands, if the line is known.
     pub(crate) line: Line,
     /// The earliest [`CountedTable::waiting_since`] of the processes that yielded the commands, in ns. Streams are not
@@ -68,15 +71,13 @@ impl Yields {
     ) -> Option<CountedTable> {
         let table = self.table()?;
         let to = (from + PIECE).min(table.slots.key_limit());
-        let slots = (from..to).filter_map(|key| Some((key, table.slots.get(key)?)));
-        let is_answered = |key, slot: &Slot| table.states.is_answered(Tag::of_slot(slot.number, key as u32));
-        let in_flight = slots.filter(|&(key, slot)| slot.is_in_flight() && !is_answered(key, slot));
-        for (_, slot) in in_flight {
+        for slot in table.in_flight(from..to) {
             let command = (slot.types)().command_name;
             let new = || Outstanding { handler: handler_of(command), ..Outstanding::default() };
             let outstanding = counts.entry(command).or_insert_with(new);
             outstanding.count += 1;
-            outstanding.line = outstanding.line.or(slot.line);
+            outstanding.line = outstanding.line.or(slot.info.line);
+            outstanding.calls += usize::from(slot.info.call.is_some());
             // The list of the measured commands is short, and usually empty.
             let measured = table.since(slot.number);
             if slot.buffer.is_some() {
@@ -89,6 +90,29 @@ impl Yields {
         }
         (to < table.slots.key_limit()).then_some(CountedTable { from: to, waiting_since: None })
     }
+
+    /// Returns the calls that have no reply yet. Only a hand-written process yields calls.
+    pub(crate) fn calls(&self) -> Vec<(CallInfo, Line)> {
+        let (mut calls, mut from) = (Vec::new(), 0);
+        while self.outstanding() != 0
+            && let Some(table) = self.table()
+            && from < table.slots.key_limit()
+        {
+            let to = (from + PIECE).min(table.slots.key_limit());
+            calls.extend(table.in_flight(from..to).filter_map(|slot| Some((slot.info.call?, slot.info.line))));
+            from = to;
+        }
+        calls
+    }
+}
+
+impl LockedTable<'_> {
+    /// Returns the slots with these keys whose commands have no answer yet.
+    fn in_flight(&self, keys: Range<usize>) -> impl Iterator<Item = &Slot> {
+        let slots = keys.filter_map(|key| Some((key, self.slots.get(key)?)));
+        let is_answered = |key, slot: &Slot| self.states.is_answered(Tag::of_slot(slot.number, key as u32));
+        slots.filter(move |&(key, slot)| slot.is_in_flight() && !is_answered(key, slot)).map(|(_, slot)| slot)
+    }
 }
 
 #[cfg(all(test, not(procession_loom)))]
@@ -99,9 +123,10 @@ mod tests {
     use super::*;
     use crate::process::command::NamedCommand;
     use crate::process::payload::Payload;
-    use crate::process::yields::AnswerTarget;
     use crate::process::yields::buffer::Buffer;
+    use crate::process::yields::tests::answer;
     use crate::process::yields::tests::start;
+    use crate::process::yields::{AnswerTarget, Answerer, YieldInfo};
 
     #[test]
     fn the_memory_includes_the_slots_and_the_answer_states() {
@@ -139,12 +164,31 @@ mod tests {
         let line = Some(Location::caller());
         for _ in 0..3 {
             let (command, buffer) = (Some(Payload::new(())), Some(Buffer::new(1)));
-            yields.start::<NamedCommand>(AnswerTarget::Event, None, command, buffer, line).expect("no tag");
+            yields.start::<NamedCommand>(AnswerTarget::Event, None, command, buffer, line.into()).expect("no tag");
         }
         assert!(yields.count_commands(CountedTable::default(), &|_| None, &mut counts).is_none());
         let counted = counts[type_name::<NamedCommand>()];
         assert_eq!((counted.count, counted.streams), (3, 3));
         assert!(counted.line.is_some());
+    }
+
+    /// 9.2d: an answered call is not listed. The list shows whether a call has a time limit.
+    #[test]
+    fn the_calls_without_a_reply_are_listed() {
+        let yields = Yields::new();
+        let call = |callee| {
+            let info = YieldInfo { line: None, call: Some(CallInfo { callee, is_limited: false }) };
+            yields.start::<NamedCommand>(AnswerTarget::Event, None, None, None, info).expect("no tag").erase()
+        };
+        assert!(yields.calls().is_empty());
+        let _command = start(&yields);
+        let calls: Vec<_> = (0..600).map(call).collect();
+        assert!(yields.cancel(calls[0]) && answer(&yields, calls[599], Answerer::Completion).is_ok());
+        yields.note_limit(calls[300]);
+        let listed = yields.calls();
+        assert_eq!(listed.iter().map(|(call, _)| call.callee).collect::<Vec<_>>(), Vec::from_iter(1..599));
+        assert_eq!(listed.iter().filter(|(call, _)| call.is_limited).count(), 1);
+        assert!(listed[299].0.is_limited);
     }
 
     #[test]

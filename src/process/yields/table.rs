@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::task::Waker;
 
-use crate::platform::static_ref::Line;
 use crate::platform::sync::planted;
 use crate::process::catch as panic;
 use crate::process::command::Command;
@@ -19,7 +18,7 @@ use crate::process::payload::Payload;
 use crate::process::sparse_slab::SparseSlab;
 use crate::process::watchers::Watchers;
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::{Answer, AnswerTarget, Yield};
+use crate::process::yields::{Answer, AnswerTarget, Yield, YieldInfo};
 
 /// State of a command.
 ///
@@ -55,8 +54,8 @@ pub(super) struct Slot {
     /// The buffer of the items. Only a stream has a buffer.
     pub(super) buffer: Option<Box<Buffer>>,
     pub(super) types: TypesOf,
-    /// Source line that yielded the command, if the line is known. Inspections show this line, which takes 8 bytes.
-    pub(super) line: Line,
+    /// Inspections show this data.
+    pub(super) info: YieldInfo,
 }
 
 /// The reply type of a command, with the names of the reply type and of the command type.
@@ -82,14 +81,19 @@ pub(super) fn types_of<C: Command>() -> YieldTypes {
 impl Slot {
     /// Creates the slot of a new command of the type `C`.
     #[inline]
-    pub(super) fn in_flight<C: Command>(number: u64, target: AnswerTarget, buffer: Option<Buffer>, line: Line) -> Self {
+    pub(super) fn in_flight<C: Command>(
+        number: u64,
+        target: AnswerTarget,
+        buffer: Option<Buffer>,
+        info: YieldInfo,
+    ) -> Self {
         let buffer = buffer.map(Box::new);
-        Self { buffer, line, ..Self::new(number, Phase::InFlight(target), types_of::<C>) }
+        Self { buffer, info, ..Self::new(number, Phase::InFlight(target), types_of::<C>) }
     }
 
     #[inline]
     pub(super) fn new(number: u64, phase: Phase, types: TypesOf) -> Self {
-        Self { number, phase, watchers: Watchers::default(), buffer: None, types, line: None }
+        Self { number, phase, watchers: Watchers::default(), buffer: None, types, info: YieldInfo::default() }
     }
 
     pub(super) fn is_in_flight(&self) -> bool {
@@ -103,8 +107,8 @@ impl Slot {
         self.drop_contents();
     }
 
-    /// Releases several slots. A foreign waker may block until a process that waits for another command has run.
-    /// Therefore this function wakes the tasks of all slots together.
+    /// Releases several slots. A foreign waker may block until a process has run. This process may wait for another of
+    /// these commands. Therefore this function wakes the tasks of all slots together.
     pub(super) fn release_all(slots: impl IntoIterator<Item = Self>) {
         let mut slots = Vec::from_iter(slots);
         panic::wake_each(slots.iter_mut().flat_map(Self::take_wakers));
@@ -353,7 +357,12 @@ mod tests {
         let mut table = Table::default();
         let numbers = [1, 2, 3];
         let keys = numbers.map(|number| {
-            let key = table.slots.insert(Slot::in_flight::<NamedCommand>(number, AnswerTarget::Event, None, None));
+            let key = table.slots.insert(Slot::in_flight::<NamedCommand>(
+                number,
+                AnswerTarget::Event,
+                None,
+                YieldInfo::default(),
+            ));
             if number != 3 {
                 table.measure(number, 100 * number);
             }
@@ -399,8 +408,10 @@ mod tests {
         let kept = start(&yields);
         for _ in 0..100 {
             let (chosen, command) = (Tag::<NamedCommand>::chosen(7), Some(Payload::new(())));
-            let tag =
-                yields.start(AnswerTarget::Event, Some(chosen), command, None, None).expect("the tag is free").erase();
+            let tag = yields
+                .start(AnswerTarget::Event, Some(chosen), command, None, YieldInfo::default())
+                .expect("the tag is free")
+                .erase();
             assert!(yields.cancel(tag));
             let table = yields.table().expect("a command was yielded");
             assert!(table.pending.len() <= 3, "{} commands wait", table.pending.len());
@@ -416,8 +427,10 @@ mod tests {
         let reported = std::cell::Cell::new(None);
         for since in [3, 5] {
             let command = Some(Payload::new(()));
-            let tag =
-                yields.start::<NamedCommand>(AnswerTarget::Own, None, command, None, None).expect("no tag").erase();
+            let tag = yields
+                .start::<NamedCommand>(AnswerTarget::Own, None, command, None, YieldInfo::default())
+                .expect("no tag")
+                .erase();
             yields.measure(tag, since);
             let report = |name, since| reported.set(Some((name, since)));
             let answer = &mut Some(Ok(Payload::new(())));

@@ -2,7 +2,8 @@ use super::*;
 
 /// Yields a command.
 pub(super) fn start(yields: &Yields) -> Tag {
-    yields.start::<NamedCommand>(AnswerTarget::Event, None, Some(Payload::new(())), None, None).expect("no tag").erase()
+    let (command, info) = (Some(Payload::new(())), YieldInfo::default());
+    yields.start::<NamedCommand>(AnswerTarget::Event, None, command, None, info).expect("no tag").erase()
 }
 
 /// 3.3a: a process has yielded a command, and then has made 2³¹ calls. The next command is cancelled before its
@@ -51,7 +52,7 @@ fn a_cancelled_answer_is_discarded_after_an_inline_command_was_cancelled() {
 }
 
 /// Answers a command with `()`. Returns the action that would queue the process.
-fn answer(yields: &Yields, tag: Tag, from: Answerer) -> Result<Answered, Late> {
+pub(super) fn answer(yields: &Yields, tag: Tag, from: Answerer) -> Result<Answered, Late> {
     let mut action = None;
     let answer = &mut Some(Ok(Payload::new(())));
     yields.complete(tag, answer, from, |_| {}, &|_, _| {}, |answered, _| action = Some(answered))?;
@@ -84,7 +85,10 @@ fn a_detached_command_leaves_the_table_as_soon_as_it_is_answered() {
     let yields = Yields::new();
     let [early, late] = [(); 2].map(|()| {
         let command = Some(Payload::new(()));
-        yields.start::<NamedCommand>(AnswerTarget::Own, None, command, None, None).expect("no tag").erase()
+        yields
+            .start::<NamedCommand>(AnswerTarget::Own, None, command, None, YieldInfo::default())
+            .expect("no tag")
+            .erase()
     });
     assert!(matches!(answer(&yields, early, Answerer::Completion), Ok(Answered::Own)));
     [early, late].into_iter().for_each(|tag| yields.detach(tag));
@@ -103,7 +107,10 @@ fn a_chosen_tag_is_present_while_a_command_has_this_tag() {
         (Some(spent), None)
     );
     let command = Some(Payload::new(()));
-    let tag = yields.start(AnswerTarget::Event, Some(chosen), command, None, None).expect("the tag is free").erase();
+    let tag = yields
+        .start(AnswerTarget::Event, Some(chosen), command, None, YieldInfo::default())
+        .expect("the tag is free")
+        .erase();
     assert_eq!(yields.with_current_generation(chosen.erase()).map(|found| found.number), Some(tag.number));
     assert!(yields.cancel(tag));
     assert_eq!(yields.with_current_generation(chosen.erase()), None);

@@ -45,6 +45,7 @@ pub struct Metrics {
     pub processes: BTreeMap<String, u64>,
     pub blocking_pool: BTreeMap<String, u64>,
     pub timers: u64,
+    pub sockets: u64,
     pub memory: BTreeMap<String, u64>,
 }
 

@@ -94,7 +94,12 @@ fn figures(app: &App) -> Vec<Line<'static>> {
         processes("mailbox_messages"),
         processes("longest_mailbox")
     )));
-    lines.push(Line::raw(format!("commands {}  timers {}", processes("outstanding_yields"), metrics.timers)));
+    lines.push(Line::raw(format!(
+        "commands {}  timers {}  sockets {}",
+        processes("outstanding_yields"),
+        metrics.timers,
+        metrics.sockets
+    )));
     lines.push(Line::styled(format!("Workers {}", metrics.workers.len()), TITLE));
     lines.push(Line::raw(format!(
         "running {}  searching {}  parked {}  blocked {}",

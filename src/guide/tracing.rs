@@ -65,8 +65,9 @@
 //! [`Context::unstash`](crate::Context::unstash). After such an event, the messages of the process have no arrows until
 //! the process has received all its messages and waits for the next message. A message that a [`Pool`](crate::Pool)
 //! forwards has no arrow. An open slice of the lane ends at the last event before the mark `lost`. The mark also ends
-//! all open slices `ready`, and the state of a process may be out of date until the next event of this process. If the
-//! trace has reached its maximum rate and skips a change of the state, the slice of the former state ends.
+//! all open `ready` slices. After the mark, the trace may show an old state of a process until the next event of this
+//! process. If the trace has reached its maximum rate and skips a change of the state, the slice of the former state
+//! ends.
 //!
 //! # The flight recorder
 //!
@@ -112,16 +113,17 @@
 //!
 //! # Costs and limits
 //!
-//! Without a trace, a turn of a process costs the same as in a runtime that never traces. A message, a command and a
-//! spawn check a flag that is already in the cache.
+//! Without a trace, a turn of a process costs the same as in a runtime that never traces. For each message, command and
+//! spawn, the runtime checks a flag that is already in the cache.
 //!
 //! With a trace, the worker reads the clock for each event. A turn in which a process receives and sends one message
-//! has five events. Each worker records bursts of at most 4,096 events, and about 50,000 events per second over a
-//! longer time. At its limit, the worker *skips* whole turns: the worker runs these turns, but does not record them.
-//! The thread of the trace raises the limit 100 times per second. Therefore a program with many very short steps is
-//! recorded in part, and a program with longer steps is recorded completely. A skipped turn records no messages,
-//! commands or wake-ups. If a skipped turn wakes a process, the trace may lack the state `ready` of this process. The
-//! limit never delays the worker. A process that is not selected by the options of the trace has no additional cost.
+//! has five events. Each worker records at most 4,096 events in a burst. Over a longer time, each worker records at
+//! most about 50,000 events per second. At its limit, the worker *skips* whole turns: the worker runs these turns, but
+//! does not record them. The thread of the trace raises the limit 100 times per second. Therefore a program with many
+//! very short steps is recorded in part, and a program with longer steps is recorded completely. A skipped turn records
+//! no messages, commands or wake-ups. If a skipped turn wakes a process, the trace may lack the state `ready` of this
+//! process. The limit never delays the worker. A process that is not selected by the options of the trace has no
+//! additional cost.
 //!
 //! A flight recorder records each turn, however many turns a worker runs per second. For each event, the flight
 //! recorder costs one read of the clock. The flight recorder also needs the memory of its buffers.

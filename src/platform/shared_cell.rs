@@ -95,16 +95,16 @@ impl<T, O> Drop for Half<T, O> {
             }
         }
         let halves = &self.shared().halves;
-        // The decrement of the first half that is dropped has release ordering. This decrement pairs with the acquire
-        // load or the acquire decrement in the drop of the last half. Therefore, all accesses of the first half happen
-        // before the last half frees the cell. If this half is alone, no other thread accesses the counter, so no
-        // decrement is needed.
+        // Each half decrements the counter in its drop. The first decrement has release ordering. This decrement pairs
+        // with the acquire load or the acquire decrement in the drop of the last half. Therefore, all accesses of the
+        // first half happen before the last half frees the cell. If this half is alone, no other thread accesses the
+        // counter, so no decrement is needed.
         if halves.load(Ordering::Acquire) != 1 && halves.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
         let memory = Memory(self.0);
-        // SAFETY: `new` wrote all fields. This half is the last half, so no reference to the fields exists, and the
-        // fields are dropped once.
+        // SAFETY: `new` wrote all fields. The other half was already dropped, so no reference to the fields exists.
+        // Therefore the fields are dropped only here.
         unsafe { drop_in_place(memory.0.as_ptr()) };
     }
 }

@@ -328,7 +328,7 @@ impl Simulation {
     /// # Panics
     /// - If the future panics.
     /// - If the future can never complete, because no process is runnable and no timer is set.
-    /// - If the run is a deadlock although timers still fire: see [`deadlock_after`](Self::deadlock_after).
+    /// - If the run counts as a deadlock although timers still fire: see [`deadlock_after`](Self::deadlock_after).
     ///
     /// In the last two cases, the panic message lists at most 20 waiting processes, and states why each of these
     /// processes waits.

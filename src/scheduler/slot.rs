@@ -178,8 +178,8 @@ impl WorkerSlot {
         self.label.store(label, Ordering::Relaxed);
     }
 
-    /// If the worker in this slot runs the task with this label, requests that the task yields. Returns whether the
-    /// worker runs this task.
+    /// Asks the task with this label to yield, if the worker in this slot runs this task. Returns whether the worker
+    /// runs this task.
     pub(crate) fn ask(&self, label: u64) -> bool {
         let here = self.is_busy() && self.label() == label;
         if here {

@@ -185,8 +185,8 @@ impl<T: Task> Scheduler<T> {
         self.worker_threads.lock().has_poll_thread
     }
 
-    /// Returns whether only awake workers check the poller, and the monitor would notice a long step of these workers
-    /// too late.
+    /// Returns true if two conditions hold: only awake workers check the poller, and the monitor would notice a long
+    /// step of these workers too late.
     pub(super) fn poller_lacks_monitor(&self) -> bool {
         let is_left_to_workers = || {
             let worker_threads = self.worker_threads.lock();

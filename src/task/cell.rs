@@ -343,7 +343,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // thread before `schedule` returns.
         let schedule = unsafe { at.cast::<Self>().as_ref() }.schedule.clone();
         // SAFETY: the caller of this function passes the right to run this task, and the reference count that belongs
-        // to this right. The new `RunnableProcess` takes over the right and the count.
+        // to this right. The new `RunnableProcess` takes over this right and this count.
         schedule.schedule(unsafe { RunnableProcess::new(at) }, source);
     }
 }

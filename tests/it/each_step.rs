@@ -213,8 +213,8 @@ fn a_shutdown_that_begins_at_any_step_stops_processes_in_order() {
         let counters = host.counters();
         assert_eq!((counters.spawned, counters.panics), (counters.exited, 0), "{context}");
         assert_eq!(host.processes_alive(), 0, "{context}");
-        // If the root supervisor has not begun, the shutdown cancels it like a process without a supervisor. In this
-        // case, the order of the exits is not guaranteed.
+        // If the root supervisor has not run its first step, the shutdown treats it as a process without a supervisor,
+        // and cancels it. In this case, the order of the exits is not guaranteed.
         if before.contains(&('+', 'a')) {
             assert_top_down(&log);
         }

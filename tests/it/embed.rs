@@ -752,7 +752,7 @@ fn a_leaked_guest_blocks_nothing() {
 /// 8.1d: the destructor of a thread-local may call `block_on`. The call succeeds. The order in which the thread has
 /// initialized that thread-local and the thread-locals of the crate does not matter.
 #[test]
-fn a_call_of_block_on_works_in_the_destructor_of_a_thread_local() {
+fn the_destructor_of_a_thread_local_can_call_block_on() {
     struct Last(RefCell<Option<Arc<Runtime>>>);
     impl Drop for Last {
         fn drop(&mut self) {
@@ -766,7 +766,7 @@ fn a_call_of_block_on_works_in_the_destructor_of_a_thread_local() {
     static ENDED: AtomicUsize = AtomicUsize::new(0);
     // A panic in the destructor of a thread-local aborts the program, so the test runs in a child program.
     if subprocess::role().is_none() {
-        subprocess::again(a_call_of_block_on_works_in_the_destructor_of_a_thread_local, "", 60).passed();
+        subprocess::again(the_destructor_of_a_thread_local_can_call_block_on, "", 60).passed();
         return;
     }
     for workers in [0, 1] {

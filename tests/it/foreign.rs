@@ -187,7 +187,7 @@ fn a_guest_leaves_its_slot_although_the_drop_of_its_waker_panics() {
     });
 }
 
-/// 11: the `clone` and the wake-up of an executor's waker may block until the executor has polled the guest again.
+/// 11: `clone` and `wake` of an executor's waker may block until the executor has polled the guest again.
 #[test]
 fn a_waker_of_an_executor_may_wait_for_a_poll_of_the_guest() {
     within(60, || {

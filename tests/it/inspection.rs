@@ -865,7 +865,7 @@ fn a_query_orders_the_rows_by_a_column() {
     }
 }
 
-/// 9.2a: for each column, a query that orders the rows by this column compares the field of the same name.
+/// 9.2a: a query can order the rows by each column. The query then compares the field that has the name of the column.
 #[test]
 fn each_column_orders_the_rows_by_its_own_field() {
     let scene = Scene::new();

@@ -69,7 +69,7 @@ fn a_large_future_runs_on_default_stacks() {
     });
 }
 
-/// 1.3a: a body that captures a large value runs.
+/// 1.3a: the runtime runs a body that captures a large value.
 #[test]
 fn a_large_body_runs_on_default_stacks() {
     on_usual_stacks(|rt| assert_eq!(block_on(rt.spawn(large_body())).unwrap(), 1));

@@ -657,7 +657,8 @@ fn a_member_that_was_busy_at_the_last_check_stays() {
     }
 }
 
-/// A pool routes messages by key. The pool grows when the mailbox of the member to which a key is routed is full.
+/// A pool routes messages by key. The pool routes a key to one member. If the mailbox of this member is full, the pool
+/// grows.
 #[test]
 fn a_pool_grows_when_the_mailbox_of_the_member_for_a_key_is_full() {
     let rt = lone();

@@ -473,7 +473,8 @@ fn pool(
 }
 
 /// If the replacement of a member is refused, the pool counts the refused attempt as a restart and ends its turn.
-/// Messages wait in the queue of the pool. The pool retries until the obstacle has exited.
+/// Messages wait in the queue of the pool. The pool repeats the attempt until the process that causes the refusal has
+/// exited.
 #[test]
 fn a_pool_retries_a_refused_replacement_in_later_turns() {
     timed(|host, late| async move {

@@ -75,7 +75,7 @@ fn text_of(failure: &Failure) -> String {
 /// point. The body of the entry point receives the answers as events. After these answers, the process has no
 /// outstanding command and no unread event. A command that was cancelled causes no event.
 #[test]
-fn a_delegated_body_reads_the_answers_of_its_process() {
+fn a_delegated_body_reads_the_answers_that_its_process_receives() {
     struct Number;
     impl Command for Number {
         type Reply = u64;

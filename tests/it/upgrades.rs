@@ -308,8 +308,8 @@ fn new_code_with_a_manual_start_takes_over_when_it_marks_its_start() {
 fn exits_apply_to_the_code_in_control() {
     within(60, || {
         let rt = rt();
-        // The process is cancelled while the new code starts. The new code exits because of this cancellation, before
-        // it has started. So the old code continues, and receives the cancellation too.
+        // The process is cancelled while the new code starts. Because of this cancellation, the new code exits before
+        // its start has succeeded. So the old code continues, and receives the cancellation too.
         let process = rt.process().manual_start().spawn(async |ctx: Context| {
             ctx.mark_started();
             let (mut ctx, exit) = ctx.upgrade(async |mut ctx: Context| ctx.receive().await.map(|_| 1)).await;

@@ -149,8 +149,8 @@ fn the_poll_functions_wait_for_a_descriptor() {
     });
 }
 
-/// 12.2b: a process waits for the end of a child process with the descriptor of the child process. This descriptor has
-/// no operation that returns `WouldBlock`.
+/// 12.2b: a process uses the descriptor of a child process to wait for the end of this child process. This descriptor
+/// has no operation that returns `WouldBlock`.
 #[test]
 #[cfg(target_os = "linux")]
 fn the_end_of_a_child_process_is_awaited() {

@@ -141,9 +141,9 @@
 //!   `select!` drops the futures that do not complete first. With [`Perform::detach`](crate::future::Perform::detach),
 //!   the command continues, and its answer is discarded.
 //!
-//! After a timeout of the command, a drop of its future or an exit of the process, the handler can detect the
-//! cancellation: [`is_cancelled`](crate::Completion::is_cancelled) returns true, and
-//! [`cancelled`](crate::Completion::cancelled) resolves.
+//! If the command times out, its future is dropped or its process exits, the handler can detect the cancellation:
+//! [`is_cancelled`](crate::Completion::is_cancelled) returns true, and [`cancelled`](crate::Completion::cancelled)
+//! resolves.
 //!
 //! # Limits around a handler
 //!

@@ -100,7 +100,7 @@ struct Slab {
     previous: Cell<NonNull<Slab>>,
     /// Free blocks that have already been in use.
     back: Cell<Blocks>,
-    /// Number of blocks that have never been in use since the slab was begun. These blocks are the last blocks of the
+    /// Number of blocks that have not been in use since the slab was created. These blocks are the last blocks of the
     /// slab.
     fresh: Cell<usize>,
     /// Number of blocks in use.

@@ -96,7 +96,7 @@ pub(crate) mod counts {
     use crate::platform::sync::tally as plain;
     pub(crate) use crate::platform::sync::tally::Ordering;
 
-    /// Runs `f`. Loom explores each count that is created in `f`.
+    /// Runs `f`. Loom checks the accesses to each counter that `f` creates.
     pub(crate) fn explored<R>(f: impl FnOnce() -> R) -> R {
         super::super::EXPLORED.set(true);
         let result = f();

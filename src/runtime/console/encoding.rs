@@ -21,7 +21,7 @@ pub(super) fn refusal(kind: FaultKind, message: impl Into<String>) -> Vec<u8> {
     refusal_of(Value::Null, kind, message)
 }
 
-/// Returns the line of an error. `id` is the id of the request.
+/// Returns the line that reports an error to the client. `id` is the id of the request.
 pub(super) fn refusal_of(id: Value, kind: FaultKind, message: impl Into<String>) -> Vec<u8> {
     encode(id, Err(Fault::new(kind, message)))
 }

@@ -189,7 +189,7 @@ fn identity_of(file: &Metadata) -> (u64, u64) {
 fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     use std::os::unix::fs::PermissionsExt;
 
-    /// Number of clients that the system keeps until the server accepts them.
+    /// Maximum number of connections that the operating system queues until the server accepts them.
     const BACKLOG: i32 = 16;
 
     // Returns an error if the path is too long for a client.
